@@ -48,7 +48,7 @@ def _run_service(command: Literal["serve", "work"]) -> None:
 
     settings = load.load()
     guard(allow_root=settings.agent.allow_root)
-    start_log(redactor_for(settings))
+    start_log(redactor_for(settings), settings.log_format)
     watchdog = Watchdog()
     service = server.serve if command == "serve" else server.work
     finish(service(settings, watchdog), stopping=watchdog.ending)

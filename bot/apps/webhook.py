@@ -14,12 +14,14 @@ from typing import TypeVar
 
 from aiohttp import web
 from pydantic import SecretStr
+from structlog.contextvars import bound_contextvars
 
 from bot.apps import large_deliveries
 from bot.apps.stranger_log import StrangerLog
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
+from bot.engine.observed import observed
 from bot.engine.protocols import JobEngine
 from bot.intake.deliveries import IgnoredDelivery, Proof, from_webhook
 from bot.intake.triggers import job_from
@@ -161,16 +163,24 @@ class _Webhook:
         claimed_id = request.headers.get("X-GitHub-Delivery", "")
         # Not proven yet, so it is shown only when it cannot forge a log line.
         delivery_id = claimed_id if _SHOWABLE_ID.fullmatch(claimed_id) else "-"
+        with bound_contextvars(delivery=delivery_id):
+            return await self._answer(request)
+
+    async def _answer(self, request: web.Request) -> web.Response:
         try:
-            return await self._taken(await self._found(request), delivery_id)
+            found = await self._found(request)
+            if isinstance(found, IgnoredDelivery):
+                return _ignored(found.reason)
+            with observed(found):
+                return await self._taken(found)
         except _Refused as refusal:
-            return _refusal(refusal.status, str(refusal), delivery_id)
+            return _refusal(refusal.status, str(refusal))
         except UnauthenticatedError as error:
-            return _refusal(401, str(error), delivery_id)
+            return _refusal(401, str(error))
         except MalformedError as error:
-            return _refusal(400, str(error), delivery_id)
+            return _refusal(400, str(error))
         except (QueueError, OSError):
-            log.exception("delivery %s: not stored", delivery_id, extra={"delivery": delivery_id})
+            log.exception("not stored")
             reason = "the job could not be stored; see the operator's log"
             return web.json_response({"status": "failed", "reason": reason}, status=503)
 
@@ -220,21 +230,17 @@ class _Webhook:
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its Content-Length") from error
 
-    async def _taken(self, found: Job | IgnoredDelivery, delivery_id: str) -> web.Response:
-        extra = {"delivery": delivery_id}
-        if not isinstance(found, IgnoredDelivery) and (why := await self._unneeded(found)):
-            found = IgnoredDelivery(reason=why)
-        if isinstance(found, IgnoredDelivery):
-            log.info("delivery %s: ignored: %s", delivery_id, found.reason, extra=extra)
-            return web.json_response({"status": "ignored", "reason": found.reason})
+    async def _taken(self, job: Job) -> web.Response:
+        if why := await self._unneeded(job):
+            return _ignored(why)
         # What steers is done at once: nobody answers it first.
-        held = self._options.held_seconds if found.lane == "work" else 0.0
-        if not await self._queue.accept(found, held_seconds=held):
-            log.info("delivery %s: a duplicate of job %s", delivery_id, found.id, extra=extra)
-            return web.json_response({"status": "duplicate", "job": found.id})
-        log.info("delivery %s: accepted as job %s", delivery_id, found.id, extra=extra)
-        self._accepted(found)
-        return web.json_response({"status": "accepted", "job": found.id}, status=202)
+        held = self._options.held_seconds if job.lane == "work" else 0.0
+        if not await self._queue.accept(job, held_seconds=held):
+            log.info("a duplicate")
+            return web.json_response({"status": "duplicate", "job": job.id})
+        log.info("accepted")
+        self._accepted(job)
+        return web.json_response({"status": "accepted", "job": job.id}, status=202)
 
 
 def _check_sender(request: web.Request) -> None:
@@ -249,9 +255,13 @@ def _with_installation(found: Job | IgnoredDelivery) -> Job | IgnoredDelivery:
     return found
 
 
-def _refusal(status: int, reason: str, delivery_id: str) -> web.Response:
-    extra = {"delivery": delivery_id, "stranger": True}
-    log.warning("delivery %s: refused (%d): %s", delivery_id, status, reason, extra=extra)
+def _ignored(reason: str) -> web.Response:
+    log.info("ignored: %s", reason)
+    return web.json_response({"status": "ignored", "reason": reason})
+
+
+def _refusal(status: int, reason: str) -> web.Response:
+    log.warning("refused (%d): %s", status, reason, extra={"stranger": True})
     response = web.json_response({"status": "refused", "reason": reason}, status=status)
     response.force_close()
     return response

@@ -116,7 +116,6 @@ class WorkLoop:
         if claimed is None:
             return False
         job = claimed.job
-        log.info("job %s: attempt %d, delivery %s", job.id, claimed.attempt, job.delivery_id)
         try:
             await self._while_ours(LeasedAttempt(self._queue, claimed))
         except LeaseLostError:

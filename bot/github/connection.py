@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -177,7 +178,8 @@ class GitHubConnection:
             waited += await self._until_open(what, self._max_wait - waited)
             try:
                 async with self.session.pace.turn(urgency or self.urgency) if writes else nullcontext():
-                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+                    run = copy_context().run
+                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, ask)
             except GitHubError as error:  # an answer that nobody can read
                 failure, cause = error, error.__cause__
             except GithubException as error:

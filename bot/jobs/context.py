@@ -175,7 +175,7 @@ class JobContext:
         try:
             await self.github.comments.react(self.job.repo.full_name, self.spot, origin.id, content)
         except GitHubError as error:
-            log.warning("job %s: no reaction: %s", self.job.id, error)
+            log.warning("no reaction: %s", error)
             return False
         return True
 
@@ -187,7 +187,7 @@ class JobContext:
             try:
                 await self.github.threads.remove_label(repo.full_name, number, name)
             except GitHubError as error:
-                log.warning("job %s: the label %s was not removed: %s", self.job.id, name, error)
+                log.warning("the label %s was not removed: %s", name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
         """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""

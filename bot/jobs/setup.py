@@ -117,7 +117,6 @@ class Setup:
         tree: Tree,
         asked: RepoSettings,
         *,
-        job_id: str,
         repo_id: int,
         tell: Callable[[Activity], None],
         start_in: str = "",
@@ -129,7 +128,6 @@ class Setup:
         Args:
             tree: a fresh checkout, in which no program runs.
             asked: what the base branch asks for.
-            job_id: for the log.
             repo_id: GitHub's numeric id.
             tell: given each command when it begins, and again when it ended.
             start_in: the directory of the repository in which they start.
@@ -151,7 +149,7 @@ class Setup:
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
             return SetupResult(facts=(_done(config),))
         connections: list[Connection] = []
-        ends = await self._commands(tree.path, config, network.network, job_id, tell, start_in, connections.append)
+        ends = await self._commands(tree.path, config, network.network, tell, start_in, connections.append)
         if all(end.ok for end in ends):
             # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
             if key is not None and tree.base_sha == asked.base_sha:
@@ -175,7 +173,6 @@ class Setup:
         workspace: Path,
         config: RepoConfig,
         network: Network,
-        job_id: str,
         tell: Callable[[Activity], None],
         start_in: str,
         connected: Callable[[Connection], None],
@@ -185,7 +182,7 @@ class Setup:
         deadline = time.monotonic() + self.seconds
 
         def told(connection: Connection) -> None:
-            log.info("job %s: setup: network: %s", job_id, connection)
+            log.info("setup: network: %s", connection)
             connected(connection)
 
         async with CommandRunner(
@@ -202,8 +199,7 @@ class Setup:
                 ends.append(end)
                 tell(replace(doing, state="done" if end.ok else "failed"))
                 log.info(
-                    "job %s: setup: `%s` %s %s; it wrote:\n%s",
-                    job_id,
+                    "setup: `%s` %s %s; it wrote:\n%s",
                     one_line(command, 200),
                     _how(end),
                     end.note,

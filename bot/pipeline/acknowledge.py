@@ -59,8 +59,8 @@ class Acknowledger:
                     await pipeline.announce(access)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
-            log.warning("job %s: not acknowledged: GitHub did not answer in time", job.id)
+            log.warning("not acknowledged: GitHub did not answer in time")
             return
         except (BotError, AgentError) as error:
-            log.warning("job %s: not acknowledged: %s", job.id, error)
+            log.warning("not acknowledged: %s", error)
         await self._contexts.queue.unhold(job.id)

@@ -116,7 +116,7 @@ class AgentRun:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
             except (WorkspaceGoneError, ResumeError) as error:
-                log.info("job %s: restarted: %s", self._context.job.id, error)
+                log.info("restarted: %s", error)
         return await self._begin_anew()
 
     async def _begin_anew(self) -> Ending:
@@ -149,7 +149,7 @@ class AgentRun:
                     outcome = Outcome(status=Status.STOPPED, reason=str(error))
                 return await self._end(tree, outcome)
         except WorkspaceGoneError as error:
-            log.warning("job %s: restarted, because its files are gone: %s", self._context.job.id, error)
+            log.warning("restarted, because the job's files are gone: %s", error)
             return await self._begin_anew()
 
     async def _stop_waiting(self, why: str, status: Status = Status.STOPPED) -> Ending:
@@ -260,7 +260,7 @@ class AgentRun:
     async def _publish_again(self, done: RunResult, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
         context, begun = self._context, self._assignment
-        log.info("job %s: its work is already finished; publishing it", context.job.id)
+        log.info("the work is already finished; publishing it")
         self._reporter.progress = done.progress
         if asked is not None and asked.kind == "plan":
             return await self._delivery.planned(done.outcome, asked, self._stopped)
@@ -294,7 +294,7 @@ class AgentRun:
         self._reporter.listen(event)
         self._messages.note(event)
         if isinstance(event, NetworkUsed):
-            log.info("job %s: network: %s", self._context.job.id, event.connection)
+            log.info("network: %s", event.connection)
 
 
 def _nothing() -> None:

@@ -79,7 +79,7 @@ async def _facts(context: JobContext, here: ThreadSnapshot) -> RedFacts:
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: the failure was not read: %s", job.id, error)
+        log.warning("the failure was not read: %s", error)
         unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         return replace(facts, unknown=unknown)
 
@@ -102,7 +102,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     run = await here.reader.run(repo, context.job.origin.id)
     facts = replace(
         facts,
-        jobs=await _failed_jobs(context, here, run.id),
+        jobs=await _failed_jobs(here, run.id),
         passed_before=await context.github.runs.passed_before(repo, run),
     )
     there = await context.github.runs.red_on_base(repo, run, facts.base, here.repo.id) if facts.base else None
@@ -123,7 +123,7 @@ async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFa
     return frozenset() if mine and mine <= before else None
 
 
-async def _failed_jobs(context: JobContext, here: ThreadSnapshot, run_id: int) -> tuple[FailedJob, ...]:
+async def _failed_jobs(here: ThreadSnapshot, run_id: int) -> tuple[FailedJob, ...]:
     """The failed jobs without their logs; what GitHub remarks on the first of them tells whether a runner was lost.
 
     Remarks have a permission of their own, without which the steps alone decide.
@@ -138,7 +138,7 @@ async def _failed_jobs(context: JobContext, here: ThreadSnapshot, run_id: int) -
             except GitHubError as error:
                 if not error.lacks_permission:
                     raise
-                log.warning("job %s: %s", context.job.id, error)
+                log.warning("%s", error)
         found.append(
             FailedJob(
                 id=job.id,
@@ -209,7 +209,7 @@ async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
-        log.warning("job %s: the failed jobs were not re-run: %s", job.id, error)
+        log.warning("the failed jobs were not re-run: %s", error)
         return None
     what = facts.what[:1].upper() + facts.what[1:]
     reason = (

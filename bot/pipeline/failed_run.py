@@ -91,7 +91,7 @@ async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run
     except (GitHubError, WorkspaceError) as error:
         if isinstance(error, GitHubError) and error.passing:
             raise
-        log.warning("job %s: the changes since the last green run were not read: %s", context.job.id, error)
+        log.warning("the changes since the last green run were not read: %s", error)
         return "", ""
 
 
@@ -113,7 +113,7 @@ class _Reading:
             ]
             excerpt, more = await self._logs.excerpt(job, moments)
         except LogError as error:
-            log.warning("job %s: the log of %s: %s", self._context.job.id, job.html_url or job.id, error)
+            log.warning("the log of %s: %s", job.html_url or job.id, error)
             no_log = str(error)
         told = await self._described(self._run.path, job.name, job.steps)
         steps = told.get("steps", {})
@@ -149,7 +149,7 @@ class _Reading:
                     return told
                 path, name = str(told["calls"]), str(told["name"])
         except (WorkspaceError, ValueError, BoundExceededError) as error:
-            log.warning("job %s: %s was not read: %s", self._context.job.id, path, error)
+            log.warning("%s was not read: %s", path, error)
         return {}
 
     def _step(self, step: StepFacts, told: Mapping[str, Any]) -> Step:
@@ -176,7 +176,7 @@ class _Reading:
         except GitHubError as error:
             if error.passing:
                 raise
-            log.warning("job %s: %s", self._context.job.id, error)
+            log.warning("%s", error)
             return ()
         return tuple(
             remark_of(replace(each, message=self._redacted(each.message)))

@@ -54,13 +54,12 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
         tree.path,
         network=narrowed(context.services.network, begun.asked.config.network).network,
         start_in=context.services.conventions.working_directory,
-        told=lambda connection: log.info("job %s: proof: network: %s", context.job.id, connection),
+        told=lambda connection: log.info("proof: network: %s", connection),
     ) as runner:
         end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
     tell(replace(doing, state="done" if end.ok else "failed"))
     log.info(
-        "job %s: proof: exit code %s after %.1f s; it wrote:\n%s",
-        context.job.id,
+        "proof: exit code %s after %.1f s; it wrote:\n%s",
         end.exit_code,
         end.seconds,
         end.output,

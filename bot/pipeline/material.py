@@ -93,7 +93,7 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: its failing checks were not read: %s", context.job.id, error)
+        log.warning("the failing checks were not read: %s", error)
         # A command of a person's can be about anything else.
         if context.job.origin.kind != "ci" or not error.lacks_permission:
             return (), ""
@@ -116,7 +116,7 @@ async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: the run that failed was not read: %s", context.job.id, error)
+        log.warning("the run that failed was not read: %s", error)
         return None
     # Any App can give its check the address of a run of another commit.
     return failed if failed.head_sha == begun.grant.bound_to_sha else None

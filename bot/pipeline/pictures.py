@@ -69,7 +69,7 @@ class _Look:
             if why:
                 self._left_out.append((picture, why))
         for picture, why in self._left_out:
-            log.info("job %s: an image of %s was not fetched: %s", self._context.job.id, picture.source, why)
+            log.info("an image of %s was not fetched: %s", picture.source, why)
         images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
         return brief.task(images, notes(self._left_out))
 
@@ -98,6 +98,6 @@ class _Look:
                     self._repo, self._context.job.thread.number, words.kind, words.id
                 )
             except GitHubError as error:
-                log.warning("job %s: its images have no signed addresses: %s", self._context.job.id, error)
+                log.warning("the images have no signed addresses: %s", error)
                 self._pages[key] = ""
         return self._pages[key]

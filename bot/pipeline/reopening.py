@@ -48,7 +48,6 @@ async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignmen
     return await context.services.setup.run(
         tree,
         begun.asked,
-        job_id=context.job.id,
         repo_id=begun.here.repo.id,
         tell=reporter.tell,
         start_in=context.services.conventions.working_directory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 
 from agent_runtime import AgentError
@@ -11,6 +12,7 @@ from bot.domain.errors import BotError, QueueError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.job_record import StoredRecord
+from bot.engine.observed import observed
 from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobReleased
 from bot.gate.repo_config import RepoConfigError
@@ -44,10 +46,16 @@ class Worker:
 
     async def tell(self, owed: Owed) -> bool:
         """See `JobHandler.tell`."""
-        return await endings.tell_late(self._contexts, owed)
+        with observed(owed.job) if owed.job is not None else nullcontext():
+            return await endings.tell_late(self._contexts, owed)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         """See `JobHandler.handle`."""
+        with observed(attempt.job, attempt=attempt.number):
+            log.info("attempt %d", attempt.number)
+            return await self._handle(attempt)
+
+    async def _handle(self, attempt: JobAttempt) -> Disposition:
         job = attempt.job
         try:
             return await self._see_through(attempt)
@@ -55,12 +63,12 @@ class Worker:
             # What could not be asked or told now is asked or told when the job is resumed.
             pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
             seconds = self._patience.longest_pause if pause is None else pause
-            log.exception("job %s: GitHub is not reachable; trying again in %.0f s", job.id, seconds)
+            log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
             return JobReleased(held_seconds=seconds)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
-            log.exception("job %s: given up", job.id)
+            log.exception("given up")
             reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
             await endings.keep_fault(self._contexts, job, reason)
             return JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
@@ -79,7 +87,7 @@ class Worker:
                 ending = await self._ending(pipeline, context, attempt, told=told)
             context.github.hurry(Urgency.ENDING)
             ending = pipeline.heard_out(ending)
-            log.info("job %s: %s %s", job.id, ending.state, ending.reason)
+            log.info("%s %s", ending.state, ending.reason)
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
                 try:
@@ -91,7 +99,7 @@ class Worker:
                 except GitHubError as error:
                     if await self._patience.pause(record, error) is not None:
                         raise  # the job is to be taken up again to tell it
-                    log.warning("job %s: its request could not be shown: %s", job.id, error)
+                    log.warning("the job's request could not be shown: %s", error)
                 if pipeline.is_to_stop:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
@@ -128,7 +136,7 @@ class Worker:
         except (BotError, AgentError) as error:
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
-            log.exception("job %s: an internal error of the bot, or a fault of its machine", attempt.job.id)
+            log.exception("an internal error of the bot, or a fault of its machine")
             said = error.strerror if isinstance(error, OSError) else ""
             reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
             return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")

@@ -51,7 +51,7 @@ class JobCheckRun:
         try:
             await self.show(view)
         except GitHubError as error:
-            log.warning("job %s: no check run yet: %s", self._job.id, error)
+            log.warning("no check run yet: %s", error)
             return f"GitHub did not create the check run, so only this comment reports on the job. {error}"
         return self.missing
 
@@ -92,7 +92,7 @@ class JobCheckRun:
         except GitHubError as error:
             if error.may_be_told_later and not error.lacks_permission:
                 raise
-            log.warning("job %s: no check run: %s", self._job.id, error)
+            log.warning("no check run: %s", error)
             self.given_up = True
             if error.status == HTTPStatus.FORBIDDEN:
                 self.missing = f"This job has no check run: the App may not create one. {error.remedy}"

@@ -113,7 +113,7 @@ async def tell(
         await comment.put(kept.body)
         doubtful = await comment.fold_late()
     except GitHubError as error:
-        settled = not _may_come(job.id, error)
+        settled = not _may_come(error)
     shown = kept.check
     if shown is None and known.check.requests and (head_sha := known.check.head_sha) is not None:
         # The ending has no draft, or one of another version: the check run ends all the same.
@@ -127,16 +127,16 @@ async def tell(
             await check.put(shown)
             doubtful = await check.fold_late(shown) or doubtful
         except GitHubError as error:
-            settled = settled and not _may_come(job.id, error)
+            settled = settled and not _may_come(error)
     if not settled:
         return 0.0
     # A second comment or check run of ours may turn up yet.
     return LATE_SECONDS if doubtful else None
 
 
-def _may_come(job_id: str, error: GitHubError) -> bool:
+def _may_come(error: GitHubError) -> bool:
     """Whether GitHub may take an ending later; where it never will (the thread is gone), the log has it."""
-    log.warning("job %s: its result could not be reported: %s", job_id, error)
+    log.warning("the job's result could not be reported: %s", error)
     return error.may_be_told_later and not error.lacks_permission
 
 
@@ -153,12 +153,12 @@ async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
     except QueueError:
         raise
     except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
-        log.error("job %s: its result is not reported: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
+        log.error("the job's result is not reported: %s", error)  # noqa: TRY400 - the text has it all
         return True
     except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
-        log.exception("job %s: its result could not be reported", owed.job_id)
+        log.exception("the job's result could not be reported")
         settled = False
     if not settled and time.time() - owed.since > KEEP_SECONDS:
-        log.error("job %s: its result is not reported: GitHub has not accepted it for days", owed.job_id)
+        log.error("the job's result is not reported: GitHub has not accepted it for days")
         return True
     return settled

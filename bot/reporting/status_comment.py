@@ -137,7 +137,7 @@ class StatusComment:
                     try:
                         await board.show(now)
                     except GitHubError:
-                        log.warning("job %s: its status was not updated", self._job.id, exc_info=True)
+                        log.warning("the job's status was not updated", exc_info=True)
 
         task = asyncio.create_task(refresh())
         try:

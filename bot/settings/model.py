@@ -20,6 +20,7 @@ from bot.settings.setting import Written
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _ON_GITHUB = "https://github.com"
 _API = "https://api.github.com"
+LogFormat = Literal["text", "json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class Settings:
     """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080
     """The port to listen on; 0 picks a free one."""
+    log_format: Annotated[LogFormat, Lower, Written("json")] = "text"
+    """The format of the log: `text`, or `json` for one JSON object per line."""
     storage_url: Annotated[StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
     """Where patches and the files of waiting jobs are kept: `file:///directory`, or `s3://bucket/prefix` so that any
     worker can continue any job; by default `storage` in the data directory."""

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from bot.apps.logs import SafeFormatter
 from bot.publishing.redact import Redactor
+from bot.settings.model import LogFormat
 from bot.settings.parsing import private_key_in
 
 
@@ -23,11 +24,11 @@ def key() -> str:
     return made.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
 
 
-def _logged(redactor: Redactor, text: str) -> str:
+def _logged(redactor: Redactor, text: str, style: LogFormat = "text") -> str:
     """What stands in the log of an error with this text, traceback and all."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(SafeFormatter(redactor))
+    handler.setFormatter(SafeFormatter(redactor, style))
     logger = logging.getLogger(f"test.{id(stream)}")
     logger.addHandler(handler)
     logger.propagate = False
@@ -43,16 +44,18 @@ def _fail(text: str) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["the bot's own", "any"])
-def test_a_private_key_is_in_no_line_of_the_log(key: str, *, known: bool) -> None:
-    shown = _logged(Redactor([key] if known else []), key)
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_private_key_is_in_no_line_of_the_log(key: str, style: LogFormat, *, known: bool) -> None:
+    shown = _logged(Redactor([key] if known else []), key, style)
     assert "ValueError: [redacted]" in shown
     assert not any(line in shown for line in key.splitlines()[1:-1])
 
 
-def test_neither_is_a_token_that_is_signed_with_it(key: str) -> None:
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_neither_is_a_token_that_is_signed_with_it(key: str, style: LogFormat) -> None:
     now = int(time.time())
     token = jwt.encode({"iat": now, "exp": now + 600, "iss": "41"}, key, algorithm="RS256")
-    shown = _logged(Redactor(), f"Authorization: Bearer {token}")
+    shown = _logged(Redactor(), f"Authorization: Bearer {token}", style)
     assert "Bearer [redacted]" in shown
     assert not any(part in shown for part in token.split("."))
 

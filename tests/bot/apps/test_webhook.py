@@ -16,6 +16,7 @@ from bot.domain.listening import TrustedBots
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request, signature
+from tests.logged import logged
 from tests.webhook_receiver import Receiver, receiving, webhook_options
 
 
@@ -92,23 +93,27 @@ async def test_when_the_job_cannot_be_stored_github_is_told_to_try_again(
     assert str(tmp_path) in caplog.text
 
 
-async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="bot.apps.webhook")
-    for body in ("/codepilot fix", "/codepilot fix", "Thanks!"):
-        await receiver.post(*a_request(a_comment_event(body), delivery_id="abc-1"))
-    headers, raw = a_request([], delivery_id="abc-1")
-    await receiver.post(headers, raw)
-    await receiver.post({**headers, "X-Hub-Signature-256": "x"}, raw)
-    lines = [record for record in caplog.records if record.name == "bot.apps.webhook"]
-    assert len(lines) == 5
-    assert all(record.getMessage().startswith("delivery abc-1: ") for record in lines)
-    assert all(getattr(record, "delivery", None) == "abc-1" for record in lines)
+async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver) -> None:
+    with logged() as log:
+        for body in ("/codepilot fix", "/codepilot fix", "Thanks!"):
+            await receiver.post(*a_request(a_comment_event(body), delivery_id="abc-1"))
+        headers, raw = a_request([], delivery_id="abc-1")
+        await receiver.post(headers, raw)
+        await receiver.post({**headers, "X-Hub-Signature-256": "x"}, raw)
+    lines = log.lines("bot.apps.webhook")
+    assert [line["delivery"] for line in lines] == ["abc-1"] * 5
+    accepted, duplicate, *others = lines
+    assert accepted["job"] == duplicate["job"]
+    assert (accepted["repository"], accepted["repository_id"], accepted["thread"]) == ("octo/app", 1, 7)
+    assert not any("job" in line for line in others)
 
 
-async def test_an_unproven_id_cannot_forge_a_log_line(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    await receiver.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
-    assert "delivery -: refused (401)" in caplog.text
-    assert "accepted" not in caplog.text
+async def test_an_unproven_id_cannot_forge_a_log_line(receiver: Receiver) -> None:
+    with logged() as log:
+        await receiver.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
+    [line] = log.lines("bot.apps.webhook")
+    assert line["delivery"] == "-"
+    assert line["message"].startswith("refused (401)")
 
 
 async def health(receiver: Receiver) -> int:

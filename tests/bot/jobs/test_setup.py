@@ -51,7 +51,7 @@ class Bench:
         job = f"job-{self.jobs}"
         asked = (await asked_by(self.workspaces, repo, self.source())).asked
         async with self.workspaces.open(job, repo, self.source(ref)) as tree:
-            ready = await self.setup.run(tree, asked, job_id=job, repo_id=repo, tell=self.told.append)
+            ready = await self.setup.run(tree, asked, repo_id=repo, tell=self.told.append)
             assert not await tree.change()
             yield tree.path, ready
 

@@ -50,6 +50,6 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     await eventually(lambda: len(contexts.asked) == acknowledge.AT_ONCE)
     monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.1)
     greeting.greet(a_job("late"))
-    await eventually(lambda: "job late: not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
+    await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.asked
     await greeting.close()

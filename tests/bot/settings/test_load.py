@@ -79,6 +79,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_SERVER_URL": "http://127.0.0.1:3000",
         "CODEPILOT_HOST": "::1",
         "CODEPILOT_PORT": "0",
+        "CODEPILOT_LOG_FORMAT": "JSON",
         "CODEPILOT_STORAGE_URL": "s3://bucket/prefix",
         "AWS_ACCESS_KEY_ID": "AKIA1",
         "AWS_SECRET_ACCESS_KEY": "a-secret-key",
@@ -128,6 +129,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
     assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
+    assert settings.log_format == "json"
     assert (settings.storage, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
     assert (settings.aws_access_key_id, settings.aws_endpoint_url) == ("AKIA1", "http://127.0.0.1:9000")
     agent = settings.agent
