@@ -210,7 +210,7 @@ async def test_work_that_is_done_is_published_without_asking_the_model_again(hub
         async with here.serving() as last:
             end = await stage.end_of(command)
             assert end.state is JobState.DONE, last.log.read_text()
-            assert "its work is already finished;" in last.log.read_text()
+            assert "the work is already finished;" in last.log.read_text()
             assert "sh check.sh" in end.status
             done_once(stage, issue.number)
         assert list((tmp_path / "bot" / "patches").iterdir()) == []

@@ -164,7 +164,6 @@ class DurableWorker:
         if begun is None:
             return
         job, attempt_number, deaths = begun
-        log.info("job %s: attempt %d, delivery %s", job.id, attempt_number, job.delivery_id)
         UNDER_WAY.set(leg)
         attempt = _Attempt(self._store, leg, job, number=attempt_number, deaths=deaths)
         try:

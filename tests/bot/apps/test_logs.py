@@ -63,7 +63,7 @@ def test_a_strangers_line_neither_passes_for_ours_nor_commands_a_runner(style: L
 def test_a_line_for_people_names_what_it_is_about_before_what_it_says() -> None:
     with bound_contextvars(job="j1", repository="octo/app", odd="two words]"):
         shown = _logged("text", "done")
-    assert shown.endswith('INFO bot [job=j1 repository=octo/app odd="two words]"] done')
+    assert shown.endswith('INFO bot [job=j1 odd="two words]" repository=octo/app] done')
     assert _logged("text", "done").endswith("INFO bot done")
 
 

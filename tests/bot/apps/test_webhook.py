@@ -104,7 +104,7 @@ async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver) ->
     assert [line["delivery"] for line in lines] == ["abc-1"] * 5
     accepted, duplicate, *others = lines
     assert accepted["job"] == duplicate["job"]
-    assert (accepted["repository"], accepted["repository_id"], accepted["thread"]) == ("octo/app", 1, 7)
+    assert (accepted["repository"], accepted["repository_id"], accepted["thread"]) == ("octo/calc", 10, 7)
     assert not any("job" in line for line in others)
 
 
