@@ -1,4 +1,4 @@
-"""What an operator sees of a job: its names, in every log line that is written while something is done for it."""
+"""Name a job in every log line that is written while something is done for it."""
 
 from __future__ import annotations
 
