@@ -37,6 +37,7 @@ EDIT_SECONDS = 10.0
 _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
 
 _NO_INPUTS = ActionInputs()
+_DAY_SECONDS = 24 * 3600.0
 
 
 def services(
@@ -80,10 +81,12 @@ def services(
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
+    unused = agent.cache_days * _DAY_SECONDS
     limits = MirrorLimits(
         fetch_bytes=agent.fetch_mb * 1024**2,
         pull_bytes=agent.pull_fetch_mb * 1024**2,
         total_bytes=agent.mirrors_gb * 1024**3,
+        unused_seconds=unused,
     )
     cached = agent.setup_cache_gb * 10**9
     return JobServices(
@@ -92,7 +95,9 @@ def services(
             sandbox=sandbox,
             network=agent.network if agent.setup_network is None else agent.setup_network,
             seconds=agent.setup_seconds,
-            cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=cached) if cached else None,
+            cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=cached, unused_seconds=unused)
+            if cached
+            else None,
             on_runner=not comes_back,
         ),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),

@@ -1,48 +1,30 @@
-"""Clean up, beside the jobs of a service: mirrors every hour, and once a day what has been kept long enough."""
+"""Remove what has been kept long enough: caches every hour, and what ended jobs left at the start and once a day."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from bot.domain.errors import BotError
-from bot.engine.queue import SqliteQueue
+from bot.engine.protocols import JobEngine
 from bot.jobs.services import JobServices
-from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
 
 _HOUR_SECONDS = 3600.0
 _HOURS = 24
 
-
-async def _keep_swept(shared: JobServices, queue: SqliteQueue) -> None:
-    """Tidy the mirrors every hour, beside the jobs; sweep once a day, for a service that is never restarted."""
-    while True:
-        for _ in range(_HOURS):
-            with _logged("some mirrors were not cleaned up"):
-                await shared.workspaces.tidy()
-            await asyncio.sleep(_HOUR_SECONDS)
-        with _logged("the daily sweep failed"):
-            await _sweep(shared, queue)
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Go on after a failure: what is kept too long harms nobody, and the next time tries again."""
-    try:
-        yield
-    except (BotError, OSError):
-        log.exception(what)
+Sweep = tuple[str, Callable[[], Awaitable[object]]]
+"""The name of what is swept, for the log, and the function that does it."""
 
 
 @asynccontextmanager
-async def kept_swept(shared: JobServices, queue: SqliteQueue) -> AsyncIterator[None]:
-    """Sweep now, and every day while the body runs."""
-    await _sweep(shared, queue)
-    task = asyncio.create_task(_keep_swept(shared, queue))
+async def kept_swept(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
+    """Sweep what ended jobs left now, and everything on time while the body runs."""
+    await sweep_all(of_jobs(shared, engine))
+    task = asyncio.create_task(_keep_swept(shared, engine))
     try:
         yield
     finally:
@@ -51,14 +33,46 @@ async def kept_swept(shared: JobServices, queue: SqliteQueue) -> AsyncIterator[N
             await task
 
 
-async def _sweep(shared: JobServices, queue: SqliteQueue) -> None:
-    """Clean up what killed workers left, and what has been kept long enough."""
-    live = await queue.live_ids()
-    try:
-        # First, as the workspaces may take minutes, in which other jobs begin.
-        await asyncio.to_thread(shared.sweep_sessions, live)
-        await shared.workspaces.sweep(live)
-        await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
-    except (WorkspaceError, OSError):  # files that are kept too long must not keep the bot from starting
-        log.exception("some files of ended jobs could not be removed; the next sweep tries again")
-    await queue.sweep(shared.keep_days)
+def of_jobs(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
+    """What ended jobs and killed workers leave.
+
+    Each asks for itself which jobs are live: another sweep may take minutes, in which further jobs begin.
+    """
+
+    async def sessions() -> None:
+        await asyncio.to_thread(shared.sweep_sessions, await engine.live_ids())
+
+    async def workspaces() -> None:
+        await shared.workspaces.sweep(await engine.live_ids())
+
+    async def patches() -> None:
+        await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=await engine.live_ids())
+
+    async def jobs() -> None:
+        await engine.sweep(shared.keep_days)
+
+    return ("sessions", sessions), ("workspaces", workspaces), ("patches", patches), ("jobs", jobs)
+
+
+def of_caches(shared: JobServices) -> tuple[Sweep, ...]:
+    """What a later job would make again."""
+    mirrors: Sweep = ("mirrors", shared.workspaces.tidy)
+    cache = shared.setup.cache
+    return (mirrors,) if cache is None else (mirrors, ("set-up cache", cache.sweep))
+
+
+async def sweep_all(sweeps: Sequence[Sweep]) -> None:
+    """Run each, whether or not another one fails: what is kept too long harms nobody, and the next time tries again."""
+    for name, sweep in sweeps:
+        try:
+            await sweep()
+        except (BotError, OSError):
+            log.exception("%s: not everything could be swept; the next sweep tries again", name)
+
+
+async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
+    while True:
+        for _ in range(_HOURS):
+            await sweep_all(of_caches(shared))
+            await asyncio.sleep(_HOUR_SECONDS)
+        await sweep_all(of_jobs(shared, engine))

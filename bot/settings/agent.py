@@ -75,6 +75,8 @@ class AgentSettings:
     mirrors_gb: Annotated[int, Field(ge=1, le=100_000), Written("100")] = 20
     """The size limit in gigabytes of all repository mirrors. The least recently used are removed first and fetched
     again when they are needed."""
+    cache_days: Annotated[int, Field(ge=1, le=3650), Written("30", input=None)] = 90
+    """Days without use after which repository mirrors and cached `setup:` results are removed."""
     max_steps: Annotated[int, Field(ge=1, le=1000), Written("30")] = 30
     """The maximum number of steps in a run."""
     max_cost_usd: Annotated[parsing.Dollars, Written("5")] = 5

@@ -12,8 +12,10 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from bot.workspace.copying import cp
@@ -46,11 +48,12 @@ class SetupCache:
     Args:
         root: a directory of the bot's own that no sandbox may read; made with mode 0700.
         max_bytes: of all entries together; the one that was used longest ago goes first. 0 keeps nothing.
+        unused_seconds: after which an entry is removed.
     """
 
-    def __init__(self, root: Path, *, max_bytes: int) -> None:
+    def __init__(self, root: Path, *, max_bytes: int, unused_seconds: float = inf) -> None:
         self._root = root
-        self._max_bytes = max_bytes
+        self._max_bytes, self._unused_seconds = max_bytes, unused_seconds
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def restore(self, repo_id: int, key: str, workspace: Path, paths: Sequence[str]) -> bool:
@@ -111,6 +114,10 @@ class SetupCache:
                 partial.rename(entry)
             finally:
                 await asyncio.to_thread(discard, partial)
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """Remove what is too old, and what was used longest ago until the rest fits; what is in use stays."""
         await asyncio.to_thread(self._evict)
 
     async def _write(self, partial: Path, workspace: Path, paths: Sequence[str]) -> None:
@@ -129,13 +136,13 @@ class SetupCache:
         return self._root / str(repo_id) / key
 
     def _evict(self) -> None:
-        """Remove what was used longest ago until the rest fits; what is in use stays."""
         entries = [each for each in self._root.glob("*/*") if each.is_dir() and not each.name.startswith(SET_ASIDE)]
         sizes = {each: _noted(each).size for each in entries}
         total = sum(sizes.values())
-        for entry in sorted(entries, key=_age):
+        oldest = time.time() - self._unused_seconds
+        for entry in sorted(entries, key=_used):
             left = entry.suffix == ".partial"
-            if total <= self._max_bytes and not left:
+            if total <= self._max_bytes and _used(entry) >= oldest and not left:
                 continue
             lock = _lock_of(entry.with_suffix(""))
             descriptor = try_lock(lock)
@@ -157,9 +164,9 @@ def _lock_of(entry: Path) -> Path:
     return entry.with_suffix(".lock")
 
 
-def _age(entry: Path) -> int:
+def _used(entry: Path) -> float:
     try:
-        return entry.stat().st_mtime_ns
+        return entry.stat().st_mtime
     except FileNotFoundError:  # another process was faster
         return 0
 

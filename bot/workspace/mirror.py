@@ -46,11 +46,13 @@ class MirrorLimits:
         fetch_bytes: that one fetch may bring.
         pull_bytes: the same for a pull request's head, beyond what is there; anybody may open one from a fork.
         total_bytes: of all mirrors together; see `upkeep.py`.
+        unused_seconds: after which one is removed.
     """
 
     fetch_bytes: int = 1024 * 1024**2
     pull_bytes: int = 256 * 1024**2
     total_bytes: int = 20 * 1024**3
+    unused_seconds: float = 90 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

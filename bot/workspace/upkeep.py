@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.locks import locked
-from bot.workspace.mirror import KEPT, RECENT, RECENT_SECONDS, Mirror
+from bot.workspace.mirror import KEPT, RECENT, RECENT_SECONDS, Mirror, MirrorLimits
 from bot.workspace.removal import discard
 
 log = logging.getLogger(__name__)
@@ -53,16 +53,16 @@ class Upkeep:
     Args:
         folder: holds the mirrors.
         mirror: makes the one of a repository.
-        total_bytes: that all of them may have.
+        limits: how large all of them may be together, and how long one stays unused.
     """
 
-    def __init__(self, folder: Path, mirror: Callable[[int], Mirror], total_bytes: int) -> None:
+    def __init__(self, folder: Path, mirror: Callable[[int], Mirror], limits: MirrorLimits) -> None:
         self._folder = folder
         self._mirror = mirror
-        self._total_bytes = total_bytes
+        self._limits = limits
 
     async def tidy(self) -> None:
-        """Prune and pack each mirror that needs it; then remove whole ones while all have more than they may."""
+        """Prune and pack each mirror that needs it; then remove unused ones, and others while all are too large."""
         for left in sorted(self._folder.glob(f"{_REMOVED}*")):
             await asyncio.to_thread(discard, left)
         for repo_id in self._ids():
@@ -74,14 +74,14 @@ class Upkeep:
                 log.warning("mirror %s was not packed; if it is damaged, delete it: %s", place, error)
         sizes = [await asyncio.to_thread(self._size, repo_id) for repo_id in self._ids()]
         total = sum(each.size for each in sizes)
+        allowed, oldest = self._limits.total_bytes, time.time() - self._limits.unused_seconds
         for each in sorted(sizes, key=lambda size: size.used):
-            if total > self._total_bytes and await self._removed(self._mirror(each.repo_id)):
-                log.info(
-                    "mirror %s was removed: all mirrors had %s bytes of %s", each.repo_id, total, self._total_bytes
-                )
+            too_much = total > allowed or each.used < oldest
+            if too_much and await self._removed(self._mirror(each.repo_id)):
+                log.info("mirror %s was removed: all mirrors had %s bytes of %s", each.repo_id, total, allowed)
                 total -= each.size
-        if total > self._total_bytes:
-            log.warning("the mirrors that jobs need have %s bytes; the limit is %s", total, self._total_bytes)
+        if total > allowed:
+            log.warning("the mirrors that jobs need have %s bytes; the limit is %s", total, allowed)
 
     def _ids(self) -> list[int]:
         return sorted(int(path.stem) for path in self._folder.glob("*.git") if path.stem.isdecimal())

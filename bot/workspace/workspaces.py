@@ -221,7 +221,7 @@ class Workspaces:
 
     async def tidy(self) -> None:
         """Have mirrors hold no more than is needed, and no more together than they may; can take minutes."""
-        await Upkeep(self._mirrors, self._mirror, self._limits.total_bytes).tidy()
+        await Upkeep(self._mirrors, self._mirror, self._limits).tidy()
 
     def _mirror(self, repo_id: int) -> Mirror:
         return Mirror(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,17 @@ async def test_what_was_used_longest_ago_goes_first(cache: SetupCache, tmp_path:
     assert (root / f"{REPO}/{KEY}").exists()
     assert not (root / f"{REPO}/{KEY2}").exists()
     assert (root / f"{OTHER}/{KEY}").exists()
+
+
+async def test_what_was_not_used_for_too_long_goes_though_there_is_room(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    cache = SetupCache(root, max_bytes=100_000, unused_seconds=3600)
+    for key in (KEY, KEY2):
+        await cache.keep(REPO, key, made(tmp_path / key), PATHS)
+    long_ago = time.time() - 3700
+    os.utime(root / f"{REPO}/{KEY}", (long_ago, long_ago))
+    await cache.sweep()
+    assert [(root / f"{REPO}/{key}").exists() for key in (KEY, KEY2)] == [False, True]
 
 
 async def test_what_a_killed_worker_left_half_written_is_cleared_away(cache: SetupCache, tmp_path: Path) -> None:

@@ -155,6 +155,17 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
         assert (tree.path / "large.bin").stat().st_size == MIB
 
 
+async def test_a_mirror_that_is_not_used_for_too_long_is_removed_though_there_is_room(
+    origin: Origin, tmp_path: Path
+) -> None:
+    workspaces = Workspaces(tmp_path / "state", limits=MirrorLimits(unused_seconds=3 * _DAY))
+    for repo_id, days in ((1, 2), (2, 4)):
+        await workspaces.read(repo_id, branch(origin), "a.txt", limit=100)
+        made_older(mirror_of(tmp_path, repo_id), days * _DAY)
+    await workspaces.tidy()
+    assert [mirror_of(tmp_path, repo_id).exists() for repo_id in (1, 2)] == [True, False]
+
+
 async def test_a_mirror_that_was_asked_just_now_is_not_removed(origin: Origin, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "state", limits=MirrorLimits(total_bytes=0))
     await workspaces.read(REPO, branch(origin), "a.txt", limit=100)
