@@ -81,23 +81,14 @@ def services(
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
-    unused = agent.cache_days * _DAY_SECONDS
-    limits = MirrorLimits(
-        fetch_bytes=agent.fetch_mb * 1024**2,
-        pull_bytes=agent.pull_fetch_mb * 1024**2,
-        total_bytes=agent.mirrors_gb * 1024**3,
-        unused_seconds=unused,
-    )
-    cached = agent.setup_cache_gb * 10**9
+    limits, cache = _caches(agent)
     return JobServices(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=limits, pauses=git_pauses),
         setup=Setup(
             sandbox=sandbox,
             network=agent.network if agent.setup_network is None else agent.setup_network,
             seconds=agent.setup_seconds,
-            cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=cached, unused_seconds=unused)
-            if cached
-            else None,
+            cache=cache,
             on_runner=not comes_back,
         ),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
@@ -121,6 +112,19 @@ def services(
         conventions=inputs.conventions,
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )
+
+
+def _caches(agent: AgentSettings) -> tuple[MirrorLimits, SetupCache | None]:
+    """How mirrors are limited, and the cache of set-up results if there is one."""
+    unused = agent.cache_days * _DAY_SECONDS
+    limits = MirrorLimits(
+        fetch_bytes=agent.fetch_mb * 1024**2,
+        pull_bytes=agent.pull_fetch_mb * 1024**2,
+        total_bytes=agent.mirrors_gb * 1024**3,
+        unused_seconds=unused,
+    )
+    folder, size = agent.data_dir / "setup-cache", agent.setup_cache_gb * 10**9
+    return limits, SetupCache(folder, max_bytes=size, unused_seconds=unused) if size else None
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
