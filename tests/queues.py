@@ -1,4 +1,4 @@
-"""A queue for a test: a database of its own, and seconds that pass only when told to."""
+"""An SQLite queue for a test, with a database of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ from pathlib import Path
 from bot.domain.job import Lane
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
+from tests.clocks import Clock
 
-
-class Clock:
-    """Seconds that pass only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+__all__ = ["Clock", "claimed", "opened_queue", "until_woken"]
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
-from bot.engine.queue import SqliteQueue
+from bot.engine.protocols import JobEngine
 from tests.builders import SECRET
 
 
@@ -40,7 +40,7 @@ def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any fie
 
 
 @asynccontextmanager
-async def receiving(queue: SqliteQueue, **changes: Any) -> AsyncIterator[Receiver]:  # noqa: ANN401 - as webhook_options
+async def receiving(queue: JobEngine, **changes: Any) -> AsyncIterator[Receiver]:  # noqa: ANN401 - as webhook_options
     """Listen on a free port of this machine until the block ends."""
     runner = make_runner(make_app(webhook_options(**changes), queue))
     await runner.setup()

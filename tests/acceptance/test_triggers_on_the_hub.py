@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +24,7 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Job
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from localhub import App, LocalHub, Repo
 from tests.builders import SECRET
 from tests.hub_client import client, installation_token
@@ -56,7 +53,7 @@ class Scene:
     app: App
     repo: Repo
     installation: int
-    queue: SqliteQueue
+    queue: InMemoryEngine
     seen: set[str] = field(default_factory=set)
 
     async def answer(self, event: str, action: str) -> dict[str, str]:
@@ -89,23 +86,15 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(hub: LocalHub) -> AsyncIterator[Scene]:
     hub.add_user("mona")
     repo = hub.add_repo("mona/calc", owner="mona", files=FILES)
     app = hub.add_app("codepilot", webhook_secret=SECRET, events=EVENTS)
     installation = hub.install(app, repo)
-    async with _listening(tmp_path, app) as (queue, port):
-        hub.set_webhook(app, f"http://127.0.0.1:{port}/webhook", SECRET)
-        yield Scene(hub=hub, app=app, repo=repo, installation=installation, queue=queue)
-
-
-@asynccontextmanager
-async def _listening(directory: Path, app: App) -> AsyncIterator[tuple[SqliteQueue, int]]:
-    database = Database(directory / "queue.db")
-    queue = SqliteQueue(database)
+    queue = InMemoryEngine()
     async with receiving(queue, own_ids=frozenset({app.bot.id}), own_app_id=app.id) as receiver:
-        yield queue, receiver.port
-    await database.close()
+        hub.set_webhook(app, f"http://127.0.0.1:{receiver.port}/webhook", SECRET)
+        yield Scene(hub=hub, app=app, repo=repo, installation=installation, queue=queue)
 
 
 async def test_comments_on_lines_and_the_words_of_reviews(scene: Scene) -> None:

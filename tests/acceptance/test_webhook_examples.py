@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from tests.builders import a_request
 from tests.webhook_receiver import receiving
 
@@ -50,8 +49,7 @@ async def test_every_example_is_answered_without_an_error(
     caplog.set_level(logging.DEBUG)
     examples = list(_examples(webhook_examples))
     accepted = set()
-    database = Database(tmp_path / "queue.db")
-    async with receiving(SqliteQueue(database), **listening) as receiver:
+    async with receiving(InMemoryEngine(), **listening) as receiver:
         for number, (event, payload) in enumerate(examples):
             payload.setdefault("installation", {"id": 30})
             status, answer = await receiver.post(*a_request(payload, event=event, delivery_id=f"example-{number}"))
@@ -59,7 +57,6 @@ async def test_every_example_is_answered_without_an_error(
             assert answer.get("job") or answer.get("reason")
             if answer["status"] == "accepted":
                 accepted.add(event)
-    await database.close()
     assert len(examples) > 400
     assert accepted == asking
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []

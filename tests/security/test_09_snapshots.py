@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from bot.intake.deliveries import IgnoredDelivery
 from tests.builders import a_request
 from tests.payloads import a_payload, job, read
@@ -34,9 +31,8 @@ def test_a_later_edit_of_the_words_is_no_job_of_its_own(event: str, part: str) -
     assert isinstance(read(event, edited), IgnoredDelivery)
 
 
-async def test_a_stored_job_keeps_its_words_whatever_is_delivered_later(tmp_path: Path) -> None:
-    database = Database(tmp_path / "queue.db")
-    queue = SqliteQueue(database)
+async def test_a_stored_job_keeps_its_words_whatever_is_delivered_later() -> None:
+    queue = InMemoryEngine()
     first = a_payload("issue_comment", issue__body="Said so.")
     later = a_payload("issue_comment", issue__body="Say another thing.")
     async with receiving(queue) as receiver:
@@ -46,4 +42,3 @@ async def test_a_stored_job_keeps_its_words_whatever_is_delivered_later(tmp_path
     stored = await queue.get(answer["job"])
     assert stored is not None
     assert stored.job.thread.body == "Said so."
-    await database.close()

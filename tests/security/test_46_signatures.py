@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from bot.domain.errors import ConfigError, UnauthenticatedError
 from bot.domain.job import JobState
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from bot.intake.deliveries import Proof, from_webhook
 from bot.settings.load import load
 from tests.builders import SECRET, a_comment_event, a_request, signature
@@ -50,15 +48,13 @@ def test_a_forged_delivery_is_not_authenticated(forgery: dict[str, str]) -> None
         from_webhook(_headers(forgery), BODY, SECRET)
 
 
-async def test_the_door_answers_401_and_stores_nothing(tmp_path: Path) -> None:
-    database = Database(tmp_path / "queue.db")
-    queue = SqliteQueue(database)
+async def test_the_door_answers_401_and_stores_nothing() -> None:
+    queue = InMemoryEngine()
     async with receiving(queue) as receiver:
         for forgery in FORGERIES.values():
             status, answer = await receiver.post(_headers(forgery), BODY)
             assert (status, answer["status"]) == (401, "refused")
     assert (await queue.counts())[JobState.QUEUED] == 0
-    await database.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff\xfe"])

@@ -7,26 +7,21 @@ import gzip
 import io
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from bot.apps.webhook import MAX_BODY_BYTES
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from tests.builders import a_comment_event, a_request, signature
 from tests.source_files import ROOT
 from tests.webhook_receiver import Receiver, receiving
 
 
 @pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
-    database = Database(tmp_path / "queue.db")
-    opened_queue = SqliteQueue(database)
-    yield opened_queue
-    await database.close()
+def queue() -> InMemoryEngine:
+    return InMemoryEngine()
 
 
 async def _raw(receiver: Receiver, head: str, body: bytes = b"", *, hang_up: bool = False) -> tuple[int, str]:
@@ -47,20 +42,20 @@ async def _raw(receiver: Receiver, head: str, body: bytes = b"", *, hang_up: boo
         await writer.wait_closed()
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_a_byte_is_read(queue: SqliteQueue) -> None:
+async def test_a_body_that_says_it_is_too_large_is_refused_before_a_byte_is_read(queue: InMemoryEngine) -> None:
     async with receiving(queue) as receiver:
         status, answer = await _raw(receiver, f"Content-Length: {MAX_BODY_BYTES + 1}")
     assert status == 413
     assert "26,214,400 bytes" in answer
 
 
-async def test_a_body_of_unsaid_length_is_refused(queue: SqliteQueue) -> None:
+async def test_a_body_of_unsaid_length_is_refused(queue: InMemoryEngine) -> None:
     async with receiving(queue) as receiver:
         status, _ = await _raw(receiver, "Transfer-Encoding: chunked", b"5\r\nhello\r\n")
     assert status == 411
 
 
-async def test_more_than_was_said_is_not_read(queue: SqliteQueue) -> None:
+async def test_more_than_was_said_is_not_read(queue: InMemoryEngine) -> None:
     headers, body = a_request(a_comment_event())
     async with receiving(queue, max_body_bytes=len(body)) as receiver:
         assert (await receiver.post(headers, body))[0] == 202
@@ -68,7 +63,7 @@ async def test_more_than_was_said_is_not_read(queue: SqliteQueue) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip"])
-async def test_compressed_bodies_are_refused_and_never_unpacked(queue: SqliteQueue, encoding: str) -> None:
+async def test_compressed_bodies_are_refused_and_never_unpacked(queue: InMemoryEngine, encoding: str) -> None:
     bomb = gzip.compress(b"[" * 50_000_000)
     headers, _ = a_request({})
     signed = {**headers, "Content-Encoding": encoding, "X-Hub-Signature-256": signature(bomb)}
@@ -77,13 +72,13 @@ async def test_compressed_bodies_are_refused_and_never_unpacked(queue: SqliteQue
     assert (status, answer["status"]) == (415, "refused")
 
 
-async def test_a_slow_body_is_given_up(queue: SqliteQueue) -> None:
+async def test_a_slow_body_is_given_up(queue: InMemoryEngine) -> None:
     async with receiving(queue, read_seconds=0.05) as receiver:
         status, _ = await _raw(receiver, "Content-Length: 100", b"{")
     assert status == 408
 
 
-async def test_a_body_that_breaks_off_is_refused(queue: SqliteQueue) -> None:
+async def test_a_body_that_breaks_off_is_refused(queue: InMemoryEngine) -> None:
     async with receiving(queue) as receiver:
         status, _ = await _raw(receiver, "Content-Length: 100", b"{", hang_up=True)
         assert status in {0, 400}
@@ -91,7 +86,7 @@ async def test_a_body_that_breaks_off_is_refused(queue: SqliteQueue) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[" * 1_000_000 + b"]" * 1_000_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000])
-async def test_deep_json_is_malformed_and_harms_nobody(queue: SqliteQueue, body: bytes) -> None:
+async def test_deep_json_is_malformed_and_harms_nobody(queue: InMemoryEngine, body: bytes) -> None:
     headers, _ = a_request({})
     async with receiving(queue) as receiver:
         status, answer = await receiver.post({**headers, "X-Hub-Signature-256": signature(body)}, body)
@@ -99,7 +94,7 @@ async def test_deep_json_is_malformed_and_harms_nobody(queue: SqliteQueue, body:
         assert (await receiver.post(*a_request(a_comment_event())))[0] == 202
 
 
-async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_one_out(queue: SqliteQueue) -> None:
+async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_one_out(queue: InMemoryEngine) -> None:
     lines = f"Content-Length: {MAX_BODY_BYTES}\r\nX-Hub-Signature-256: sha256={'0' * 64}"
     head = f"POST /webhook HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n".encode()
     async with receiving(queue) as receiver:
@@ -117,7 +112,7 @@ async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_o
             await writer.wait_closed()
 
 
-async def test_numbers_and_names_of_any_size_do_no_harm(queue: SqliteQueue) -> None:
+async def test_numbers_and_names_of_any_size_do_no_harm(queue: InMemoryEngine) -> None:
     async with receiving(queue) as receiver:
         for path in ("comment__id", "repository__id", "issue__number", "sender__id"):
             for number in (10**4000, 2**63, -1, 0):
@@ -130,14 +125,13 @@ _SERVER = """
 import asyncio, sys
 from pathlib import Path
 from aiohttp import web
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from bot.apps.webhook import make_app, make_runner
 from tests.webhook_receiver import webhook_options
 
 async def main():
     folder = Path(sys.argv[1])
-    runner = make_runner(make_app(webhook_options(folder=folder), SqliteQueue(Database(folder / "q.db"))))
+    runner = make_runner(make_app(webhook_options(folder=folder), InMemoryEngine()))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     print(runner.addresses[0][1], flush=True)

@@ -110,6 +110,7 @@ class JobStore:
         self.url = address.render_as_string(hide_password=False)
         self.name = address.render_as_string(hide_password=True)
         self.is_file = address.get_backend_name() == "sqlite"
+        self._path = Path(address.database or "") if self.is_file else None
         with self._explained():
             self.engine = _engine(address)
             try:
@@ -124,6 +125,7 @@ class JobStore:
             except BaseException:  # whatever it was, nobody else closes it
                 self.engine.dispose()
                 raise
+        self._identity = _identity(self._path)
         # SQLite has one writer at a time, whatever waits for it.
         self._threads = ThreadPoolExecutor(1 if self.is_file else _CONNECTIONS, thread_name_prefix="store")
 
@@ -137,6 +139,11 @@ class JobStore:
 
     def run_here(self, operation: Callable[[Transaction], T]) -> T:
         """Run one transaction in this thread; see `run`."""
+        if _identity(self._path) != self._identity:
+            raise QueueError(
+                f"the job database {self.name} was deleted or replaced while this process runs, which can no longer "
+                "store jobs and must be restarted; move or restore that file only while the bot is stopped"
+            )
         with self._explained():
             for tries_left in reversed(range(_TRIES)):
                 try:
@@ -163,6 +170,17 @@ class JobStore:
                 "check that the disk has space and the file is writable" if self.is_file else "check that it is running"
             )
             raise QueueError(f"the job database {self.name} failed: {str(reason).strip()}; {remedy}") from error
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Which file stands at a path now; None when there is none."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _address(url: str) -> sa.URL:

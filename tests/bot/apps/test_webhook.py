@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,28 +13,35 @@ from bot.apps.stranger_log import LINES, StrangerLog
 from bot.domain.errors import ConfigError
 from bot.domain.job import JobState
 from bot.domain.listening import TrustedBots
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
+from bot.engine.in_memory import InMemoryEngine
 from tests.builders import a_comment_event, a_request, signature
+from tests.held_jobs import HeldJobs
 from tests.logged import logged
 from tests.webhook_receiver import Receiver, receiving, webhook_options
 
 
 @pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
-    database = Database(tmp_path / "queue.db")
-    opened_queue = SqliteQueue(database)
-    yield opened_queue
-    await database.close()
+def queue() -> InMemoryEngine:
+    return InMemoryEngine()
 
 
 @pytest.fixture
-async def receiver(queue: SqliteQueue) -> AsyncIterator[Receiver]:
+async def store(tmp_path: Path) -> AsyncIterator[JobStore]:
+    """For what happens to a database."""
+    store = JobStore(f"sqlite:///{tmp_path / 'queue.sqlite'}")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def receiver(queue: InMemoryEngine) -> AsyncIterator[Receiver]:
     async with receiving(queue) as listening:
         yield listening
 
 
-async def test_a_command_is_stored_then_acknowledged(receiver: Receiver, queue: SqliteQueue) -> None:
+async def test_a_command_is_stored_then_acknowledged(receiver: Receiver, queue: InMemoryEngine) -> None:
     status, answer = await receiver.post(*a_request(a_comment_event()))
     assert (status, answer["status"]) == (202, "accepted")
     stored = await queue.get(answer["job"])
@@ -57,7 +64,7 @@ async def test_what_asks_for_nothing_is_ignored_with_the_reason(receiver: Receiv
     assert (status, answer["status"]) == (200, "ignored")
 
 
-async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None:
+async def test_own_and_trusted_ids_reach_the_trigger(queue: InMemoryEngine) -> None:
     by_bot = a_comment_event(sender__type="Bot")
     async with receiving(queue, trusted_bots=TrustedBots(ids=frozenset({20}))) as receiver:
         assert (await receiver.post(*a_request(by_bot)))[0] == 202
@@ -65,14 +72,13 @@ async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None
         assert "own" in (await receiver.post(*a_request(by_bot)))[1]["reason"]
 
 
-async def test_work_waits_for_its_greeting_and_a_word_to_other_jobs_waits_for_nothing(queue: SqliteQueue) -> None:
+async def test_work_waits_for_its_greeting_and_a_word_to_other_jobs_waits_for_nothing(queue: InMemoryEngine) -> None:
     async with receiving(queue, held_seconds=3600.0) as receiver:
         _, work = await receiver.post(*a_request(a_comment_event("/codepilot fix", comment__id=1), delivery_id="1"))
         _, word = await receiver.post(*a_request(a_comment_event("/codepilot stop", comment__id=2), delivery_id="2"))
-    assert await queue.claim("w", 60.0) is None
-    claimed = await queue.claim("w", 60.0, lane="steer")
-    assert claimed is not None
-    assert claimed.job.id == word["job"] != work["job"]
+    jobs = HeldJobs(queue)
+    assert await jobs.begin() is None
+    assert await jobs.begin("steer") == word["job"] != work["job"]
 
 
 async def test_a_large_genuine_delivery_is_taken(receiver: Receiver) -> None:
@@ -81,13 +87,11 @@ async def test_a_large_genuine_delivery_is_taken(receiver: Receiver) -> None:
 
 
 async def test_when_the_job_cannot_be_stored_github_is_told_to_try_again(
-    receiver: Receiver, queue: SqliteQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: JobStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def break_it(rows: sqlite3.Connection) -> None:
-        rows.execute("PRAGMA query_only = 1")
-
-    await queue._run(break_it)
-    status, answer = await receiver.post(*a_request(a_comment_event()))
+    only_readable(store, yes=True)
+    async with receiving(DurableEngine(store)) as receiver:
+        status, answer = await receiver.post(*a_request(a_comment_event()))
     assert (status, answer["status"]) == (503, "failed")
     assert str(tmp_path) not in answer["reason"]
     assert str(tmp_path) in caplog.text
@@ -116,37 +120,41 @@ async def test_an_unproven_id_cannot_forge_a_log_line(receiver: Receiver) -> Non
     assert line["message"].startswith("refused (401)")
 
 
+def only_readable(store: JobStore, *, yes: bool) -> None:
+    """Have the store's one connection refuse what writes, or take it again."""
+    with closing(store.engine.raw_connection()) as connection:
+        connection.cursor().execute(f"PRAGMA query_only = {yes:d}")
+
+
 async def health(receiver: Receiver) -> int:
     async with receiver.client.get(f"http://127.0.0.1:{receiver.port}/healthz") as answer:
         assert await answer.json() == {"status": "ok" if answer.status == 200 else "failed"}
         return answer.status
 
 
-async def test_the_bot_is_healthy_while_jobs_can_be_written(queue: SqliteQueue) -> None:
-    async with receiving(queue, checked_seconds=0.0) as receiver:
-        assert await health(receiver) == 200
-        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
-        assert await health(receiver) == 503
-        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 0").fetchall())
-        assert await health(receiver) == 200
+async def test_the_bot_is_healthy_while_jobs_can_be_written(store: JobStore) -> None:
+    async with receiving(DurableEngine(store), checked_seconds=0.0) as receiver:
+        for readable, status in ((False, 200), (True, 503), (False, 200)):
+            only_readable(store, yes=readable)
+            assert await health(receiver) == status
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_nothing_is_accepted_into_a_file_that_nobody_will_open_again(
-    queue: SqliteQueue, tmp_path: Path, how: str
+    store: JobStore, tmp_path: Path, how: str
 ) -> None:
-    async with receiving(queue, checked_seconds=0.0) as receiver:
-        (tmp_path / "queue.db").rename(tmp_path / "away")
+    async with receiving(DurableEngine(store), checked_seconds=0.0) as receiver:
+        (tmp_path / "queue.sqlite").rename(tmp_path / "away")
         if how == "replaced":
-            (tmp_path / "queue.db").touch()
+            (tmp_path / "queue.sqlite").touch()
         assert await health(receiver) == 503
         assert (await receiver.post(*a_request(a_comment_event())))[0] == 503
 
 
-async def test_health_is_asked_of_the_disk_once_in_a_while_however_many_ask(queue: SqliteQueue) -> None:
-    async with receiving(queue, checked_seconds=3600.0) as receiver:
+async def test_health_is_asked_of_the_disk_once_in_a_while_however_many_ask(store: JobStore) -> None:
+    async with receiving(DurableEngine(store), checked_seconds=3600.0) as receiver:
         assert await health(receiver) == 200
-        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
+        only_readable(store, yes=True)
         assert [await health(receiver) for _ in range(5)] == [200] * 5
 
 
@@ -171,7 +179,7 @@ def deliveries_in(folder: Path) -> list[Path]:
 
 
 async def test_a_large_delivery_that_nobody_listens_to_is_ignored_and_leaves_nothing(
-    queue: SqliteQueue, tmp_path: Path
+    queue: InMemoryEngine, tmp_path: Path
 ) -> None:
     async with receiving(queue, folder=tmp_path) as receiver:
         # Not even parsed.
@@ -222,7 +230,7 @@ async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
     assert made == ["refused"] * LINES + ["refused (40 similar lines were omitted)"] + ["refused"] * 9
 
 
-async def test_many_comments_at_once_are_all_stored_once(receiver: Receiver, queue: SqliteQueue) -> None:
+async def test_many_comments_at_once_are_all_stored_once(receiver: Receiver, queue: InMemoryEngine) -> None:
     requests = [a_request(a_comment_event(comment__id=1 + n % 100), delivery_id=f"d{n}") for n in range(200)]
     answers = await asyncio.gather(*(receiver.post(*request) for request in requests))
     assert sorted(status for status, _ in answers) == [200] * 100 + [202] * 100

@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bot.control.retry import carried_out
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
 from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.engine.database import Database
-from bot.engine.job_record import StoredRecord
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import StoredRecord, decode_record, encode_record
+from bot.engine.records import dumped, loaded
 from bot.jobs import approvals
 from tests.builders import a_job
 
 NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
 
 
-async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: Path) -> None:
+async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
     asked = Waiting(
         kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
     )
     given = ApprovalAnswer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
-    database = Database(tmp_path / "queue.sqlite")
-    queue = SqliteQueue(database)
-    try:
-        await queue.accept(a_job("j1"))
-        record = StoredRecord(queue, "j1")
-        await approvals.ask(record, asked)
-        assert await approvals.asked(record) == asked
-        assert await approvals.answer(record, given)
-        assert await approvals.answered(record, asked) == given
-    finally:
-        await database.close()
+    engine = InMemoryEngine()
+    await engine.accept(a_job("j1"))
+    record = StoredRecord(engine, "j1")
+    await approvals.ask(record, asked)
+    assert await approvals.asked(record) == asked
+    assert await approvals.answer(record, given)
+    assert await approvals.answered(record, asked) == given
+    kept = await engine.record("j1")
+    assert decode_record(encode_record(kept)) == kept
 
 
-async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_path: Path) -> None:
-    database = Database(tmp_path / "queue.sqlite")
-    queue = SqliteQueue(database)
-    try:
-        made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
-        assert await queue.accept(made)
-        stored = await queue.get(made.id)
-        assert stored is not None
-        assert stored.job.command == Fix(goal="mend it", plan="+caf? and half a smile ?")
-    finally:
-        await database.close()
+def test_an_approved_plan_can_be_stored_whatever_the_model_wrote_in_it() -> None:
+    made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
+    assert loaded(dumped(made)).command == Fix(goal="mend it", plan="+caf? and half a smile ?")
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from agent_runtime import Outcome, Status
+from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import StoredRecord
 from bot.jobs import model_outage
 from tests.builders import a_job
-from tests.queues import opened_queue
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-async def record(tmp_path: Path) -> AsyncIterator[StoredRecord]:
-    async with opened_queue(tmp_path / "queue.sqlite") as queue:
-        job = a_job()
-        await queue.accept(job)
-        yield StoredRecord(queue, job.id)
+async def record() -> StoredRecord:
+    engine, job = InMemoryEngine(), a_job()
+    await engine.accept(job)
+    return StoredRecord(engine, job.id)
 
 
 def down(*, steps: int = 1, retry_after: float | None = None) -> Outcome:

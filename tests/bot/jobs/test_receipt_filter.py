@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -22,22 +20,23 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Actor, JobState
-from bot.engine.database import Database
-from bot.engine.ledger import SqliteLedger
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.in_memory_ledger import InMemoryLedger
+from bot.engine.work import JobEnded
 from bot.gate.repo_config import RepoConfig
 from bot.gate.repo_keys import LabelNames
 from bot.jobs.receipt_filter import FRESH_SECONDS, KnownConfigs, Receipt
 from tests.builders import a_job
-from tests.queues import Clock, claimed
+from tests.clocks import Clock
+from tests.held_jobs import HeldJobs
 
 HEAD = "b" * 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Desk:
-    queue: SqliteQueue
-    ledger: SqliteLedger
+    queue: InMemoryEngine
+    ledger: InMemoryLedger
     configs: KnownConfigs
     clock: Clock
 
@@ -48,11 +47,11 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database, clock = Database(tmp_path / "queue.sqlite"), Clock()
-    queue = SqliteQueue(database, clock=clock)
-    yield Desk(queue=queue, ledger=SqliteLedger(database, clock=clock), configs=KnownConfigs(clock), clock=clock)
-    await database.close()
+def desk() -> Desk:
+    clock = Clock()
+    queue = InMemoryEngine(clock=clock)
+    ledger = InMemoryLedger(queue, clock=clock)
+    return Desk(queue=queue, ledger=ledger, configs=KnownConfigs(clock), clock=clock)
 
 
 async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
@@ -108,10 +107,10 @@ async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, c
     assert not await desk.kept(command)
     await desk.queue.accept(a_job("work"))
     assert await desk.kept(command)
-    assert await claimed(desk.queue) is not None
-    assert await claimed(desk.queue) == "work"
+    jobs = HeldJobs(desk.queue)
+    assert [await jobs.begin() for _ in range(2)] == ["other", "work"]
     assert await desk.kept(command)
-    await desk.queue.finish("work", JobState.DONE, worker="w1")
+    await jobs.end("work", JobEnded(state=JobState.DONE))
     assert not await desk.kept(command)
 
 
@@ -119,19 +118,3 @@ async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, c
 async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
     desk.configs.learn(10, RepoConfig())
     assert await desk.kept(command)
-
-
-async def test_whoever_has_many_words_under_way_lets_another_go_first(desk: Desk) -> None:
-    flood, other = Actor(id=1, login="flood"), Actor(id=2, login="other")
-    for number in range(1, 5):
-        await desk.queue.accept(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
-    assert await claimed(desk.queue, lane="steer") == "f1"
-    await desk.queue.accept(replace(a_job("o1", number=9, command=Stop()), actor=other))
-    assert [await claimed(desk.queue, lane="steer") for _ in range(3)] == ["o1", "f2", "f3"]
-
-
-async def test_events_and_words_wait_for_each_other_in_no_thread(desk: Desk) -> None:
-    await desk.queue.accept(a_job("e1", command=Closed()))
-    await desk.queue.accept(a_job("s1", command=Stop()))
-    assert await claimed(desk.queue, lane="event") == "e1"
-    assert await claimed(desk.queue, lane="steer") == "s1"

@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 from agent_runtime import Outcome, Status
-from bot.engine.database import Database
-from bot.engine.job_record import RunResult, StoredRecord
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import RunResult, StoredRecord, decode_record, encode_record
 from bot.jobs.results import RunResults
 from bot.publishing.progress import Progress
 from bot.publishing.view import Activity
@@ -22,21 +21,19 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
         base_sha="a" * 40,
         tree_sha="b" * 40,
     )
-    database = Database(tmp_path / "queue.sqlite")
-    queue = SqliteQueue(database)
-    try:
-        await queue.accept(a_job("j1"))
-        record, store = StoredRecord(queue, "j1"), RunResults(tmp_path / "patches")
-        change = a_change(a_file("caf\udce9.py", b"x\n"))
-        await store.keep("j1", record, work, change)
-        found = await store.find("j1", record)
-        assert found is not None
-        assert found[0] == work
-        assert found[1].read_bytes() == change.patch.encode("utf-8", "surrogateescape")
-        store.forget("j1")
-        assert await store.find("j1", record) is None
-    finally:
-        await database.close()
+    engine = InMemoryEngine()
+    await engine.accept(a_job("j1"))
+    record, store = StoredRecord(engine, "j1"), RunResults(tmp_path / "patches")
+    change = a_change(a_file("caf\udce9.py", b"x\n"))
+    await store.keep("j1", record, work, change)
+    found = await store.find("j1", record)
+    assert found is not None
+    assert found[0] == work
+    assert found[1].read_bytes() == change.patch.encode("utf-8", "surrogateescape")
+    kept = await engine.record("j1")
+    assert decode_record(encode_record(kept)) == kept
+    store.forget("j1")
+    assert await store.find("j1", record) is None
 
 
 async def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from bot.domain.job import Job
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.in_memory import InMemoryEngine
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.pipeline import acknowledge
 from tests.builders import a_job
@@ -24,7 +22,7 @@ from tests.waiting import eventually
 class _SilentContexts:
     """Contexts whose GitHub never answers."""
 
-    queue: SqliteQueue
+    queue: InMemoryEngine = field(default_factory=InMemoryEngine)
     asked: list[str] = field(default_factory=list)
 
     @asynccontextmanager
@@ -34,16 +32,10 @@ class _SilentContexts:
         yield cast("Any", None)
 
 
-@pytest.fixture
-async def contexts(tmp_path: Path) -> AsyncIterator[_SilentContexts]:
-    database = Database(tmp_path / "queue.sqlite")
-    yield _SilentContexts(SqliteQueue(database))
-    await database.close()
-
-
 async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
-    contexts: _SilentContexts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    contexts = _SilentContexts()
     greeting = acknowledge.Acknowledger(cast("JobContextFactory", contexts))
     for number in range(acknowledge.AT_ONCE):
         greeting.greet(a_job(f"j{number}"))

@@ -1,4 +1,4 @@
-"""Jobs that wait for a person, words to jobs under way, and all who would move a job at the same moment."""
+"""The SQLite queue: jobs that wait for a person, words to jobs under way, and all who would move a job at once."""
 
 from __future__ import annotations
 
@@ -162,6 +162,15 @@ async def test_steering_that_runs_holds_up_no_work(queue: SqliteQueue) -> None:
     assert await claimed(queue, lane="steer") == "s1"
     await queue.accept(a_job("work"))
     assert await claimed(queue) == "work"
+
+
+async def test_whoever_has_many_words_under_way_lets_another_go_first(queue: SqliteQueue) -> None:
+    flood, other = Actor(id=1, login="flood"), Actor(id=2, login="other")
+    for number in range(1, 5):
+        await queue.accept(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
+    assert await claimed(queue, lane="steer") == "f1"
+    await queue.accept(replace(a_job("o1", number=9, command=Stop()), actor=other))
+    assert [await claimed(queue, lane="steer") for _ in range(3)] == ["o1", "f2", "f3"]
 
 
 async def test_a_held_job_is_let_go_by_word_or_by_time(queue: SqliteQueue, clock: Clock) -> None:
