@@ -136,6 +136,7 @@ class DirectoryBlobs:
         """See `BlobStore`."""
         path = self._path(name)
         with self._told():
+            self._check_root()
             self._make(path.parent)
             descriptor, partial = tempfile.mkstemp(dir=self._partial)  # with mode 0600
             try:
@@ -152,21 +153,25 @@ class DirectoryBlobs:
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """See `BlobStore`."""
-        try:
-            with self._told(), self._path(name).open("rb") as file:
-                content = file.read(limit + 1)
-        except FileNotFoundError:
-            return None
+        with self._told():
+            try:
+                with self._path(name).open("rb") as file:
+                    content = file.read(limit + 1)
+            except FileNotFoundError:
+                self._check_root()
+                return None
         if len(content) > limit:
             raise BlobTooLargeError(name, self.address, limit)
         return content
 
     def fetch(self, name: str, target: Path, *, limit: int) -> bool:
         """See `BlobStore`."""
-        try:
-            source = self._path(name).open("rb")
-        except FileNotFoundError:
-            return False
+        with self._told():
+            try:
+                source = self._path(name).open("rb")
+            except FileNotFoundError:
+                self._check_root()
+                return False
         with source, new_file(target) as file:
             if os.fstat(source.fileno()).st_size > limit:
                 raise BlobTooLargeError(name, self.address, limit)
@@ -176,6 +181,7 @@ class DirectoryBlobs:
     def exists(self, name: str) -> bool:
         """See `BlobStore`."""
         with self._told():
+            self._check_root()
             return self._path(name).is_file()
 
     def delete(self, name: str) -> None:
@@ -186,6 +192,7 @@ class DirectoryBlobs:
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
         with self._told():
+            self._check_root()
             for folder, _, names in os.walk(self._path(prefix), onerror=_failed):
                 for path in (Path(folder, name) for name in names):
                     try:
@@ -197,6 +204,11 @@ class DirectoryBlobs:
 
     def _path(self, name: str) -> Path:
         return self._root / checked(name)
+
+    def _check_root(self) -> None:
+        """A blob may be missing; a directory that is gone must not look as if all of its blobs were."""
+        if not self._partial.is_dir():
+            raise NotADirectoryError(None, "the directory is gone, or is not mounted")
 
     def _make(self, folder: Path) -> None:
         """Make a directory below the root, with mode 0700 and durably, and those above it."""

@@ -17,8 +17,8 @@ from typing import BinaryIO
 from bot.workspace.listing import folded, is_too_deep
 
 _PIECE = 1024 * 1024
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_folder(root: int, path: bytes) -> Folder | None:
     files: dict[bytes, ScannedFile] = {}
     folders: list[bytes] = []
     try:
-        with _opened(root, path) as folder, os.scandir(folder) as entries:
+        with opened(root, path) as folder, os.scandir(folder) as entries:
             for found in entries:
                 name = os.fsencode(found.name)
                 if is_git_name(name):
@@ -88,10 +88,10 @@ def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
     """
     parent, _, name = path.rpartition(b"/")
     try:
-        with _opened(root, parent) as folder:
+        with opened(root, parent) as folder:
             if mode == "120000":
                 return os.fsencode(os.readlink(name, dir_fd=folder))
-            return _content(_open(name, _OPEN_FILE, folder), limit)
+            return _content(open_own(name, OPEN_FILE, folder), limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -107,10 +107,10 @@ def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int
     """
     parent, _, name = path.rpartition(b"/")
     try:
-        with _opened(root, parent) as folder:
+        with opened(root, parent) as folder:
             if mode == "120000":
                 return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
-            return _copied(_open(name, _OPEN_FILE, folder), target, limit)
+            return _copied(open_own(name, OPEN_FILE, folder), target, limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -165,12 +165,12 @@ def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
 
 
 @contextmanager
-def _opened(root: int, path: bytes) -> Iterator[int]:
+def opened(root: int, path: bytes) -> Iterator[int]:
     """Open a directory part by part, never through a link."""
     folder = os.dup(root)
     try:
         for part in filter(None, path.split(b"/")):
-            below = _open(part, _OPEN_FOLDER, folder)
+            below = open_own(part, OPEN_FOLDER, folder)
             os.close(folder)
             folder = below
         yield folder
@@ -178,7 +178,7 @@ def _opened(root: int, path: bytes) -> Iterator[int]:
         os.close(folder)
 
 
-def _open(name: bytes, flags: int, folder: int) -> int:
+def open_own(name: bytes, flags: int, folder: int) -> int:
     """Open a file or directory; what the agent took our right to read from, it gets back first: the files are ours."""
     try:
         return os.open(name, flags, dir_fd=folder)

@@ -62,10 +62,20 @@ class Tree:
         base_sha: the commit they were taken from.
         git_dir: the trusted git directory, which no sandbox may reach.
         blobs: path to blob id of every file in the commit.
+        generation: names the state of the files that begins here; recorded before anything writes to them, it tells
+            these files from older ones of the job on other machines.
     """
 
     def __init__(
-        self, *, path: Path, git: Git, trusted: Path, given: Given, hold: Hold, pauses: Sequence[float] = PAUSES
+        self,
+        *,
+        path: Path,
+        git: Git,
+        trusted: Path,
+        given: Given,
+        hold: Hold,
+        pauses: Sequence[float] = PAUSES,
+        generation: str = "",
     ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
@@ -73,12 +83,18 @@ class Tree:
         self.base_sha = given.base_sha
         self.git_dir = git.git_dir
         self.blobs: Mapping[str, str] = given.blobs
+        self.generation = generation
         self._git = git
         self._trusted = trusted
         self._given = given
         self._hold = hold
         self._pauses = pauses
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def given(self) -> Given:
+        """The files as they were given to the agent."""
+        return self._given
 
     async def take_as_given(self, left_out: Iterable[str]) -> None:
         """Have changes counted from the files as they are now, which nothing may write to meanwhile.

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import os
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bot.domain.errors import StorageError
 from bot.workspace.changed import Baseline, entries_of
 from bot.workspace.errors import WorkspaceError, WorkspaceGoneError
 from bot.workspace.git import Git
@@ -22,6 +25,7 @@ from bot.workspace.pristine import Pristine
 from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
+from bot.workspace.snapshots import Snapshots, given_entries, note, rebuild
 from bot.workspace.tree import Tree
 from bot.workspace.upkeep import Upkeep
 
@@ -33,10 +37,28 @@ def never() -> bool:
     return False
 
 
+_GENERATION = "generation"
+"""The file that names the state of a job's files."""
+_INDEX = "snapshot.json"
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 # Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The files of a job as its last attempt has left them, on whichever machine.
+
+    Attributes:
+        generation: names their state, as `Tree.generation` did; empty where that was not recorded.
+        repo_id: GitHub's numeric id.
+        source: the commit that they were taken from.
+    """
+
+    generation: str
+    repo_id: int
+    source: Source
 
 
 class Workspaces:
@@ -48,6 +70,7 @@ class Workspaces:
         seconds: time limit of a fetch, and of waiting for another one to end.
         pauses: before a git server whose trouble may pass is asked again; see `patiently`.
         limits: how large mirrors may become.
+        snapshots: where files that are kept are stored as well, for other machines; None where there are none.
     """
 
     def __init__(
@@ -58,6 +81,7 @@ class Workspaces:
         seconds: float = 600.0,
         pauses: tuple[float, ...] = PAUSES,
         limits: MirrorLimits | None = None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._mirrors = root / "mirrors"
         self._jobs = root / "jobs"
@@ -65,6 +89,7 @@ class Workspaces:
         self._seconds = seconds
         self._pauses = pauses
         self._limits = limits or MirrorLimits()
+        self._snapshots = snapshots
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -89,65 +114,51 @@ class Workspaces:
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
             try:
-                folder.mkdir(mode=0o700)
-                (folder / "repo").write_text(str(repo_id))
-                mirror = self._mirror(repo_id)
-                await mirror.provide(source, keep=job_id)
-                sha = source.sha
-                trusted, files = folder / "trusted", folder / "files"
-                for each in (trusted, files):
-                    each.mkdir(mode=0o700)
-                git = self._git(folder)
-                await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
-                info = trusted / "repo.git" / "info"
-                info.mkdir(exist_ok=True)
-                (info / "attributes").write_text(_ATTRIBUTES)
-                # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
-                (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
-                listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-                modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
-                await self._pristine(mirror).copy(git, sha, files)
-                baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
-                given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
-                await asyncio.to_thread(save, trusted, given)
+                mirror = await self._provide(folder, repo_id, source)
+                modes, blobs = await self._bare(folder, mirror, source.sha)
+                await self._pristine(mirror).copy(self._git(folder), source.sha, folder / "files")
+                entries = await asyncio.to_thread(entries_of, folder / "files")
+                given = Given(base_sha=source.sha, blobs=blobs, baseline=Baseline(modes=modes, entries=entries))
+                await asyncio.to_thread(save, folder / "trusted", given)
                 tree = self._tree(folder, mirror, given)
                 yield tree
             finally:
                 # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
-                await asyncio.shield(self._leave(folder, kept=tree is not None and keep()))
+                await asyncio.shield(self._leave(folder, tree, keep))
 
     @asynccontextmanager
-    async def reopen(self, job_id: str, *, keep: Callable[[], bool] = never) -> AsyncIterator[Tree]:
-        """Go on with the files of a job that were kept, as they were left; else as `open`, but nothing is fetched.
+    async def reopen(
+        self, job_id: str, left: Left | None = None, *, keep: Callable[[], bool] = never
+    ) -> AsyncIterator[Tree]:
+        """Go on with the files of a job that were kept, as they were left; else as `open`.
 
         Nothing of what the agent can write is believed: the commit, and what was given of it, are read from beside the
-        trusted git directory.
+        trusted git directory, or from the snapshot.
 
         Args:
             job_id: the one that they were opened for.
+            left: which state of the files is wanted, and what a machine needs that does not have it; None for what is
+                here, whatever it is.
             keep: see `open`.
 
         Raises:
-            WorkspaceGoneError: they are not there any more; what was left of them is removed.
+            WorkspaceGoneError: they are nowhere any more; what was left of them here is removed.
+            CloneError: they are stored, but their commit could not be fetched.
+            StorageError: they may be stored, but the store cannot be reached.
             WorkspaceError: another process works on this job.
         """
         folder = self._folder(job_id)
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             tree = None
             try:
-                # The workspace as it was left.
-                repo_id = await asyncio.to_thread(_noted_repo, folder)
-                try:
-                    given = await asyncio.to_thread(load, folder / "trusted")
-                except (OSError, ValueError) as error:
-                    raise _gone(folder) from error
-                # A mirror that was deleted and fetched again has neither the ref nor, after a force-push, the commit.
-                if repo_id is None or not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
+                tree = await self._kept_here(folder, left)
+                if tree is None and left is not None and self._snapshots is not None:
+                    tree = await self._from_snapshot(folder, left, self._snapshots)
+                if tree is None:
                     raise _gone(folder)
-                tree = self._tree(folder, self._mirror(repo_id), given)
                 yield tree
             finally:
-                await asyncio.shield(self._leave(folder, kept=tree is not None and keep()))
+                await asyncio.shield(self._leave(folder, tree, keep))
 
     async def discard(self, job_id: str) -> None:
         """Remove the files that were kept of a job; nothing to do when there are none.
@@ -158,6 +169,7 @@ class Workspaces:
         folder = self._folder(job_id)
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
+        await self._forget(job_id)
 
     async def read(self, repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
         """A file as a commit has it, without a checkout; None when it has none there.
@@ -217,7 +229,27 @@ class Workspaces:
                 removed.append(folder.name)
             finally:
                 release(self._lock_of(folder), descriptor)
+        if self._snapshots is not None:
+            try:
+                await asyncio.to_thread(self._snapshots.sweep, keep)
+            except StorageError as error:
+                log.warning("snapshots of ended jobs were not removed; the next sweep tries again: %s", error)
         return tuple(removed)
+
+    async def store_owed(self) -> None:
+        """Store the files of jobs that could not be stored when they came to wait."""
+        for owed in sorted(self._jobs.glob("*/owed")):
+            folder = owed.parent
+            descriptor = try_lock(self._lock_of(folder))
+            if descriptor is None:
+                continue
+            try:
+                if owed.exists():
+                    await self._store(folder, await asyncio.to_thread(load, folder / "trusted"))
+            except (OSError, ValueError) as error:
+                log.warning("job %s: its files cannot be stored: %s", folder.name, error)
+            finally:
+                release(self._lock_of(folder), descriptor)
 
     async def tidy(self) -> None:
         """Have mirrors hold no more than is needed, and no more together than they may; can take minutes."""
@@ -255,8 +287,11 @@ class Workspaces:
             bounds=ProcessBounds(seconds=self._seconds),
         )
 
-    def _tree(self, folder: Path, mirror: Mirror, given: Given) -> Tree:
+    def _tree(self, folder: Path, mirror: Mirror, given: Given, *, before: str = "") -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))
+        generation = secrets.token_hex(8)
+        # Until somebody has recorded the new one, the files are still as the one before names them.
+        _replace(folder / _GENERATION, "\n".join(filter(None, (before, generation))))
         return Tree(
             path=folder / "files",
             git=self._git(folder),
@@ -264,14 +299,111 @@ class Workspaces:
             given=given,
             hold=hold,
             pauses=self._pauses,
+            generation=generation,
         )
 
-    async def _leave(self, folder: Path, *, kept: bool) -> None:
-        if kept:
+    async def _provide(self, folder: Path, repo_id: int, source: Source) -> Mirror:
+        """Make a job's directory, and have its commit in the mirror."""
+        await asyncio.to_thread(_make, folder, repo_id)
+        mirror = self._mirror(repo_id)
+        await mirror.provide(source, keep=folder.name)
+        return mirror
+
+    async def _bare(self, folder: Path, mirror: Mirror, sha: str) -> tuple[dict[bytes, str], dict[str, str]]:
+        """Make the trusted git directory, and one for the files with nothing in it; give back what the commit lists."""
+        trusted, files = folder / "trusted", folder / "files"
+        for each in (trusted, files):
+            each.mkdir(mode=0o700)
+        git = self._git(folder)
+        await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
+        info = trusted / "repo.git" / "info"
+        info.mkdir(exist_ok=True)
+        (info / "attributes").write_text(_ATTRIBUTES)
+        # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
+        (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
+        listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
+        return await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
+
+    async def _kept_here(self, folder: Path, left: Left | None) -> Tree | None:
+        """The workspace as it was left on this machine; None when it is not here, or another state of it is."""
+        repo_id = await asyncio.to_thread(_noted_repo, folder)
+        note = folder / _GENERATION
+        names = note.read_text().split() if note.exists() else []
+        wanted = left.generation if left is not None else ""
+        if repo_id is None or (wanted and wanted not in names):
+            return None
+        try:
+            given = await asyncio.to_thread(load, folder / "trusted")
+        except (OSError, ValueError):
+            return None
+        # A mirror that was deleted and fetched again has neither the ref nor, after a force-push, the commit.
+        if not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
+            return None
+        return self._tree(folder, self._mirror(repo_id), given, before=wanted)
+
+    async def _from_snapshot(self, folder: Path, left: Left, snapshots: Snapshots) -> Tree | None:
+        """The workspace as another machine left it; None when it stored none, or another state of it."""
+        job_id = folder.name
+        found = await asyncio.to_thread(snapshots.find, job_id, left.generation)
+        if found is None or (found.repo_id, found.base_sha) != (left.repo_id, left.source.sha):
+            return None
+        manifest = await asyncio.to_thread(snapshots.manifest, job_id, found)
+        await self._remove(folder)
+        mirror = await self._provide(folder, left.repo_id, left.source)
+        modes, blobs = await self._bare(folder, mirror, found.base_sha)
+        stamps = await rebuild(folder / "files", manifest, snapshots.vault(job_id), self._git(folder))
+        baseline = Baseline(
+            modes=modes, entries=given_entries(manifest, stamps), left_out=manifest.left_out, taken=manifest.taken
+        )
+        given = Given(base_sha=found.base_sha, blobs=blobs, baseline=baseline)
+        await asyncio.to_thread(save, folder / "trusted", given)
+        await asyncio.to_thread(note, folder / "trusted" / _INDEX, found.manifest, manifest, stamps)
+        log.info("job %s: its files were restored from %s", job_id, snapshots.blobs.address)
+        return self._tree(folder, mirror, given, before=left.generation)
+
+    async def _leave(self, folder: Path, tree: Tree | None, keep: Callable[[], bool]) -> None:
+        if tree is None:
+            await self._clean_up(folder)
+        elif keep():
             # Files that a power cut shortened would otherwise be published as the agent's work.
             await asyncio.to_thread(os.sync)
+            await self._store(folder, tree.given)
         else:
             await self._clean_up(folder)
+            await self._forget(folder.name)
+
+    async def _store(self, folder: Path, given: Given) -> None:
+        """Take a snapshot of a job's files. What fails is logged: they are here, and it is tried again."""
+        if self._snapshots is None:
+            return
+        owed = folder / "owed"
+        owed.touch()
+        generation = (folder / _GENERATION).read_text().split()[-1]
+        repo_id = await asyncio.to_thread(_noted_repo, folder)
+        try:
+            skipped = await asyncio.to_thread(
+                partial(self._snapshots.take, given=given, repo_id=repo_id or 0, generation=generation),
+                folder.name,
+                folder / "files",
+                folder / "trusted" / _INDEX,
+            )
+        except StorageError as error:
+            log.warning("job %s: only this machine can continue it until its files are stored: %s", folder.name, error)
+            return
+        except (WorkspaceError, OSError) as error:
+            log.warning("job %s: only this machine can continue it: %s", folder.name, error)
+        else:
+            if skipped:
+                log.info("job %s: %d pipes, sockets or devices were not stored", folder.name, skipped)
+        owed.unlink(missing_ok=True)
+
+    async def _forget(self, job_id: str) -> None:
+        if self._snapshots is None:
+            return
+        try:
+            await asyncio.to_thread(self._snapshots.forget, job_id)
+        except StorageError as error:
+            log.warning("job %s: its snapshot was not removed; a sweep tries again: %s", job_id, error)
 
     async def _clean_up(self, folder: Path) -> None:
         """As `_remove`, but what fails is logged: nothing that a job did is lost because of what it left behind."""
@@ -290,6 +422,12 @@ class Workspaces:
             await asyncio.to_thread(discard, folder)
 
 
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
 def _onto(folder: Path) -> str:
     """Names the keep ref of the commit that a change is replayed on; no job is called so."""
     return f"{folder.name}.onto"
@@ -297,6 +435,11 @@ def _onto(folder: Path) -> str:
 
 def _gone(folder: Path) -> WorkspaceGoneError:
     return WorkspaceGoneError(f"The files of the waiting job {folder.name} no longer exist.", "Give the command again.")
+
+
+def _make(folder: Path, repo_id: int) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "repo").write_text(str(repo_id))
 
 
 def _noted_repo(folder: Path) -> int | None:

@@ -183,3 +183,18 @@ def test_a_bucket_that_is_missing_is_an_error_and_not_an_empty_store(server: s3.
 def test_a_step_of_a_workflow_has_no_s3_library() -> None:
     code = "import sys, bot.workspace.blob_address, bot.apps.services\nassert 'obstore' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_directory_that_is_gone_is_an_error_and_not_an_empty_store(tmp_path: Path) -> None:
+    blobs = open_blobs((tmp_path / "store").as_uri())
+    blobs.put("a", b"1")
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    for call in (
+        lambda: blobs.put("a", b""),
+        lambda: blobs.get("a", limit=1),
+        lambda: blobs.fetch("a", tmp_path / "target", limit=1),
+        lambda: blobs.exists("a"),
+        lambda: list(blobs.list("a")),
+    ):
+        with pytest.raises(StorageError, match="gone"):
+            call()
