@@ -188,14 +188,26 @@ def content_of(name: str | Path, *, most: int) -> tuple[bytes, int]:
     return content, mode
 
 
-def private_key_in(text: str) -> SecretStr:
-    """The private key in the file of that name, which the world must not be able to read."""
+def secret_in(text: str) -> str:
+    """The secret in the file of that name, which the world must not be able to read, without the space around it."""
     content, mode = content_of(path(text), most=_MAX_KEY_BYTES)
     if mode & stat.S_IRWXO:
         raise ValueError(f"names a file open to every user of this machine; run: chmod 600 {text}")
-    if not content.lstrip().startswith(b"-----BEGIN ") or b"PRIVATE KEY-----" not in content:
+    try:
+        secret = content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"names a file that is not UTF-8: {text}") from error
+    if not secret:
+        raise ValueError(f"names an empty file: {text}")
+    return secret
+
+
+def private_key_in(text: str) -> SecretStr:
+    """The private key in the file of that name."""
+    secret = secret_in(text)
+    if not secret.startswith("-----BEGIN ") or "PRIVATE KEY-----" not in secret:
         raise ValueError(f"names a file that holds no private key in PEM: {text}")
-    return SecretStr(content.decode("ascii", "replace"))
+    return SecretStr(f"{secret}\n")
 
 
 def branch(text: str) -> str:

@@ -13,6 +13,7 @@ from bot.domain.errors import ConfigError, InputProblem
 from bot.settings.agent import MODELS, AgentSettings
 from bot.settings.file import read_file
 from bot.settings.model import ActionInputs
+from bot.settings.parsing import secret_in
 from bot.settings.setting import PREFIX, Setting, settings_of
 from bot.settings.table import AGENT, CONFIG, INPUTS, PROVIDER_KEYS, SETTINGS
 
@@ -57,20 +58,21 @@ class Reader:
         """The fields of a model that are set, and set rightly. One that must be set and is not is a problem."""
         found = {}
         for field, setting in settings_of(model).items():
-            written = self._written(setting)
-            if not written and setting.default is None:
-                self._lacks(setting)
-            elif written:
-                try:
+            try:
+                written = self._written(setting)
+                if written:
                     found[field] = setting.parse(written)
-                except ValueError as error:
-                    self._tell(setting, f"{error}.")
+                elif setting.default is None:
+                    self._lacks(setting)
+            except ValueError as error:
+                self._tell(setting, f"{error}.")
         return found
 
     def agent(self) -> AgentSettings:
         """The agent's settings; what is wrong or missing has its default."""
         agent = AgentSettings(**self.values(AgentSettings))
-        if agent.provider in PROVIDER_KEYS and agent.api_key is None and AGENT["provider"] not in self._wrong:
+        key = PROVIDER_KEYS.get(agent.provider)
+        if key and agent.api_key is None and not self._wrong & {AGENT["provider"], key}:
             self._lacks_key(agent)
         if agent.provider == "scripted" and not agent.model:
             self._lacks(AGENT["model"], "For the provider `scripted` it is the path of the script.")
@@ -90,7 +92,8 @@ class Reader:
     def faults(self) -> tuple[InputProblem, ...]:
         """All that is wrong, unknown variables included; to be asked once everything was read."""
         settings = (*SETTINGS, *(INPUTS.values() if self._inputs else ()))
-        known = [each.name.removeprefix(PREFIX) for each in settings if each.name.startswith(PREFIX)]
+        names = [name for each in settings for name in (each.name, self._file_of(each)) if name.startswith(PREFIX)]
+        known = [name.removeprefix(PREFIX) for name in names]
         written = sorted(name.removeprefix(PREFIX) for name in self._environ if name.startswith(PREFIX))
         unknown = []
         for name in (name for name in written if name not in known):
@@ -105,10 +108,26 @@ class Reader:
             raise ConfigError(tuple(each.text for each in faults))
 
     def _written(self, setting: Setting) -> str:
-        """The environment first, then the file, then another default."""
+        """The environment first, or the secret's own file; then the file of settings, then another default.
+
+        Raises:
+            ValueError: the secret's file cannot be used.
+        """
         names = spellings(setting) if self._inputs else (setting.name,)
         given = next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
+        file = self._file_of(setting)
+        if place := self._environ.get(file, "").strip():
+            if given:
+                raise ValueError(f"is set, and so is {file}; remove one of them")
+            try:
+                return secret_in(place)
+            except ValueError as error:
+                raise ValueError(f"is to be read from a file, but {file} {error}") from error
         return given or self._further.get(setting.name, "")
+
+    def _file_of(self, setting: Setting) -> str:
+        """The variable that names a file with a secret, as container engines give them; empty where there is none."""
+        return f"{setting.name}_FILE" if setting.secret and not self._inputs else ""
 
     def _lacks(self, setting: Setting, why: str = "") -> None:
         """Keep that a setting is missing, and why it is needed, where its meaning alone does not say so."""

@@ -259,7 +259,7 @@ def test_a_key_file_of_a_group_is_accepted_for_service_managers_make_such(
     assert load(environ).private_key.get_secret_value() == PEM
 
 
-@pytest.mark.parametrize("content", ["", "hello", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----"])
+@pytest.mark.parametrize("content", ["hello", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----"])
 def test_a_key_file_must_hold_a_private_key(environ: dict[str, str], key_file: Path, content: str) -> None:
     key_file.write_text(content)
     (problem,) = _problems(load, environ)
@@ -272,6 +272,53 @@ def test_a_key_file_must_be_a_file(environ: dict[str, str], tmp_path: Path) -> N
     for path, words in [(tmp_path / "none", "No such file"), (tmp_path, "directory"), (os_pipe, "must name a file")]:
         (problem,) = _problems(load, {**environ, "CODEPILOT_PRIVATE_KEY_FILE": str(path)})
         assert words in problem
+
+
+def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str], tmp_path: Path) -> None:
+    secrets = [each.name for each in SETTINGS if each.secret]
+    for name in secrets:
+        file = tmp_path / name
+        value = "postgresql://me:secret@db/codepilot" if name == "CODEPILOT_DATABASE_URL" else f"the secret {name}"
+        file.write_text(f"{value}\n")
+        file.chmod(0o440)
+        environ.pop(name, None)
+        environ[f"{name}_FILE"] = str(file)
+    settings = load(environ)
+    assert settings.webhook_secret.get_secret_value() == "the secret CODEPILOT_WEBHOOK_SECRET"
+    assert settings.agent.anthropic_api_key is not None
+    assert settings.agent.anthropic_api_key.get_secret_value() == "the secret ANTHROPIC_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [("", 0o600, "empty"), ("a secret that is long enough", 0o604, "chmod 600"), (None, 0, "No such file")],
+)
+def test_a_file_with_a_secret_that_cannot_be_used_is_named_and_nothing_else_is_missed(
+    environ: dict[str, str], tmp_path: Path, content: str | None, mode: int, words: str
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    for name in ("CODEPILOT_WEBHOOK_SECRET", "ANTHROPIC_API_KEY"):
+        del environ[name]
+        environ[f"{name}_FILE"] = str(file)
+    problems = _problems(load, environ)
+    assert len(problems) == 2
+    for problem in problems:
+        assert words in problem
+        assert "_FILE" in problem
+        assert "long enough" not in problem
+
+
+def test_a_secret_is_not_set_in_two_ways(environ: dict[str, str], key_file: Path) -> None:
+    (problem,) = _problems(load, {**environ, "ANTHROPIC_API_KEY_FILE": str(key_file)})
+    assert "remove one" in problem
+
+
+def test_only_a_secret_can_be_read_from_a_file(environ: dict[str, str], key_file: Path) -> None:
+    (problem,) = _problems(load, {**environ, "CODEPILOT_APP_ID_FILE": str(key_file)})
+    assert "CODEPILOT_APP_ID_FILE is no setting" in problem
 
 
 def test_no_secret_shows_in_what_is_printed(environ: dict[str, str], runner: dict[str, str]) -> None:
