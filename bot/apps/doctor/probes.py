@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 import subprocess
 import tempfile
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from bot.apps.doctor.findings import Finding
 from bot.apps.process import ROOT
 from bot.apps.services import networks, sandbox_settings
 from bot.domain.errors import ConfigError, QueueError
-from bot.engine.database import connect, prepared
 from bot.gate.network import reach, reachable, unkept
 from bot.github import describe_app
 from bot.settings.agent import AgentSettings
@@ -81,25 +79,23 @@ def _disk(name: str, place: Path) -> Finding:
 
 
 def database(place: Path) -> Finding:
-    """A queue in the data directory; the bot's own is opened if there is one, else one that goes again."""
-    own, trial = place / "queue.sqlite", place / f"doctor-{secrets.token_hex(4)}.sqlite"
+    """A job database in the data directory; the bot's own is opened if there is one, else one that goes again."""
+    own, trial = place / "jobs.sqlite", place / f"doctor-{secrets.token_hex(4)}.sqlite"
     path = own if own.exists() else trial
     try:
-        rows = connect(path) if path is own else prepared(path)
-        try:
-            [mode] = rows.execute("PRAGMA journal_mode").fetchone()
-            rows.execute("BEGIN IMMEDIATE")
-            rows.execute("ROLLBACK")
-        finally:
-            rows.close()
-    except (QueueError, OSError, sqlite3.Error) as error:
-        fix = f"{error}. Keep {place} on a local disk; a damaged queue can be moved away, but its jobs are lost."
+        from bot.engine.durable.store import JobStore, examine  # noqa: PLC0415 - the extra `service` may be missing
+
+        if path is trial:
+            JobStore(f"sqlite:///{path}").close_here()
+        examine(f"sqlite:///{path}")
+    except ImportError as error:
+        return findings.bad("database", str(error), "pip install 'codepilot-bot[service]'")
+    except QueueError as error:
+        fix = f"{error}. Keep {place} on a local disk; a damaged database can be moved away, but its jobs are lost."
         return findings.bad("database", f"{path} cannot be used", fix)
     finally:
         for left in place.glob(f"{trial.name}*"):
             left.unlink()
-    if mode != "wal":
-        return findings.bad("database", f"journal mode {mode}", f"Put {place} on a local file system (no NFS).")
     return findings.good("database", str(path) if path is own else "can be made")
 
 

@@ -108,10 +108,10 @@ class JobStore:
         self._clock = clock
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
-        self.name = address.render_as_string(hide_password=True)
-        self.is_file = address.get_backend_name() == "sqlite"
+        self.name, self.is_file = _name(address), _is_file(address)
+        self._address = address
         self._path = Path(address.database or "") if self.is_file else None
-        with self._explained():
+        with _explained(address):
             self.engine = _engine(address)
             try:
                 _migrate(self.engine)
@@ -144,7 +144,7 @@ class JobStore:
                 f"the job database {self.name} was deleted or replaced while this process runs, which can no longer "
                 "store jobs and must be restarted; move or restore that file only while the bot is stopped"
             )
-        with self._explained():
+        with _explained(self._address):
             for tries_left in reversed(range(_TRIES)):
                 try:
                     with self.engine.begin() as rows:
@@ -156,20 +156,56 @@ class JobStore:
 
     async def close(self) -> None:
         """Close all connections; further calls fail."""
-        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self.close_here)
+
+    def close_here(self) -> None:
+        """Close all connections from this thread."""
+        self._threads.shutdown()
         self.client.destroy()
         self.engine.dispose()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+
+def examine(url: str) -> None:
+    """Open a database as `JobStore` does, and change nothing in it.
+
+    Raises:
+        QueueError: the database cannot be used, or belongs to a newer version.
+    """
+    address = _address(url)
+    with _explained(address):
+        engine = _engine(address)
         try:
-            yield
-        except (SQLAlchemyError, OSError) as error:
-            reason = getattr(error, "orig", None) or error
-            remedy = (
-                "check that the disk has space and the file is writable" if self.is_file else "check that it is running"
-            )
-            raise QueueError(f"the job database {self.name} failed: {str(reason).strip()}; {remedy}") from error
+            with engine.connect() as rows:
+                _is_current(rows, _migrations())
+                mode = rows.exec_driver_sql("PRAGMA journal_mode").scalar() if _is_file(address) else "wal"
+        finally:
+            engine.dispose()
+    if mode != "wal":
+        raise QueueError(
+            f"the job database {_name(address)} is in journal mode {mode}; put it on a local file system (no NFS)"
+        )
+
+
+@contextmanager
+def _explained(address: sa.URL) -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        reason = getattr(error, "orig", None) or error
+        remedy = (
+            "check that the disk has space and the file is writable"
+            if _is_file(address)
+            else "check that it is running"
+        )
+        raise QueueError(f"the job database {_name(address)} failed: {str(reason).strip()}; {remedy}") from error
+
+
+def _is_file(address: sa.URL) -> bool:
+    return address.get_backend_name() == "sqlite"
+
+
+def _name(address: sa.URL) -> str:
+    return address.render_as_string(hide_password=True)
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
@@ -221,24 +257,33 @@ def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) 
 
 
 def _migrate(engine: Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    known = ScriptDirectory.from_config(config)
+    migrations = _migrations()
     with engine.begin() as rows:
         if engine.dialect.name == "postgresql":
             rows.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
-        version = None
-        if sa.inspect(rows).has_table("alembic_version"):
-            version = rows.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-        if version == known.get_current_head():
-            return
-        if version is not None and version not in {each.revision for each in known.walk_revisions()}:
-            raise QueueError(
-                f"the job database was written by a newer version of Codepilot (its format is {version}, this version "
-                f"supports {known.get_current_head()}); install a newer version, or choose another database"
-            )
-        config.attributes["connection"] = rows
-        command.upgrade(config, "head")
+        if not _is_current(rows, migrations):
+            migrations.attributes["connection"] = rows
+            command.upgrade(migrations, "head")
+
+
+def _migrations() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def _is_current(rows: Connection, migrations: Config) -> bool:
+    """Whether the tables are this version's; False where an older one made them, or none."""
+    known = ScriptDirectory.from_config(migrations)
+    if not sa.inspect(rows).has_table("alembic_version"):
+        return False
+    version = rows.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    if version is not None and version not in {each.revision for each in known.walk_revisions()}:
+        raise QueueError(
+            f"the job database was written by a newer version of Codepilot (its format is {version}, this version "
+            f"supports {known.get_current_head()}); install a newer version, or choose another database"
+        )
+    return version == known.get_current_head()
 
 
 def _came_between(error: DBAPIError) -> bool:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from bot.apps.doctor import probes
 from bot.apps.doctor.examination import examine
 from bot.apps.doctor.findings import Finding
-from bot.engine.database import connect
+from bot.engine.durable.store import JobStore
 from bot.settings.load import survey
 from localhub import LocalHub
 from tests.containers import StandIn
@@ -153,23 +153,34 @@ async def test_a_disk_without_room_is_bad(environ: dict[str, str], full_disk: Pa
 
 
 @pytest.mark.parametrize("content", ["no database", ""])
-def test_a_queue_that_is_none_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
-    queue = tmp_path / "queue.sqlite"
-    queue.write_text(content)
+def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "jobs.sqlite"
+    path.write_text(content)
     finding = probes.database(tmp_path)
     assert finding.verdict == ("bad" if content else "good")
     if content:
-        assert queue.read_text() == content
+        assert path.read_text() == content
 
 
-def test_a_queue_of_a_newer_version_is_said(tmp_path: Path) -> None:
-    connect(tmp_path / "queue.sqlite").close()
-    rows = sqlite3.connect(tmp_path / "queue.sqlite")
-    rows.execute("PRAGMA user_version = 99")
-    rows.close()
+def test_a_database_of_a_newer_version_is_said(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    store.run_here(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    store.close_here()
     finding = probes.database(tmp_path)
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
+
+
+def test_a_database_that_can_be_made_is_made_on_trial(tmp_path: Path) -> None:
+    assert probes.database(tmp_path).verdict == "good"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bot.engine.durable.store", None)
+    finding = probes.database(tmp_path)
+    assert finding.verdict == "bad"
+    assert "codepilot-bot[service]" in finding.fix
 
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
