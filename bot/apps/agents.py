@@ -43,9 +43,7 @@ def agent_maker(
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
         return AsyncRuntime(
             agent,
-            "file",
-            session_id="run",
-            session_dir=order.session,
+            order.session,
             listeners=listeners,
             state_key=state_key,
             resumable=True,

@@ -30,6 +30,7 @@ from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
 from bot.jobs.services import Listener
+from bot.jobs.sessions import FileJobSessions
 from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
@@ -89,6 +90,7 @@ async def service(
         edit_seconds=edit_seconds,
         provider=provider,
         comes_back=True,
+        sessions=FileJobSessions(settings.agent.data_dir / "sessions"),
         git_pauses=git_pauses,
     )
     name = _worker_name()

@@ -18,6 +18,7 @@ from bot.domain.errors import ConfigError
 from bot.gate.network import unkept
 from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices, Listener
+from bot.jobs.sessions import JobSessions
 from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
 from bot.settings.agent import AgentSettings, bounds_of
@@ -50,6 +51,7 @@ def services(
     edit_seconds: float,
     provider: Callable[[], Provider] | None,
     comes_back: bool,
+    sessions: JobSessions | None = None,
     run_url: str = "",
     inputs: ActionInputs = _NO_INPUTS,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
@@ -65,6 +67,7 @@ def services(
         listeners: told of every event of every run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
+        sessions: keeps the sessions of jobs; without them no job waits for a person.
         run_url: the page of the workflow's run, where the bot is a step of one.
         inputs: what the workflow's author asks for, where the bot is a step of one.
         comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
@@ -99,7 +102,7 @@ def services(
         sandbox=sandbox.level,
         network=agent.network,
         work=RunResults(agent.data_dir / "patches", lasting=not comes_back),
-        sessions=agent.data_dir / "sessions" if comes_back else None,
+        sessions=sessions,
         comes_back=comes_back,
         marker_key=key_for(secret, "status comment"),
         pictures=agent.pictures != "off",

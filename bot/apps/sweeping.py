@@ -40,7 +40,8 @@ def of_jobs(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
     """
 
     async def sessions() -> None:
-        await asyncio.to_thread(shared.sweep_sessions, await engine.live_ids())
+        if shared.sessions is not None:
+            await asyncio.to_thread(shared.sessions.sweep, await engine.live_ids())
 
     async def workspaces() -> None:
         await shared.workspaces.sweep(await engine.live_ids())

@@ -24,7 +24,7 @@ from bot.gate.decision import Refusal
 from bot.github import ArtifactFacts, CommentFacts, GitHubError, LogError, Spot, save_log
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.sealed_state import MAX_SEALED_BYTES, SavedJob, SealError, digest_of, unseal
-from bot.jobs.services import Handover, JobServices
+from bot.jobs.services import Handover
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import code
 
@@ -102,7 +102,9 @@ async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) 
             continue
         if saved.job.id not in known and await _waiting_comment(context, saved):
             known.add(saved.job.id)
-            await asyncio.to_thread(_put, context.services, saved)
+            await asyncio.to_thread(handover.sessions.put, saved.job.id, saved.session)
+            if saved.patch is not None:
+                await asyncio.to_thread(context.services.work.put, saved.job.id, saved.patch)
             handover.saved[saved.job.id] = saved
             # One that has expired is told so by whoever answers it.
             until = max(saved.until, time.time() + _EXPIRED_SECONDS)
@@ -134,13 +136,3 @@ async def _opened(context: JobContext, here: ThreadSnapshot, handover: Handover,
             member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, what="Reading the artifact"
         )
     return await asyncio.to_thread(unseal, sealed, handover.key, repo_id=here.repo.id, thread=context.job.thread.key)
-
-
-def _put(services: JobServices, saved: SavedJob) -> None:
-    folder = services.session_of(saved.job)
-    if folder is not None and saved.session:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, content in saved.session.items():
-            (folder / Path(name).name).write_bytes(content)
-    if saved.patch is not None:
-        services.work.put(saved.job.id, saved.patch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 from bot.domain.job import Job
@@ -40,12 +39,15 @@ async def save(context: JobContext) -> Path:
             patch, work = None, await tree.carried()
     else:
         patch, work = await asyncio.to_thread(context.services.work.whole, context.job.id), Carried()
+    session = await asyncio.to_thread(handover.sessions.files, context.job.id, most=_MOST_SESSION_BYTES)
+    if session is None:
+        raise SealError("The run's conversation is too long to be stored between two workflow runs.")
     saved = SavedJob(
         job=context.job,
         request_id=asked.request_id,
         until=asked.until,
         record=encode_record(record),
-        session=await asyncio.to_thread(_read, context.services.session_of(context.job)),
+        session=session,
         patch=patch,
         work=work,
         comment=digest_of(found[1].body),
@@ -64,15 +66,6 @@ async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[
     spot = Spot(kind="thread", number=job.thread.number) if comment.below else spot_of(job)
     found = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
     return None if found is None else (spot, found)
-
-
-def _read(folder: Path | None) -> Mapping[str, bytes]:
-    """The files of a session; the lock of its process is none of it."""
-    found = folder.iterdir() if folder is not None and folder.is_dir() else ()
-    files = [path for path in sorted(found) if path.is_file() and path.suffix != ".lock"]
-    if sum(path.stat().st_size for path in files) > _MOST_SESSION_BYTES:
-        raise SealError("The run's conversation is too long to be stored between two workflow runs.")
-    return {path.name: path.read_bytes() for path in files}
 
 
 def _write(folder: Path, sealed: bytes) -> Path:

@@ -12,11 +12,10 @@ from bot.jobs.context import JobContext
 
 async def resume_base(context: JobContext) -> str | None:
     """The commit that an attempt before this worked on, when it left something to go on with; else None."""
-    session = context.services.session_of(context.job)
     goes_on = (
         await approvals.asked(context.record) is not None
         or await context.services.work.find(context.job.id, context.record) is not None
-        or (session is not None and await asyncio.to_thread(session.exists))
+        or await asyncio.to_thread(context.services.has_session, context.job)
     )
     return (await context.record.read()).base_sha if goes_on else None
 

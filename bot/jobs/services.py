@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent_runtime import AsyncRuntime, Event, Network, Policy
+from agent_runtime import AsyncRuntime, Event, Network, Policy, Session
 from bot.domain.access import Bounds
 from bot.domain.job import Job
 from bot.gate.conventions import Conventions
@@ -14,13 +14,13 @@ from bot.github import PullFacts
 from bot.jobs.receipt_filter import KnownConfigs
 from bot.jobs.results import RunResults
 from bot.jobs.sealed_state import SavedJob
+from bot.jobs.sessions import FileJobSessions, JobSessions
 from bot.jobs.setup import Setup
 from bot.publishing.inert import Allowed
 from bot.publishing.inputs import in_inputs
 from bot.publishing.marker import claimed_job, job_of, marker
 from bot.publishing.redact import Redactor
 from bot.workspace import Workspaces
-from bot.workspace.removal import SET_ASIDE, discard
 
 Listener = Callable[[Event], None]
 
@@ -36,7 +36,7 @@ class AgentSpec:
         model: which model works.
         network: what its commands may reach.
         instructions: texts of the repository's maintainers, by the file that they are from.
-        session: the directory that its session is kept in; None keeps nothing.
+        session: the log of its run; None keeps nothing.
         start_in: the directory below `work_dir` in which its commands start; empty for that itself.
     """
 
@@ -46,7 +46,7 @@ class AgentSpec:
     model: str
     network: Network
     instructions: Mapping[str, str]
-    session: Path | None
+    session: Session | None
     start_in: str = ""
 
 
@@ -61,6 +61,7 @@ class Handover:
     Attributes:
         key: seals them; the same in every run of the repository's workflows, and unknown to those of forks.
         folder: where a sealed job is put, for the action to upload.
+        sessions: where the sessions of this step are.
         name: of the artifact to go on from; empty for that of the thread.
         plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
         saved: the jobs that this step resumes, by their ids.
@@ -69,6 +70,7 @@ class Handover:
 
     key: bytes
     folder: Path
+    sessions: FileJobSessions
     name: str = ""
     plain: bool = False
     saved: dict[str, SavedJob] = field(default_factory=dict)
@@ -99,8 +101,8 @@ class JobServices:
         sandbox: the level the agent's commands run at, for the comment.
         network: what they may reach at most.
         work: keeps what runs come to until it is published, and a while longer when it is not.
-        sessions: where the sessions of jobs are kept, one directory each, that these can wait for people; None where
-            nobody comes back with an answer, as in most workflows' steps.
+        sessions: keeps the sessions of jobs, so that these can wait for people; None where nobody comes back with an
+            answer, as in most workflows' steps.
         comes_back: whether this process, or the next one on its directory, sees jobs through that wait; a workflow's
             step ends with them.
         handover: how a workflow's step leaves jobs that wait to later ones; None elsewhere, and where it does not.
@@ -127,7 +129,7 @@ class JobServices:
     sandbox: str
     network: Network
     work: RunResults
-    sessions: Path | None
+    sessions: JobSessions | None
     marker_key: bytes
     comes_back: bool
     pictures: bool
@@ -196,19 +198,11 @@ class JobServices:
         """Whether a job can wait for a person; else whatever would need one is denied, and the job goes on."""
         return self.sessions is not None
 
-    def session_of(self, job: Job) -> Path | None:
-        """Where the session of a job is kept."""
-        return self.sessions / job.id if self.sessions is not None else None
-
-    def sweep_sessions(self, live: Collection[str]) -> None:
-        """Drop the sessions of jobs that are over; `live` names the others."""
-        if self.sessions is None or not self.sessions.exists():
-            return
-        for folder in self.sessions.iterdir():
-            if folder.name not in live and not folder.name.startswith(SET_ASIDE):
-                discard(folder)
+    def has_session(self, job: Job) -> bool:
+        """Whether an attempt at the job has left a session. It may block, and raise `SessionError`."""
+        return self.sessions is not None and self.sessions.has(job.id)
 
     def forget_session(self, job: Job) -> None:
-        """Drop the session of a job that needs it no more."""
-        if (folder := self.session_of(job)) is not None:
-            discard(folder)
+        """Drop the session of a job that needs it no more. It may block, and raise `SessionError`."""
+        if self.sessions is not None:
+            self.sessions.forget(job.id)

@@ -17,6 +17,8 @@ from agent_runtime import (
     NetworkUsed,
     Outcome,
     ResumeError,
+    SessionInUseError,
+    SessionUnavailableError,
     Status,
 )
 from bot.engine.approvals import ApprovalAnswer, Waiting
@@ -28,6 +30,7 @@ from bot.jobs import approvals
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.services import AgentSpec
+from bot.jobs.sessions import opened
 from bot.jobs.setup import SetupResult
 from bot.pipeline import pictures
 from bot.pipeline.deliver import ResultDelivery
@@ -110,7 +113,7 @@ class AgentRun:
 
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
-        if await asyncio.to_thread(self._was_cut_off):
+        if await asyncio.to_thread(self._context.services.has_session, self._context.job):
             await self._reporter.recall()
             try:
                 async with self._reopened() as tree:
@@ -125,7 +128,7 @@ class AgentRun:
         async with self._context.services.workspaces.open(
             job.id, begun.here.repo.id, begun.source, keep=self._is_to_stay
         ) as tree:
-            with self._staying_when_cancelled():
+            with self._staying_when_interrupted():
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
                     return await self._end(tree, Outcome(status=Status.STOPPED))
@@ -160,7 +163,7 @@ class AgentRun:
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
         async with reopened(self._context, self._reporter, self._assignment, keep=self._is_to_stay) as tree:
-            with self._staying_when_cancelled():
+            with self._staying_when_interrupted():
                 yield tree
 
     async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
@@ -208,6 +211,7 @@ class AgentRun:
         context, begun = self._context, self._assignment
         config = begun.asked.config
         instructions = {config.path: config.instructions, **begun.asked.instructions}
+        session = context.services.sessions.of(context.job.id) if context.services.sessions is not None else None
         order = AgentSpec(
             work_dir=tree.path,
             policy=await policy_of(context, begun.grant.policy),
@@ -215,10 +219,11 @@ class AgentRun:
             model=begun.grant.model,
             network=narrowed(context.services.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
-            session=context.services.session_of(context.job),
+            session=session,
             start_in=context.services.conventions.working_directory,
         )
-        async with context.services.agent(order, (self._listen, *context.services.listeners)) as runtime:
+        listeners = (self._listen, *context.services.listeners)
+        async with opened(session), context.services.agent(order, listeners) as runtime:
             self._messages.go_to(runtime)
             if context.can_ask:
                 runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
@@ -272,21 +277,16 @@ class AgentRun:
             change = await tree.restore(patch, expect=done.tree_sha)
             return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)
 
-    def _was_cut_off(self) -> bool:
-        """Whether there is a session of an attempt before this one."""
-        folder = self._context.services.session_of(self._context.job)
-        return folder is not None and folder.exists()
-
     def _is_to_stay(self) -> bool:
         """Whether the files are needed once more."""
         return self._parked
 
     @contextmanager
-    def _staying_when_cancelled(self) -> Iterator[None]:
-        """A worker that has to stop releases the job, and the next worker continues with its files."""
+    def _staying_when_interrupted(self) -> Iterator[None]:
+        """Keep the files for the next worker: this one has to stop, or cannot keep its log, and releases the job."""
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, SessionInUseError, SessionUnavailableError):
             self._parked = True
             raise
 

@@ -7,7 +7,7 @@ import logging
 from contextlib import nullcontext
 from dataclasses import replace
 
-from agent_runtime import AgentError
+from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError
 from bot.domain.errors import BotError, QueueError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
@@ -30,6 +30,7 @@ _PUBLISHING_DEATHS = MOST_DEATHS + 3
 """Up to how many deaths it is tried to publish work that is finished."""
 _KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
 """Up to how many it is tried to find out what a job did; from then on it only gets its last words."""
+_SESSION_SECONDS = 5.0
 
 
 class Worker:
@@ -65,6 +66,11 @@ class Worker:
             seconds = self._patience.longest_pause if pause is None else pause
             log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
             return JobReleased(held_seconds=seconds)
+        except (SessionInUseError, SessionUnavailableError) as error:
+            log.warning(
+                "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
+            )
+            return JobReleased(held_seconds=_SESSION_SECONDS)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
@@ -133,6 +139,8 @@ class Worker:
             return replace(ending, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
             return await pipeline.failed(error.reason, error.remedy)
+        except (SessionInUseError, SessionUnavailableError):
+            raise  # nothing is wrong with the job
         except (BotError, AgentError) as error:
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log

@@ -22,6 +22,7 @@ from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import Ending, JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.services import Handover, JobServices, Listener
+from bot.jobs.sessions import FileJobSessions
 from bot.pipeline.worker import Worker
 from bot.publishing.redact import Redactor
 from bot.settings.model import ActionSettings
@@ -110,13 +111,15 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
     )
     if sealing is None:
         return shared
+    sessions = FileJobSessions(settings.agent.data_dir / "sessions")
     handover = Handover(
         key=key_for(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",
+        sessions=sessions,
         name=settings.inputs.session or "",
         plain=settings.api_url.startswith("http:"),
     )
-    return replace(shared, handover=handover, sessions=settings.agent.data_dir / "sessions")
+    return replace(shared, handover=handover, sessions=sessions)
 
 
 def _report(settings: ActionSettings, end: StepEnd) -> None:

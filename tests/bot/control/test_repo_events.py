@@ -61,7 +61,7 @@ async def _happens(
         bounds=Bounds(limits=RunLimits()),
         push_pause=0.0,
         marker=lambda _job: "",
-        session_of=lambda _job: None,
+        has_session=lambda _job: False,
         work=SimpleNamespace(find=answering(None)),
         workspaces=SimpleNamespace(discard=discard),
     )

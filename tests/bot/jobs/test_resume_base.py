@@ -22,7 +22,7 @@ ASKED = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="",
 async def _context(*, work: object = None) -> JobContext:
     engine, job = InMemoryEngine(), a_job()
     await engine.accept(job)
-    services = SimpleNamespace(session_of=lambda _job: None, work=SimpleNamespace(find=answering(work)))
+    services = SimpleNamespace(has_session=lambda _job: False, work=SimpleNamespace(find=answering(work)))
     return context_of(engine, job, services=services)
 
 

@@ -63,7 +63,7 @@ async def _context(*pulls: PullFacts, command: Command | None = None, genuine: b
     services = SimpleNamespace(
         conventions=Conventions(),
         made=lambda _pull, _job: genuine,
-        session_of=lambda _job: None,
+        has_session=lambda _job: False,
         work=SimpleNamespace(find=answering(object())),
     )
     return context_of(engine, job, github=github, services=services)
