@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets as random_text
 import socket
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from agent_runtime import Provider
 from bot.apps.redelivery import Redelivery
-from bot.apps.services import EDIT_SECONDS, redactor_for, services
+from bot.apps.services import EDIT_SECONDS, redactor_for, services, sessions_of
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
@@ -30,7 +31,6 @@ from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
 from bot.jobs.services import Listener
-from bot.jobs.sessions import FileJobSessions
 from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
@@ -79,6 +79,7 @@ async def service(
     Raises:
         SandboxError: agents could not run safely here.
         QueueError: the queue's file cannot be used.
+        SessionError: the database of sessions cannot be used.
     """
     redactor = redactor_for(settings)
     shared = services(
@@ -90,7 +91,7 @@ async def service(
         edit_seconds=edit_seconds,
         provider=provider,
         comes_back=True,
-        sessions=FileJobSessions(settings.agent.data_dir / "sessions"),
+        sessions=await asyncio.to_thread(sessions_of, settings),
         git_pauses=git_pauses,
     )
     name = _worker_name()

@@ -18,7 +18,7 @@ from bot.domain.errors import ConfigError
 from bot.gate.network import unkept
 from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices, Listener
-from bot.jobs.sessions import JobSessions
+from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions
 from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
 from bot.settings.agent import AgentSettings, bounds_of
@@ -155,11 +155,24 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     keys: list[SecretStr | None]
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key]
-        keys += [settings.aws_secret_access_key, settings.aws_session_token]
+        keys += [settings.aws_secret_access_key, settings.aws_session_token, *settings.database_passwords]
     else:
         keys = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key
     return Redactor(secret.get_secret_value() for secret in (*keys, key) if secret is not None)
+
+
+def sessions_of(settings: Settings) -> JobSessions:
+    """Where a service keeps the sessions of jobs: in the database that other machines share, or in files.
+
+    Raises:
+        SessionError: the database cannot be used.
+    """
+    if settings.shared_database is None:
+        return FileJobSessions(settings.agent.data_dir / "sessions")
+    sessions = DatabaseJobSessions(settings.shared_database)
+    sessions.prepare()
+    return sessions
 
 
 def key_for(secret: SecretStr, purpose: str) -> bytes:

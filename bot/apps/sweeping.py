@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from agent_runtime import SessionError
 from bot.domain.errors import BotError
 from bot.engine.protocols import JobEngine
 from bot.jobs.services import JobServices
@@ -67,7 +68,7 @@ async def sweep_all(sweeps: Sequence[Sweep]) -> None:
     for name, sweep in sweeps:
         try:
             await sweep()
-        except (BotError, OSError):
+        except (BotError, SessionError, OSError):
             log.exception("%s: not everything could be swept; the next sweep tries again", name)
 
 

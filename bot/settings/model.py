@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -14,7 +15,7 @@ from bot.gate.repo_config import PATH
 from bot.gate.repo_keys import BareVerb
 from bot.settings import parsing
 from bot.settings.agent import AgentSettings
-from bot.settings.parsing import FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, StorageUrl, Url
+from bot.settings.parsing import DatabaseUrl, FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, StorageUrl, Url
 from bot.settings.setting import Written
 
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -55,6 +56,9 @@ class Settings:
     """The port to listen on; 0 picks a free one."""
     log_format: Annotated[LogFormat, Lower, Written("json")] = "text"
     """The format of the log: `text`, or `json` for one JSON object per line."""
+    database_url: Annotated[DatabaseUrl | None, Written("postgresql://codepilot:…@db.example.com/codepilot")] = None
+    """The database of the jobs: `sqlite:///path`, or `postgresql://user:password@host/name` so that workers on several
+    machines share it; by default an SQLite file in the data directory."""
     storage_url: Annotated[StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
     """Where patches and the files of waiting jobs are kept: `file:///directory`, or `s3://bucket/prefix` so that any
     worker can continue any job; by default `storage` in the data directory."""
@@ -77,6 +81,22 @@ class Settings:
     def storage(self) -> str:
         """The address of the blob store."""
         return self.storage_url or (self.agent.data_dir / "storage").absolute().as_uri()
+
+    @property
+    def shared_database(self) -> str | None:
+        """The address of the database that other machines' workers may share; None for a file of this one's."""
+        url = self.database_url.get_secret_value() if self.database_url else ""
+        return url if url.startswith("postgresql:") else None
+
+    @property
+    def database_passwords(self) -> tuple[SecretStr, ...]:
+        """The secrets in the database's address, as they are written there and as they are."""
+        if self.shared_database is None:
+            return ()
+        parts = urlsplit(self.shared_database)
+        query = (value for name, value in parse_qsl(parts.query) if "password" in name)
+        written = (*([parts.password] if parts.password else []), *query)
+        return tuple(SecretStr(each) for each in dict.fromkeys((*written, *map(unquote, written))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

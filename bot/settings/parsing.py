@@ -71,6 +71,30 @@ def storage_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def database_url(text: str) -> SecretStr:
+    """The address of a database; what is wrong is not repeated, since passwords are part of such addresses."""
+    must = (
+        "must be sqlite:///path or postgresql://user:password@host/name, with reserved characters in the password "
+        "written as %XX"
+    )
+    try:
+        parts = urlsplit(text)
+        fits = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ValueError(must) from None
+    name = parts.path.removeprefix("/")
+    if parts.scheme == "sqlite":
+        fits = not parts.netloc and bool(name) and not name.startswith(":") and not parts.query
+    elif parts.scheme == "postgresql":
+        # Without a host in front of the name, `?host=` can name a directory with a socket.
+        fits = fits and bool(name) and "/" not in name and (bool(parts.hostname) or "host=" in parts.query)
+    else:
+        fits = False
+    if not fits or parts.fragment or not text.isprintable():
+        raise ValueError(must)
+    return SecretStr(text)
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, each once."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
@@ -276,6 +300,7 @@ def _below_root(text: str) -> str:
 
 Bots = Annotated[TrustedBots, PlainValidator(trusted_bots)]
 CapsWords = Annotated[Caps, PlainValidator(caps)]
+DatabaseUrl = Annotated[SecretStr, PlainValidator(database_url)]
 Directories = Annotated[tuple[Path, ...], PlainValidator(directories)]
 Dollars = Annotated[float | None, PlainValidator(dollars)]
 FilePath = Annotated[Path, PlainValidator(path)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -17,6 +16,7 @@ from bot.domain.errors import QueueError
 from bot.engine.in_memory import InMemoryEngine
 from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices
+from bot.jobs.sessions import FileJobSessions
 from bot.workspace import Workspaces
 from tests.builders import a_job
 
@@ -33,12 +33,10 @@ def services(place: Path) -> JobServices:
     shared = SimpleNamespace(
         workspaces=Workspaces(place / "workspaces"),
         work=RunResults(place / "patches"),
-        sessions=place / "sessions",
+        sessions=FileJobSessions(place / "sessions"),
         keep_days=DAYS,
     )
-    found = cast("JobServices", shared)
-    shared.sweep_sessions = partial(JobServices.sweep_sessions, found)
-    return found
+    return cast("JobServices", shared)
 
 
 def left_by(job_id: str, place: Path) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent_runtime import SessionInUseError, SessionUnavailableError
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.in_memory import InMemoryEngine
@@ -81,6 +82,13 @@ async def test_an_error_that_is_meant_for_people_is_told_to_them() -> None:
     assert stored.reason == "the disk is full"
     assert ending is not None
     assert "the disk is full" in ending.body
+
+
+@pytest.mark.parametrize("error", [SessionUnavailableError("no database"), SessionInUseError("another one has it")])
+async def test_a_job_whose_log_cannot_be_kept_is_put_off_and_not_charged(error: Exception) -> None:
+    engine, stored = await _ran(error)
+    assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+    assert (await engine.record("j1")).ending is None
 
 
 async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:

@@ -81,6 +81,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_PORT": "0",
         "CODEPILOT_LOG_FORMAT": "JSON",
         "CODEPILOT_STORAGE_URL": "s3://bucket/prefix",
+        "CODEPILOT_DATABASE_URL": "postgresql://db.example.com/jobs",
         "AWS_ACCESS_KEY_ID": "AKIA1",
         "AWS_SECRET_ACCESS_KEY": "a-secret-key",
         "AWS_SESSION_TOKEN": "a-token",
@@ -132,6 +133,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
     assert settings.log_format == "json"
     assert (settings.storage, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
+    assert settings.shared_database == "postgresql://db.example.com/jobs"
     assert (settings.aws_access_key_id, settings.aws_endpoint_url) == ("AKIA1", "http://127.0.0.1:9000")
     agent = settings.agent
     assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
@@ -436,6 +438,38 @@ def test_another_address_for_blobs_is_refused_without_repeating_it(environ: dict
     [problem] = _problems(load, environ | {"CODEPILOT_STORAGE_URL": url})
     assert "s3://bucket/prefix" in problem
     assert "hunter2" not in problem
+
+
+def test_jobs_are_in_a_file_or_in_a_database_that_machines_share(environ: dict[str, str]) -> None:
+    assert load(environ).shared_database is None
+    assert load(environ | {"CODEPILOT_DATABASE_URL": "sqlite:///jobs.sqlite"}).shared_database is None
+    for url in ("postgresql://me@[::1]:5432/jobs?sslmode=require", "postgresql:///jobs?host=/run/postgresql"):
+        assert load(environ | {"CODEPILOT_DATABASE_URL": url}).shared_database == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:hunter2@host/jobs", "postgres://me:hunter2@host/jobs", "postgresql+psycopg://me:hunter2@host/jobs",
+        "postgresql://me:hunter2@host", "postgresql://me:hunter2@host:x/jobs", "postgresql://me:hunter2@host/jobs#x",
+        "postgresql:///hunter2", "sqlite://", "sqlite:///:memory:", "sqlite://hunter2/x", "sqlite:///x?y=hunter2",
+        "hunter2", "/var/lib/jobs.sqlite", "postgresql://me:hunter2@host/a/b",
+    ],
+)  # fmt: skip
+def test_another_address_for_the_jobs_is_refused_without_repeating_it(environ: dict[str, str], url: str) -> None:
+    [problem] = _problems(load, environ | {"CODEPILOT_DATABASE_URL": url})
+    assert problem.startswith("CODEPILOT_DATABASE_URL must be sqlite:///path or postgresql://user:password@host/name")
+    assert "hunter2" not in problem
+
+
+def test_the_password_in_the_databases_address_is_a_secret(environ: dict[str, str]) -> None:
+    url = "postgresql://me:hunter2%2Fhunter2@db.example.com/jobs?sslpassword=hunter3-hunter3"
+    settings = load(environ | {"CODEPILOT_DATABASE_URL": url})
+    assert "hunter" not in repr(settings)
+    redactor = redactor_for(settings)
+    for secret in ("hunter2%2Fhunter2", "hunter2/hunter2", "hunter3-hunter3"):
+        assert secret not in redactor.redact(f"cannot connect as me with {secret}")
+    assert "db.example.com" in redactor.redact("no answer from db.example.com")
 
 
 def test_the_key_to_the_bucket_is_a_secret(environ: dict[str, str]) -> None:
