@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +18,14 @@ from typing import Any
 import pytest
 from github import Auth, GithubIntegration
 
+from bot.apps.action.conclusion import Conclusion, exit_code
 from bot.apps.step import take_step
 from bot.domain.errors import OutsideActionsError
 from bot.settings.load import survey_action
 from localhub import Issue, LocalHub, Permissions, Repo
 from tests.source_files import ROOT
-from tests.stage import FIX, build
+from tests.stage import FIX, acting, build
+from tests.waiting import eventually
 
 KEY_LINE = "anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}"
 
@@ -235,6 +240,39 @@ async def test_a_run_is_readable_in_the_log_and_whole_in_the_summary(
     ):
         assert told in summary
     assert "conclusion<<" in place.outputs
+
+
+async def test_a_workflow_that_is_cancelled_ends_at_once_and_publishes_nothing(place: Place, tmp_path: Path) -> None:
+    script = [{"reply": acting('execute("main", "touch begun; sleep 600")')}]
+    (tmp_path / "script.yaml").write_text(json.dumps(script))
+    place.comment()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot", "act"),
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "CODEPILOT_PROVIDER": "scripted",
+            "CODEPILOT_MODEL": str(tmp_path / "script.yaml"),
+            "CODEPILOT_LEVEL": "auto",
+            "CODEPILOT_DATA_DIR": str(tmp_path / "data"),
+            **place.environ,
+        },
+        stdout=DEVNULL,
+        stderr=PIPE,
+    )
+    try:
+        await eventually(lambda: list(tmp_path.glob("data/workspaces/jobs/*/files/begun")), within=30)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == exit_code(Conclusion.CANCELLED)
+    assert b"Traceback" not in errors
+    assert place.hub.branches(place.repo).keys() == {"main"}
+    assert place.outputs == ""
 
 
 @pytest.mark.parametrize(
