@@ -187,6 +187,20 @@ def doctor(*, online: bool, as_json: bool) -> None:
     sys.exit(0 if report.could_work(found) else 1)
 
 
+@cli.command()
+@click.argument("job")
+def patch(job: str) -> None:
+    """Print the patch of a JOB that was not published, for `git apply`. JOB is at the end of the status comment."""
+    with _loading():
+        from bot.apps.storage import patches_of  # noqa: PLC0415 - as above
+        from bot.settings import load  # noqa: PLC0415 - as above
+
+    path = patches_of(load.load()).file(Path(job).name)
+    if path is None:
+        raise click.ClickException(f"There is no patch of job {job}: it was published, or removed when it was too old.")
+    sys.stdout.buffer.write(path.read_bytes())
+
+
 @cli.command("setup-repo")
 @click.argument("repo", metavar="OWNER/NAME")
 def setup_repo(repo: str) -> None:

@@ -15,7 +15,8 @@ from aiohttp import web
 
 from agent_runtime import Provider
 from bot.apps.redelivery import Redelivery
-from bot.apps.services import EDIT_SECONDS, redactor_for, services, sessions_of
+from bot.apps.services import EDIT_SECONDS, redactor_for, services
+from bot.apps.storage import storage_of
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
@@ -80,6 +81,7 @@ async def service(
         SandboxError: agents could not run safely here.
         QueueError: the queue's file cannot be used.
         SessionError: the database of sessions cannot be used.
+        StorageError: the directory of the blob store cannot be made.
     """
     redactor = redactor_for(settings)
     shared = services(
@@ -91,7 +93,7 @@ async def service(
         edit_seconds=edit_seconds,
         provider=provider,
         comes_back=True,
-        sessions=await asyncio.to_thread(sessions_of, settings),
+        storage=await asyncio.to_thread(storage_of, settings),
         git_pauses=git_pauses,
     )
     name = _worker_name()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -13,12 +11,13 @@ from pydantic import SecretStr
 
 from agent_runtime import Network, Provider, SandboxSettings, pick_sandbox
 from bot.apps.agents import agent_maker, models
+from bot.apps.keys import key_for
+from bot.apps.storage import JobStorage
 from bot.apps.toolchains import directories_to_show
 from bot.domain.errors import ConfigError
 from bot.gate.network import unkept
 from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices, Listener
-from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions
 from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
 from bot.settings.agent import AgentSettings, bounds_of
@@ -51,7 +50,7 @@ def services(
     edit_seconds: float,
     provider: Callable[[], Provider] | None,
     comes_back: bool,
-    sessions: JobSessions | None = None,
+    storage: JobStorage,
     run_url: str = "",
     inputs: ActionInputs = _NO_INPUTS,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
@@ -67,7 +66,7 @@ def services(
         listeners: told of every event of every run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
-        sessions: keeps the sessions of jobs; without them no job waits for a person.
+        storage: keeps what outlives an attempt at a job.
         run_url: the page of the workflow's run, where the bot is a step of one.
         inputs: what the workflow's author asks for, where the bot is a step of one.
         comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
@@ -101,8 +100,12 @@ def services(
         server_url=server_url.rstrip("/"),
         sandbox=sandbox.level,
         network=agent.network,
-        work=RunResults(agent.data_dir / "patches", lasting=not comes_back),
-        sessions=sessions,
+        work=RunResults(
+            storage.patches,
+            most_bytes=agent.patches_gb * 1024**3,
+            lasting=not comes_back,
+        ),
+        sessions=storage.sessions,
         comes_back=comes_back,
         marker_key=key_for(secret, "status comment"),
         pictures=agent.pictures != "off",
@@ -160,21 +163,3 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
         keys = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key
     return Redactor(secret.get_secret_value() for secret in (*keys, key) if secret is not None)
-
-
-def sessions_of(settings: Settings) -> JobSessions:
-    """Where a service keeps the sessions of jobs: in the database that other machines share, or in files.
-
-    Raises:
-        SessionError: the database cannot be used.
-    """
-    if settings.shared_database is None:
-        return FileJobSessions(settings.agent.data_dir / "sessions")
-    sessions = DatabaseJobSessions(settings.shared_database)
-    sessions.prepare()
-    return sessions
-
-
-def key_for(secret: SecretStr, purpose: str) -> bytes:
-    """A key of its own for each purpose, so that the secret itself signs one thing only."""
-    return hmac.digest(secret.get_secret_value().encode(), f"codepilot {purpose}".encode(), hashlib.sha256)

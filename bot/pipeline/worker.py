@@ -114,7 +114,7 @@ class Worker:
             if ending.partial:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
-                self._contexts.services.work.forget(job.id)
+                await asyncio.to_thread(self._contexts.services.work.forget, job.id)
             # What GitHub does not take now is told later.
             owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
             return JobEnded(state=ending.state, reason=ending.reason, owed=owed)

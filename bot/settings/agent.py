@@ -114,6 +114,9 @@ class AgentSettings:
     """Hours that a run waits for an approval or an answer before it ends."""
     keep_days: Annotated[int, Field(ge=1, le=3650), Written("30")] = 30
     """Days that finished jobs and unpublished patches are kept."""
+    patches_gb: Annotated[int, Field(ge=1, le=100_000), Written("20", input=None)] = 10
+    """The size limit in gigabytes of all unpublished patches. The oldest are removed first, but not those of jobs
+    that wait."""
     review_on: Annotated[parsing.ReviewEvents, Written("opened,push")] = frozenset()
     """When to review a pull request of somebody with write access without a command, unless the repository sets it:
     `opened`, `ready` (a draft became ready), `push`, separated by commas."""

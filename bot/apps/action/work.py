@@ -14,7 +14,9 @@ from bot.apps.action.files import write_outputs, write_summary
 from bot.apps.action.outputs import outputs_of
 from bot.apps.action.running import run_jobs
 from bot.apps.action.summary import summary
-from bot.apps.services import EDIT_SECONDS, key_for, redactor_for, services
+from bot.apps.keys import key_for
+from bot.apps.services import EDIT_SECONDS, redactor_for, services
+from bot.apps.storage import files_of, local_storage
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
 from bot.github import GitHub
@@ -22,7 +24,6 @@ from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import Ending, JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.services import Handover, JobServices, Listener
-from bot.jobs.sessions import FileJobSessions
 from bot.pipeline.worker import Worker
 from bot.publishing.redact import Redactor
 from bot.settings.model import ActionSettings
@@ -79,13 +80,14 @@ async def work_step(
     last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
     await engine.tell_ending(worker, last.job.id, until=time.time() + patience)
     patch = await asyncio.to_thread(shared.work.patch, last.job.id)
+    patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
     end = StepEnd(
         ended=last.state,
         job=last.job,
         ending=endings[-1] if endings else None,
         record=await engine.record(last.job.id),
         patch=patch,
-        patch_file=shared.work.file(last.job.id),
+        patch_file=patch_file,
         session_file=session_file,
         session_days=settings.agent.approval_hours // 24 + 1,
         seconds=time.monotonic() - begun,
@@ -106,12 +108,13 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
         edit_seconds=EDIT_SECONDS,
         provider=None,
         comes_back=False,
+        storage=local_storage(settings.agent),
         inputs=settings.inputs,
         run_url=settings.run_page,
     )
     if sealing is None:
         return shared
-    sessions = FileJobSessions(settings.agent.data_dir / "sessions")
+    sessions = files_of(settings.agent)
     handover = Handover(
         key=key_for(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",

@@ -14,6 +14,7 @@ from typing_extensions import override
 from bot.apps.sweeping import of_jobs, sweep_all
 from bot.domain.errors import QueueError
 from bot.engine.in_memory import InMemoryEngine
+from bot.jobs.patches import PatchFiles
 from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices
 from bot.jobs.sessions import FileJobSessions
@@ -32,7 +33,7 @@ class _Unreachable(InMemoryEngine):
 def services(place: Path) -> JobServices:
     shared = SimpleNamespace(
         workspaces=Workspaces(place / "workspaces"),
-        work=RunResults(place / "patches"),
+        work=RunResults(PatchFiles(place / "patches"), most_bytes=10**9),
         sessions=FileJobSessions(place / "sessions"),
         keep_days=DAYS,
     )

@@ -2,48 +2,152 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from agent_runtime import Outcome, Status
+from bot.domain.errors import StorageError
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import RunResult, StoredRecord, decode_record, encode_record
+from bot.jobs.patches import PatchBlobs, PatchFiles
 from bot.jobs.results import RunResults
 from bot.publishing.progress import Progress
 from bot.publishing.view import Activity
+from bot.workspace import WorkspaceError
+from bot.workspace.blob_address import open_blobs
+from bot.workspace.blobs import BlobAccess, BlobStore
+from bot.workspace.vault import Vault
+from tests import s3
 from tests.builders import a_job
 from tests.changes import a_change, a_file
 
+CHANGE = a_change(a_file("caf\udce9.py", b"x\n"))
+PATCH = CHANGE.patch.encode("utf-8", "surrogateescape")
+WORK = RunResult(
+    outcome=Outcome(status=Status.FINISHED, summary="Half a smile: \ud83d"),
+    progress=Progress(activities=(Activity(label="Writing caf\udce9.py", state="done"),), steps=2),
+    base_sha="a" * 40,
+    tree_sha="b" * 40,
+)
+_DAY_SECONDS = 86_400
 
-async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
-    work = RunResult(
-        outcome=Outcome(status=Status.FINISHED, summary="Half a smile: \ud83d"),
-        progress=Progress(activities=(Activity(label="Writing caf\udce9.py", state="done"),), steps=2),
-        base_sha="a" * 40,
-        tree_sha="b" * 40,
-    )
+Make = Callable[[str], RunResults]
+"""Makes the results of a machine, by its name."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[s3.S3]:
+    with s3.running() as running:
+        yield running
+
+
+@pytest.fixture(params=["files", "directory", "s3"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Machines that share what they keep; with files, directories that are one."""
+    if request.param == "files":
+        return lambda _machine: RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6)
+    if request.param == "directory":
+        return lambda machine: _shared(open_blobs((tmp_path / "store").as_uri()), tmp_path / machine)
+    server: s3.S3 = request.getfixturevalue("server")
+    address = f"s3://{s3.BUCKET}/{tmp_path.name}"
+    return lambda machine: _shared(open_blobs(address, server.access), tmp_path / machine)
+
+
+def _shared(blobs: BlobStore, copies: Path, *, most_bytes: int = 10**6) -> RunResults:
+    return RunResults(PatchBlobs(Vault(blobs=blobs, folder="patches", key=b"k" * 32), copies), most_bytes=most_bytes)
+
+
+async def _engine() -> tuple[InMemoryEngine, StoredRecord]:
     engine = InMemoryEngine()
     await engine.accept(a_job("j1"))
-    record, store = StoredRecord(engine, "j1"), RunResults(tmp_path / "patches")
-    change = a_change(a_file("caf\udce9.py", b"x\n"))
-    await store.keep("j1", record, work, change)
-    found = await store.find("j1", record)
+    return engine, StoredRecord(engine, "j1")
+
+
+async def test_work_is_found_on_another_machine_even_with_text_that_utf8_cannot_hold(make: Make) -> None:
+    engine, record = await _engine()
+    await make("one").keep("j1", record, WORK, CHANGE)
+    found = await make("two").find("j1", record)
     assert found is not None
-    assert found[0] == work
-    assert found[1].read_bytes() == change.patch.encode("utf-8", "surrogateescape")
+    assert found[0] == WORK
+    assert found[1].read_bytes() == PATCH
     kept = await engine.record("j1")
     assert decode_record(encode_record(kept)) == kept
-    store.forget("j1")
-    assert await store.find("j1", record) is None
 
 
-async def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:
-    store = RunResults(tmp_path / "patches")
+async def test_what_is_left_of_a_patch_or_that_nothing_is_counts_on_every_machine(make: Make) -> None:
+    _, record = await _engine()
+    one, two = make("one"), make("two")
+    await one.keep("j1", record, WORK, CHANGE)
+    assert await two.find("j1", record) is not None
+    one.narrow("j1", "part")
+    assert (two.patch("j1"), two.whole("j1")) == ("part", b"part")
+    one.forget("j1")
+    assert await two.find("j1", record) is None
+    assert (two.patch("j1"), two.whole("j1"), two.file("j1")) == ("", None, None)
+
+
+async def test_a_result_is_recorded_only_once_its_patch_is_kept(tmp_path: Path) -> None:
+    _, record = await _engine()
+    gone = open_blobs(f"s3://{s3.BUCKET}/x", BlobAccess(access_key_id="x", endpoint="http://127.0.0.1:9"))
+    with pytest.raises(StorageError):
+        await _shared(gone, tmp_path).keep("j1", record, WORK, CHANGE)
+    assert (await record.read()).result is None
+
+
+async def test_a_patch_that_somebody_else_put_into_the_store_is_refused(tmp_path: Path) -> None:
+    _, record = await _engine()
+    blobs = open_blobs((tmp_path / "store").as_uri())
+    results = _shared(blobs, tmp_path / "copies")
+    await results.keep("j1", record, WORK, CHANGE)
+    results.put("j2", b"another job's")
+    stored = blobs.get("patches/j2.patch", limit=10**6)
+    assert stored is not None
+    assert b"another" not in stored
+    for evil in (PATCH, stored):
+        blobs.put("patches/j1.patch", evil)
+        with pytest.raises(WorkspaceError):
+            await results.find("j1", record)
+
+
+def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:
+    store = RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6)
     assert store.sweep(30) == 0
     (tmp_path / "patches").mkdir()
-    now = time.time()
     for name, days in (("old.patch", 31), ("recent.patch", 29), ("torn.partial", 31), ("waits.patch", 31)):
-        path = tmp_path / "patches" / name
-        path.write_text("x")
-        os.utime(path, (now, now - days * 86400))
+        _left(tmp_path / "patches" / name, days)
     assert store.sweep(30, keep={"waits"}) == 2
-    assert sorted(path.name for path in (tmp_path / "patches").iterdir()) == ["recent.patch", "waits.patch"]
+    assert _names(tmp_path / "patches") == ["recent.patch", "waits.patch"]
+
+
+def test_the_oldest_patches_go_when_all_are_too_much_but_of_no_live_job_and_none_of_this_hour(tmp_path: Path) -> None:
+    for name, days in (("waits", 5), ("oldest", 4), ("older", 3), ("new", 0)):
+        _left(tmp_path / f"{name}.patch", days, size=400)
+    assert RunResults(PatchFiles(tmp_path), most_bytes=1000).sweep(30, keep={"waits"}) == 1
+    assert _names(tmp_path) == ["new.patch", "older.patch", "waits.patch"]
+    assert RunResults(PatchFiles(tmp_path), most_bytes=1).sweep(30, keep={"waits"}) == 1
+    assert _names(tmp_path) == ["new.patch", "waits.patch"]
+
+
+def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go_with_it(tmp_path: Path) -> None:
+    store, copies = tmp_path / "store", tmp_path / "copies"
+    results = _shared(open_blobs(store.as_uri()), copies)
+    for name in ("old", "waits", "new"):
+        results.put(name, b"x")
+        assert results.patch(name) == "x"
+    for name in ("old", "waits"):
+        _left(store / "patches" / f"{name}.patch", 31)
+        _left(copies / f"{name}.patch", 31)
+    assert results.sweep(30, keep={"waits"}) == 1
+    assert _names(store / "patches") == _names(copies) == ["new.patch", "waits.patch"]
+
+
+def _left(path: Path, days: float, *, size: int = 1) -> None:
+    """Have a file with something in it since some days ago."""
+    path.write_bytes(b"x" * size)
+    os.utime(path, (time.time() - days * _DAY_SECONDS,) * 2)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

@@ -122,6 +122,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_FETCH_MB": "4096",
         "CODEPILOT_PULL_FETCH_MB": "32",
         "CODEPILOT_MIRRORS_GB": "5",
+        "CODEPILOT_PATCHES_GB": "6",
         "CODEPILOT_CACHE_DAYS": "8",
         "CODEPILOT_MODEL_PATIENCE": "120",
         "CODEPILOT_MODEL_SILENCE": "1200",
@@ -158,6 +159,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert str(agent.network) == "registries, index.example.com:8443"
     assert (agent.setup_network, agent.setup_seconds, agent.setup_cache_gb) == (Network(), 90, 0)
     assert (agent.fetch_mb, agent.pull_fetch_mb, agent.mirrors_gb, agent.cache_days) == (4096, 32, 5, 8)
+    assert agent.patches_gb == 6
 
 
 def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> None:

@@ -1,0 +1,84 @@
+"""Choose where a process keeps what jobs have beside their files: on this machine, or where others reach it, too."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from bot.apps.keys import key_for
+from bot.jobs.patches import PatchBlobs, PatchFiles, PatchStore
+from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions
+from bot.settings.agent import AgentSettings
+from bot.settings.model import Settings
+from bot.workspace.blob_address import open_blobs
+from bot.workspace.blobs import BlobAccess
+from bot.workspace.vault import Vault
+
+log = logging.getLogger(__name__)
+
+_FOLDER = "patches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStorage:
+    """Keeps what outlives an attempt at a job.
+
+    Attributes:
+        sessions: the logs of runs; None where no job waits for a person.
+        patches: the changes of runs.
+    """
+
+    sessions: JobSessions | None
+    patches: PatchStore
+
+
+def storage_of(settings: Settings) -> JobStorage:
+    """What a service keeps where.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        SessionError: the database cannot be used.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    if settings.shared_database is None:
+        sessions = files_of(settings.agent)
+        return JobStorage(sessions=sessions, patches=patches_of(settings))
+    if settings.storage_url is None:
+        log.warning(
+            "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
+            "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
+        )
+    shared = DatabaseJobSessions(settings.shared_database)
+    shared.prepare()
+    return JobStorage(sessions=shared, patches=patches_of(settings))
+
+
+def patches_of(settings: Settings) -> PatchStore:
+    """Where a service keeps patches: in the blob store that the operator names, or in files that the operator can read.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    folder = settings.agent.data_dir / _FOLDER
+    if settings.storage_url is None:
+        return PatchFiles(folder)
+    access = BlobAccess(
+        access_key_id=settings.aws_access_key_id or "",
+        secret_access_key=settings.aws_secret_access_key,
+        session_token=settings.aws_session_token,
+        region=settings.aws_region or "",
+        endpoint=settings.aws_endpoint_url or "",
+    )
+    blobs = open_blobs(settings.storage, access)
+    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
+
+
+def local_storage(agent: AgentSettings) -> JobStorage:
+    """What a workflow's step keeps: only patches, on the runner."""
+    return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
+
+
+def files_of(agent: AgentSettings) -> FileJobSessions:
+    """The sessions of jobs that only this machine continues."""
+    return FileJobSessions(agent.data_dir / "sessions")
