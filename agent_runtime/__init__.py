@@ -68,6 +68,7 @@ from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.task import Quote, Task
 from agent_runtime.processes.bounded import call_bounded, run_bounded
+from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
@@ -256,4 +257,5 @@ __all__ = [
     "require_output_schema",
     "run_bounded",
     "schema_of",
+    "traced",
 ]

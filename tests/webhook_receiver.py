@@ -6,15 +6,19 @@ import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
+from bot.apps.endpoints import Endpoints
+from bot.apps.metrics import Metrics
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.protocols import JobEngine
+from bot.github import AppSession
 from tests.builders import SECRET
 
 
@@ -42,7 +46,11 @@ def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any fie
 @asynccontextmanager
 async def receiving(queue: JobEngine, **changes: Any) -> AsyncIterator[Receiver]:  # noqa: ANN401 - as webhook_options
     """Listen on a free port of this machine until the block ends."""
-    runner = make_runner(make_app(webhook_options(**changes), queue))
+    checked_seconds = changes.pop("checked_seconds", 1.0)
+    app, metrics = make_app(webhook_options(**changes), queue), Metrics()
+    read = partial(metrics.read, queue, AppSession(0.0))
+    Endpoints(queue, read, token=None, private=False, checked_seconds=checked_seconds).add_to(app)
+    runner = make_runner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

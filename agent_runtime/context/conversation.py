@@ -23,6 +23,7 @@ from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.traced import traced_reply
 from agent_runtime.sessions.protocol import EventLog
 
 _CACHE_SECONDS = 300.0
@@ -238,7 +239,7 @@ async def answer(
         ModelError: the service failed for good, or ended its reply without saying so.
     """
     text: list[str] = []
-    async with aclosing(provider.reply(request)) as chunks:
+    async with aclosing(traced_reply(provider, request)) as chunks:
         async for chunk in chunks:
             match chunk:
                 case ReplyStart():

@@ -16,6 +16,7 @@ from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import ModelAwaited, ReplyBroken
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Provider, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.traced import traced_reply
 from agent_runtime.run.state import RunState
 
 FIRST_PAUSE = 10.0
@@ -84,7 +85,7 @@ class PatientProvider:
             while True:
                 tries, before = tries + 1, attempts
                 try:
-                    async with aclosing(self._inner.reply(request)) as chunks:
+                    async with aclosing(traced_reply(self._inner, request)) as chunks:
                         async for chunk in chunks:
                             match chunk:
                                 case ReplyStart(attempt=attempt):

@@ -14,6 +14,7 @@ from agent_runtime.core.events import Refused, ToolCalled, ToolProgressed, ToolR
 from agent_runtime.core.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.tracing import traced
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.planned import Planned
@@ -138,7 +139,8 @@ class Calls:
             await asyncio.sleep(0)  # whoever was told of the call may have stopped the run
             if refused is not None:
                 raise _declined(refused, planned.declined())
-            result = await found.apply(planned, partial(self._progressed, self.number, tool))
+            with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
+                result = await found.apply(planned, partial(self._progressed, self.number, tool))
         except ToolError as error:
             returned(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
             raise

@@ -7,6 +7,7 @@ import signal
 import time
 from functools import partial
 
+from agent_runtime.processes.tracing import traced
 from agent_runtime.terminals import bash
 from agent_runtime.terminals.backend import Backend
 from agent_runtime.terminals.command import CommandReport, TerminalCommand
@@ -87,7 +88,8 @@ class Terminal:
             return command.report("", cwd=self.cwd)
         command.launched = True
         self._update()
-        await shell.wait(lambda: command.status != "running", timeout)
+        with traced("sandbox command"):
+            await shell.wait(lambda: command.status != "running", timeout)
         return command.report(output.take(), cwd=self.cwd)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
@@ -162,7 +164,9 @@ class Terminal:
         await self.close()
         if self._shell is not None and not told:
             self._ended_for = self._shell.pty.ended_for
-        shell = self._shell = Shell(await self._backend.open(), on_change=self._update, start_in=self._start_in)
+        with traced("sandbox start"):
+            opened = await self._backend.open()
+        shell = self._shell = Shell(opened, on_change=self._update, start_in=self._start_in)
         shell.attach()
         try:
             await shell.start()

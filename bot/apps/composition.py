@@ -14,6 +14,8 @@ from functools import partial
 from aiohttp import web
 
 from agent_runtime import Provider
+from bot.apps.endpoints import monitor
+from bot.apps.metrics import Metrics
 from bot.apps.redelivery import Redelivery
 from bot.apps.services import EDIT_SECONDS, redactor_for, services
 from bot.apps.storage import storage_of
@@ -49,12 +51,14 @@ class BotService:
         worker: takes jobs from it.
         runner: the webhook's web server, not yet listening.
         redelivery: has GitHub deliver again what came while nobody was listening.
+        monitor: the web server of the port for metrics, not yet listening.
     """
 
     queue: SqliteQueue
     worker: WorkLoop
     runner: web.AppRunner
     redelivery: Redelivery
+    monitor: web.AppRunner
 
 
 @asynccontextmanager
@@ -66,6 +70,7 @@ async def service(
     provider: Callable[[], Provider] | None = None,
     seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[BotService]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
@@ -76,6 +81,7 @@ async def service(
         provider: makes the model of a run, in place of the one that the settings name.
         seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
         git_pauses: seconds before each further try at a git server whose trouble may pass.
+        metrics: of the process; those of the service alone by default.
 
     Raises:
         SandboxError: agents could not run safely here.
@@ -103,11 +109,12 @@ async def service(
         queue = SqliteQueue(database)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = SqliteLedger(database, trusted_bots=settings.agent.trusted_bots)
+        session = AppSession(seconds_between_writes)
         contexts = JobContextFactory(
             services=shared,
             queue=queue,
             ledger=ledger,
-            github_for=partial(_installed_app, settings, redactor, AppSession(seconds_between_writes)),
+            github_for=partial(_installed_app, settings, redactor, session),
         )
         greeter = Acknowledger(contexts)
         stack.push_async_callback(greeter.close)
@@ -119,12 +126,17 @@ async def service(
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         key = settings.private_key.get_secret_value()
         deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
-        app = make_app(_webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded)
+        metrics = metrics or Metrics()
+        app = make_app(
+            _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
+        )
+        monitored = monitor(app, queue, partial(metrics.read, queue, session), settings.metrics_token)
         yield BotService(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
             redelivery=Redelivery(deliveries, settings.agent.data_dir),
+            monitor=make_runner(monitored),
         )
 
 

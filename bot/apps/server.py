@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
 from agent_runtime import preload
 from bot.apps import large_deliveries
-from bot.apps.composition import service
+from bot.apps.composition import BotService, service
+from bot.apps.metrics import Metrics
+from bot.apps.traces import traced_process
 from bot.apps.watchdog import Watchdog
 from bot.domain.errors import ConfigError
 from bot.settings.model import Settings
@@ -21,27 +25,56 @@ log = logging.getLogger(__name__)
 async def serve(settings: Settings, watchdog: Watchdog) -> None:
     """Receive deliveries and work on jobs until cancelled."""
     preload(settings.agent.provider)
-    async with service(settings) as bot:
+    async with _monitored(settings) as bot:
         await asyncio.to_thread(large_deliveries.sweep, settings.agent.data_dir)
-        await bot.runner.setup()
         _spare_the_collector()
-        try:
-            try:
-                await web.TCPSite(bot.runner, settings.host, settings.port).start()
-            except OSError as error:
-                problem = (
-                    f"CODEPILOT_HOST and CODEPILOT_PORT are {settings.host}:{settings.port}, which is not available: "
-                    f"{error.strerror or error}. Stop the process that uses it (`ss -ltnp` shows which), or choose "
-                    "another port. Example: CODEPILOT_PORT=8081"
-                )
-                raise ConfigError((problem,)) from error
-            host, port = bot.runner.addresses[0][:2]
-            log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
+        async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
+            log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
             async with bot.redelivery.running():
                 await bot.worker.run()
-        finally:
-            await bot.runner.cleanup()
+
+
+@asynccontextmanager
+async def _monitored(settings: Settings) -> AsyncIterator[BotService]:
+    """The service, with its metrics and traces."""
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(traced_process(settings, metrics))
+        bot = await stack.enter_async_context(service(settings, metrics=metrics))
+        if settings.metrics_port is not None:
+            listening = _listening(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
+            log.info("metrics on http://%s/metrics", await stack.enter_async_context(listening))
+        yield bot
+
+
+@asynccontextmanager
+async def _listening(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
+    """Listen while the body runs.
+
+    Args:
+        runner: what answers.
+        host: the address to listen on.
+        port: 0 for a free one.
+        setting: what the port is called.
+
+    Raises:
+        ConfigError: the port is not available.
+    """
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            problem = (
+                f"CODEPILOT_HOST and {setting} are {host}:{port}, which is not available: "
+                f"{error.strerror or error}. Stop the process that uses it (`ss -ltnp` shows which), or choose "
+                f"another port. Example: {setting}=8081"
+            )
+            raise ConfigError((problem,)) from error
+        yield ":".join(map(str, runner.addresses[0][:2]))
+    finally:
+        await runner.cleanup()
 
 
 def _spare_the_collector() -> None:
@@ -57,7 +90,7 @@ def _spare_the_collector() -> None:
 async def work(settings: Settings, watchdog: Watchdog) -> None:
     """Work on jobs until cancelled."""
     preload(settings.agent.provider)
-    async with service(settings) as bot:
+    async with _monitored(settings) as bot:
         _spare_the_collector()
         log.info("working on the jobs in %s", settings.agent.data_dir)
         watchdog.start()

@@ -157,7 +157,7 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     """What takes the operator's secrets out of text."""
     keys: list[SecretStr | None]
     if isinstance(settings, Settings):
-        keys = [settings.webhook_secret, settings.private_key]
+        keys = [settings.webhook_secret, settings.private_key, settings.metrics_token, settings.otlp_headers]
         keys += [settings.aws_secret_access_key, settings.aws_session_token, *settings.database_passwords]
     else:
         keys = [settings.token, settings.inputs.session_key]

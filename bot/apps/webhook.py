@@ -16,12 +16,12 @@ from aiohttp import web
 from pydantic import SecretStr
 from structlog.contextvars import bound_contextvars
 
-from bot.apps import large_deliveries
+from bot.apps import endpoints, large_deliveries
 from bot.apps.stranger_log import StrangerLog
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
-from bot.engine.observed import observed
+from bot.engine.observed import observed, trace_delivery
 from bot.engine.protocols import JobEngine
 from bot.intake.deliveries import IgnoredDelivery, Proof, from_webhook
 from bot.intake.triggers import job_from
@@ -54,7 +54,6 @@ class WebhookOptions:
         max_body_bytes: larger deliveries are refused.
         read_seconds: how long a body may take to arrive; GitHub itself gives up after 10 s.
         held_seconds: how long work is held back from the workers, so that it can be acknowledged first.
-        checked_seconds: how long a health check counts: anybody may ask for one, and it writes to the disk.
         folder: where large deliveries are kept while they are read; None for the system's own place.
     """
 
@@ -64,7 +63,6 @@ class WebhookOptions:
     read_seconds: float = 10.0
     held_seconds: float = 0.0
     folder: Path | None = None
-    checked_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         """Require a secret: without one, deliveries cannot be verified."""
@@ -82,8 +80,9 @@ def make_app(
     *,
     accepted: Callable[[Job], None] = lambda _job: None,
     unneeded: Callable[[Job], Awaitable[str]] = _keep,
+    answered: Callable[[str], None] = lambda _outcome: None,
 ) -> web.Application:
-    """The web application: `POST /webhook` takes deliveries, `GET /healthz` says whether the queue works.
+    """The web application: `POST /webhook` takes deliveries.
 
     Answers to a delivery are JSON objects with `status` and, by status code: 202 `accepted` with the job's id; 200
     `duplicate` with the job's id, or `ignored` with the reason; 400, 401, 408, 411, 413, 415 `refused` with the reason,
@@ -95,12 +94,12 @@ def make_app(
         queue: where jobs go.
         accepted: told of every job that was stored.
         unneeded: why a job need not be stored at all; empty for one that must be.
+        answered: told the `status` of every answer.
     """
     # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
     app = web.Application(client_max_size=0)
-    webhook = _Webhook(options, queue, accepted, unneeded)
+    webhook = _Webhook(options, queue, accepted, unneeded, answered)
     app.router.add_post("/webhook", webhook.receive)
-    app.router.add_get("/healthz", webhook.health)
     return app
 
 
@@ -111,7 +110,7 @@ def make_runner(app: web.Application) -> web.AppRunner:
     sending when the connection closes never sees the answer.
     """
     sparing = StrangerLog()
-    for logger in (log, _http_log):
+    for logger in (log, _http_log, endpoints.log):
         for old in [each for each in logger.filters if isinstance(each, StrangerLog)]:
             logger.removeFilter(old)
         logger.addFilter(sparing)
@@ -137,26 +136,14 @@ class _Webhook:
         queue: JobEngine,
         accepted: Callable[[Job], None],
         unneeded: Callable[[Job], Awaitable[str]],
+        answered: Callable[[str], None],
     ) -> None:
         self._options = options
         self._queue = queue
         self._accepted = accepted
         self._unneeded = unneeded
+        self._answered = answered
         self._large_bytes = 0
-        self._checking = asyncio.Lock()
-        self._checked_until = 0.0
-
-    async def health(self, _request: web.Request) -> web.Response:
-        """Whether jobs can be stored, without a word about them: anyone may ask."""
-        try:
-            async with self._checking:
-                if time.monotonic() >= self._checked_until:
-                    await self._queue.check()
-                    self._checked_until = time.monotonic() + self._options.checked_seconds
-        except QueueError as error:
-            log.error("the health check failed: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
-            return web.json_response({"status": "failed"}, status=503)
-        return web.json_response({"status": "ok"})
 
     async def receive(self, request: web.Request) -> web.Response:
         """One delivery."""
@@ -164,15 +151,21 @@ class _Webhook:
         # Not proven yet, so it is shown only when it cannot forge a log line.
         delivery_id = claimed_id if _SHOWABLE_ID.fullmatch(claimed_id) else "-"
         with bound_contextvars(delivery=delivery_id):
-            return await self._answer(request)
+            status, answer = await self._answer(request)
+        self._answered(answer["status"])
+        response = web.json_response(answer, status=status)
+        if answer["status"] == "refused":
+            response.force_close()
+        return response
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> tuple[int, dict[str, str]]:
+        begun = time.time_ns()
         try:
             found = await self._found(request)
             if isinstance(found, IgnoredDelivery):
                 return _ignored(found.reason)
             with observed(found):
-                return await self._taken(found)
+                return await self._taken(found, begun)
         except _Refused as refusal:
             return _refusal(refusal.status, str(refusal))
         except UnauthenticatedError as error:
@@ -182,7 +175,7 @@ class _Webhook:
         except (QueueError, OSError):
             log.exception("not stored")
             reason = "the job could not be stored; see the operator's log"
-            return web.json_response({"status": "failed", "reason": reason}, status=503)
+            return 503, {"status": "failed", "reason": reason}
 
     async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
         """What a delivery asks for, once it is proven genuine."""
@@ -230,17 +223,18 @@ class _Webhook:
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its Content-Length") from error
 
-    async def _taken(self, job: Job) -> web.Response:
+    async def _taken(self, job: Job, begun: int) -> tuple[int, dict[str, str]]:
         if why := await self._unneeded(job):
             return _ignored(why)
         # What steers is done at once: nobody answers it first.
         held = self._options.held_seconds if job.lane == "work" else 0.0
         if not await self._queue.accept(job, held_seconds=held):
             log.info("a duplicate")
-            return web.json_response({"status": "duplicate", "job": job.id})
+            return 200, {"status": "duplicate", "job": job.id}
         log.info("accepted")
+        trace_delivery(job, begun)
         self._accepted(job)
-        return web.json_response({"status": "accepted", "job": job.id}, status=202)
+        return 202, {"status": "accepted", "job": job.id}
 
 
 def _check_sender(request: web.Request) -> None:
@@ -255,13 +249,11 @@ def _with_installation(found: Job | IgnoredDelivery) -> Job | IgnoredDelivery:
     return found
 
 
-def _ignored(reason: str) -> web.Response:
+def _ignored(reason: str) -> tuple[int, dict[str, str]]:
     log.info("ignored: %s", reason)
-    return web.json_response({"status": "ignored", "reason": reason})
+    return 200, {"status": "ignored", "reason": reason}
 
 
-def _refusal(status: int, reason: str) -> web.Response:
+def _refusal(status: int, reason: str) -> tuple[int, dict[str, str]]:
     log.warning("refused (%d): %s", status, reason, extra={"stranger": True})
-    response = web.json_response({"status": "refused", "reason": reason}, status=status)
-    response.force_close()
-    return response
+    return status, {"status": "refused", "reason": reason}

@@ -13,7 +13,7 @@ from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.owed_endings import TELLING_SECONDS, Owed, pause_after
-from bot.engine.records import Signal, Stored
+from bot.engine.records import Backlog, Signal, Stored
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
 
 _LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
@@ -44,6 +44,7 @@ class _Entry:
     due_at: float | None = None
     tries: int = 0
     forgotten: bool = False
+    begun: bool = False
     pass_on: Callable[[], None] | None = None
 
 
@@ -141,6 +142,15 @@ class InMemoryEngine:
         """See `JobIndex.live_ids`."""
         return frozenset(each.job.id for each in self._work() if each.state in _LIVE)
 
+    async def backlog(self) -> Backlog:
+        """See `JobIndex.backlog`."""
+        live = [each for each in self._entries.values() if each.stored.state in _LIVE]
+        new = [each.stored.enqueued_at for each in live if each.stored.state is JobState.QUEUED and not each.begun]
+        return Backlog(
+            by_state={state: sum(each.stored.state is state for each in live) for state in Backlog.STATES},
+            oldest_seconds=max(0.0, self._clock() - min(new)) if new else 0.0,
+        )
+
     async def counts(self) -> dict[JobState, int]:
         """See `JobIndex.counts`."""
         states = [each.stored.state for each in self._entries.values()]
@@ -191,6 +201,7 @@ class InMemoryEngine:
             return False
         attempt = _Attempt(entry)
         self._move(entry, JobState.RUNNING)
+        entry.begun = True
         entry.stored = replace(entry.stored, attempts=entry.stored.attempts + 1)
         entry.begun_at = self._clock() if entry.begun_at is None else entry.begun_at
         try:

@@ -8,7 +8,7 @@ from typing import Protocol
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
-from bot.engine.records import Signal, Stored
+from bot.engine.records import Backlog, Signal, Stored
 
 
 class Inbox(Protocol):
@@ -92,6 +92,10 @@ class JobIndex(Protocol):
 
     async def live_ids(self) -> frozenset[str]:
         """The ids of all work that has not ended, for `Workspaces.sweep`."""
+        ...
+
+    async def backlog(self) -> Backlog:
+        """How much is to be done; as quick with very many ended jobs as with none."""
         ...
 
     async def counts(self) -> dict[JobState, int]:

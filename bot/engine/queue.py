@@ -15,7 +15,7 @@ from bot.engine.database import Database
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.owed_endings import Owed
-from bot.engine.records import Signal, Stored
+from bot.engine.records import Backlog, Signal, Stored
 
 _DAY_SECONDS = 24 * 3600.0
 
@@ -238,6 +238,11 @@ class SqliteQueue:
         except TimeoutError:
             return
         self._work.clear()
+
+    async def backlog(self) -> Backlog:
+        """See `JobIndex.backlog`."""
+        counts = await self._run(job_rows.counts)
+        return Backlog(by_state={state: counts[state] for state in Backlog.STATES}, oldest_seconds=0.0)
 
     async def counts(self) -> dict[JobState, int]:
         """See `JobIndex.counts`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import TypeAdapter
 
@@ -34,6 +35,22 @@ class Stored:
     enqueued_at: float
     finished_at: float | None = None
     until: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """The jobs that have not ended.
+
+    Attributes:
+        by_state: how many are in each state.
+        oldest_seconds: how long the oldest queued job has waited that was never begun; 0 when there is none.
+    """
+
+    by_state: Mapping[JobState, int]
+    oldest_seconds: float
+
+    STATES: ClassVar = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
+    """Those of jobs that have not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -21,7 +21,7 @@ from urllib3.util import Retry
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
-from bot.github.pace import Limits, RequestPace, Urgency
+from bot.github.pace import Limits, RequestBudget, RequestPace, Urgency
 from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
 
 T = TypeVar("T")
@@ -74,6 +74,12 @@ class AppSession:
     def of(self, installation: int) -> InstallationSession:
         """The same one for the same installation."""
         return self._installations.setdefault(installation, InstallationSession(self, RequestPace(self._seconds)))
+
+    def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
+        """What GitHub has told of each installation's limits, and still holds."""
+        for installation, session in self._installations.items():
+            for resource, budget in session.limits.budgets.items():
+                yield installation, resource, budget
 
 
 class InstallationSession:

@@ -209,6 +209,12 @@ class Limits:
         self._closed_until = max(self._closed_until, self._clock() + seconds)
 
     @property
+    def budgets(self) -> Mapping[str, RequestBudget]:
+        """Those that GitHub told and has not renewed since, by its name for each."""
+        now = self._clock()
+        return {name: each for name, each in [*self._budgets.items()] if each.reset_at > now}
+
+    @property
     def closed_for(self) -> float:
         """Seconds until GitHub may be asked again."""
         return max(0.0, self._closed_until - self._clock())

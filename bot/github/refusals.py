@@ -8,10 +8,13 @@ from __future__ import annotations
 import time
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from github import GithubException
 from github.Requester import Requester
+from opentelemetry.trace import SpanKind
 
+from agent_runtime import traced
 from bot.github.answers import details, explained, parsed
 from bot.github.errors import GitHubError, remedy_for
 
@@ -25,10 +28,22 @@ def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any)
 
     PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
     """
-    status, headers, text = requester.requestJson(verb, path, **parts)
+    route = _route(path)
+    asked = {"http.request.method": verb, "url.template": route}
+    with traced(f"{verb} {route}", asked, kind=SpanKind.CLIENT) as span:
+        status, headers, text = requester.requestJson(verb, path, **parts)
+        span.set_attribute("http.response.status_code", status)
     if status >= HTTPStatus.BAD_REQUEST:
         raise requester.createException(status, headers, explained(text))
     return headers, parsed(what, text, status=status)
+
+
+def _route(path: str) -> str:
+    """The part of an address that is the same for all: no name that a stranger chose."""
+    first, *rest = urlsplit(path).path.strip("/").split("/")
+    if first == "repos":
+        return "/".join(("/repos/{owner}/{repo}", *rest[2:3]))
+    return "/graphql" if rest[-1:] == ["graphql"] else f"/{first}"
 
 
 def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:

@@ -13,6 +13,7 @@ from bot.engine.job_record import StoredRecord
 from bot.engine.protocols import JobEngine, Ledger
 from bot.gate.decision import Refusal
 from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
+from bot.jobs.phases import Phases
 from bot.jobs.services import JobServices
 from bot.jobs.snapshot_cache import AccessChecks
 from bot.publishing.view import StatusView
@@ -99,7 +100,7 @@ class JobContextFactory:
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.hurry(Urgency.ANSWER)
-            yield JobContext(
+            context = JobContext(
                 job=job,
                 services=self.services,
                 github=github,
@@ -109,6 +110,8 @@ class JobContextFactory:
                 access_checks=self.access_checks,
                 marker=self.services.marker(job),
             )
+            with context.phases:
+                yield context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class JobContext:
         record: what this job has done so far.
         access_checks: what was asked of GitHub for jobs that are about to begin.
         marker: the signed mark of its comment.
+        phases: what is being done for it.
     """
 
     job: Job
@@ -134,6 +138,7 @@ class JobContext:
     record: StoredRecord
     access_checks: AccessChecks
     marker: str
+    phases: Phases = field(default_factory=Phases)
 
     @property
     def spot(self) -> Spot:

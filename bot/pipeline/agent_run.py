@@ -123,6 +123,7 @@ class AgentRun:
         return await self._begin_anew()
 
     async def _begin_anew(self) -> Ending:
+        self._context.phases.begin("prepare")
         begun, job = self._assignment, self._context.job
         await asyncio.to_thread(self._context.services.forget_session, job)
         async with self._context.services.workspaces.open(
@@ -162,6 +163,7 @@ class AgentRun:
     @asynccontextmanager
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
+        self._context.phases.begin("prepare")
         async with reopened(self._context, self._reporter, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
                 yield tree
@@ -222,6 +224,7 @@ class AgentRun:
             session=session,
             start_in=context.services.conventions.working_directory,
         )
+        context.phases.begin("run")
         listeners = (self._listen, *context.services.listeners)
         async with opened(session), context.services.agent(order, listeners) as runtime:
             self._messages.go_to(runtime)
@@ -240,6 +243,7 @@ class AgentRun:
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
         context = self._context
+        context.phases.begin("publish")
         settled = await parked(context, self._reporter, outcome, stopped=self._stopped)
         if isinstance(settled, Ending):
             self._parked = True
@@ -266,6 +270,7 @@ class AgentRun:
         """Publish what an earlier attempt kept, once it may be published."""
         context, begun = self._context, self._assignment
         log.info("the work is already finished; publishing it")
+        context.phases.begin("publish")
         self._reporter.progress = done.progress
         if asked is not None and asked.kind == "plan":
             return await self._delivery.planned(done.outcome, asked, self._stopped)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import assert_never
 
-from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError
+from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError, traced
 from bot.domain.errors import BotError, QueueError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
@@ -52,9 +53,18 @@ class Worker:
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         """See `JobHandler.handle`."""
-        with observed(attempt.job, attempt=attempt.number):
+        job = attempt.job
+        about: dict[str, str | int] = {
+            "codepilot.job.id": job.id,
+            "codepilot.job.attempt": attempt.number,
+            "codepilot.job.command": job.command.verb,
+            "codepilot.repository.id": job.repo.id,
+        }
+        with observed(job, attempt=attempt.number), traced("job", about) as span:
             log.info("attempt %d", attempt.number)
-            return await self._handle(attempt)
+            disposition = await self._handle(attempt)
+            span.set_attribute("codepilot.job.state", _state_after(disposition))
+            return disposition
 
     async def _handle(self, attempt: JobAttempt) -> Disposition:
         job = attempt.job
@@ -86,11 +96,14 @@ class Worker:
             record = context.record
             pipeline = JobPipeline(context)
             if (ended := (await record.read()).ending) is not None:
+                context.phases.begin("publish")
                 owed = await endings.tell(context, comment=pipeline.comment)
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
+            context.phases.begin("admit")
             async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
                 told = (await record.read()).comment.requests > 0
                 ending = await self._ending(pipeline, context, attempt, told=told)
+            context.phases.begin("publish")
             context.github.hurry(Urgency.ENDING)
             ending = pipeline.heard_out(ending)
             log.info("%s %s", ending.state, ending.reason)
@@ -148,3 +161,15 @@ class Worker:
             said = error.strerror if isinstance(error, OSError) else ""
             reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
             return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
+
+
+def _state_after(disposition: Disposition) -> str:
+    match disposition:
+        case JobEnded(state=state):
+            return state.value
+        case JobParked():
+            return JobState.WAITING.value
+        case JobReleased():
+            return JobState.QUEUED.value
+        case other:
+            assert_never(other)

@@ -56,6 +56,19 @@ class Settings:
     """The port to listen on; 0 picks a free one."""
     log_format: Annotated[LogFormat, Lower, Written("json")] = "text"
     """The format of the log: `text`, or `json` for one JSON object per line."""
+    metrics_port: Annotated[int | None, Field(ge=0, le=65_535), Written("9090")] = None
+    """A port of its own for `/healthz`, `/readyz` and `/metrics`, where this machine needs no token; a worker without a
+    receiver has no other."""
+    metrics_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
+    """The bearer token that `/metrics` requires, at least 16 characters."""
+    otlp_endpoint: Annotated[
+        Url | None, Written("http://127.0.0.1:4318", name="OTEL_EXPORTER_OTLP_ENDPOINT", input=None)
+    ] = None
+    """The OpenTelemetry collector that gets traces, by OTLP over HTTP."""
+    otlp_headers: Annotated[
+        SecretStr | None, Written("authorization=Bearer%20…", name="OTEL_EXPORTER_OTLP_HEADERS", input=None)
+    ] = None
+    """Headers for the collector, separated by commas."""
     database_url: Annotated[DatabaseUrl | None, Written("postgresql://codepilot:…@db.example.com/codepilot")] = None
     """The database of the jobs: `sqlite:///path`, or `postgresql://user:password@host/name` so that workers on several
     machines share it; by default an SQLite file in the data directory."""

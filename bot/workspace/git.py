@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent_runtime import traced
 from bot.workspace.errors import GitError, GitMissingError
 from bot.workspace.process import ProcessBounds, run
 
@@ -157,7 +158,8 @@ class Git:
             GitError: any other exit code, or it broke its bounds.
         """
         environment = self._environment(credential, variables or {})
-        ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
+        with traced(_told(args)):
+            ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
         said = credential.hide(ended.said) if credential else ended.said
         if ended.cut:
             raise GitError(os.fsdecode(args[0]), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
@@ -176,7 +178,8 @@ class Git:
             GitError: a failure before there were as many, or the time limit.
         """
         bounds = replace(self.bounds, output_bytes=limit)
-        ended = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
+        with traced(_told(args)):
+            ended = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
         if ended.code != 0 and not ended.cut:
             raise GitError(os.fsdecode(args[0]), ended.code, ended.said)
         return ended.output
@@ -207,6 +210,11 @@ class Git:
             environment[f"GIT_CONFIG_VALUE_{number}"] = value
         places = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.work_tree, "GIT_INDEX_FILE": self.index}
         return environment | {name: str(path) for name, path in places.items() if path is not None}
+
+
+def _told(args: Sequence[str | bytes | Path]) -> str:
+    """The command's name, without arguments: some are names that strangers chose."""
+    return "git " + next(name for name in map(os.fsdecode, args) if not name.startswith("-"))
 
 
 def _program() -> str:

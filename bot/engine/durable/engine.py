@@ -11,7 +11,7 @@ from bot.engine.durable import jobs, questions
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import TOLD
 from bot.engine.job_record import JobRecord, RecordedEnding
-from bot.engine.records import Signal, Stored
+from bot.engine.records import Backlog, Signal, Stored
 
 _DAY_SECONDS = 24 * 3600.0
 
@@ -110,6 +110,10 @@ class DurableEngine:
     async def live_ids(self) -> frozenset[str]:
         """See `JobIndex.live_ids`."""
         return await self._run(questions.live_ids)
+
+    async def backlog(self) -> Backlog:
+        """See `JobIndex.backlog`."""
+        return await self._run(questions.backlog)
 
     async def counts(self) -> dict[JobState, int]:
         """See `JobIndex.counts`."""

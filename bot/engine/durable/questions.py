@@ -13,7 +13,7 @@ from bot.domain.errors import QueueError
 from bot.domain.job import JobState
 from bot.engine.durable.store import Transaction
 from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS
-from bot.engine.records import Stored, loaded
+from bot.engine.records import Backlog, Stored, loaded
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,18 @@ def live_ids(tx: Transaction) -> frozenset[str]:
     """The ids of all work that has not ended."""
     live = sa.select(JOBS.c.id).where(JOBS.c.lane == "work", JOBS.c.state.in_(_LIVE))
     return frozenset(tx.rows.execute(live).scalars())
+
+
+def backlog(tx: Transaction) -> Backlog:
+    """How much is to be done, by the index of states."""
+    new = sa.case(((JOBS.c.state == JobState.QUEUED) & JOBS.c.begun_at.is_(None), JOBS.c.enqueued_at))
+    counted = sa.select(JOBS.c.state, sa.func.count(), sa.func.min(new)).group_by(JOBS.c.state)
+    found = {row[0]: row[1:] for row in tx.rows.execute(counted.where(JOBS.c.state.in_(Backlog.STATES)))}
+    oldest = found.get(JobState.QUEUED, (0, None))[1]
+    return Backlog(
+        by_state={state: found.get(state, (0, None))[0] for state in Backlog.STATES},
+        oldest_seconds=0.0 if oldest is None else max(0.0, tx.now - oldest),
+    )
 
 
 def counts(tx: Transaction) -> dict[JobState, int]:

@@ -127,7 +127,7 @@ def only_readable(store: JobStore, *, yes: bool) -> None:
 
 
 async def health(receiver: Receiver) -> int:
-    async with receiver.client.get(f"http://127.0.0.1:{receiver.port}/healthz") as answer:
+    async with receiver.client.get(f"http://127.0.0.1:{receiver.port}/readyz") as answer:
         assert await answer.json() == {"status": "ok" if answer.status == 200 else "failed"}
         return answer.status
 

@@ -102,6 +102,14 @@ async def test_a_job_and_its_delivery_are_accepted_once(bench: Bench) -> None:
     assert (await bench.engine.counts())[JobState.QUEUED] == 1
 
 
+async def test_the_backlog_counts_what_has_not_ended(bench: Bench) -> None:
+    for job_id in ("a", "b", "c"):
+        await bench.engine.accept(a_job(job_id))
+    await bench.run_next("work")
+    backlog = await bench.engine.backlog()
+    assert backlog.by_state == {JobState.QUEUED: 2, JobState.RUNNING: 0, JobState.WAITING: 0}
+
+
 async def test_work_of_a_thread_runs_in_its_order_and_each_job_once(bench: Bench) -> None:
     for job_id in ("a", "b"):
         await bench.engine.accept(a_job(job_id))

@@ -80,6 +80,10 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_HOST": "::1",
         "CODEPILOT_PORT": "0",
         "CODEPILOT_LOG_FORMAT": "JSON",
+        "CODEPILOT_METRICS_PORT": "9090",
+        "CODEPILOT_METRICS_TOKEN": "a-token-of-sixteen",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/",
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20abc",
         "CODEPILOT_STORAGE_URL": "s3://bucket/prefix",
         "CODEPILOT_DATABASE_URL": "postgresql://db.example.com/jobs",
         "AWS_ACCESS_KEY_ID": "AKIA1",
@@ -132,7 +136,11 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
     assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
-    assert settings.log_format == "json"
+    assert (settings.log_format, settings.metrics_port, settings.otlp_endpoint) == (
+        "json",
+        9090,
+        "http://127.0.0.1:4318",
+    )
     assert (settings.storage, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
     assert settings.shared_database == "postgresql://db.example.com/jobs"
     assert (settings.aws_access_key_id, settings.aws_endpoint_url) == ("AKIA1", "http://127.0.0.1:9000")

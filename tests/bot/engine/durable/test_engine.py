@@ -14,10 +14,11 @@ from bot.domain.job import JobState
 from bot.engine.approvals import ApprovalAnswer
 from bot.engine.durable import jobs
 from bot.engine.job_record import RecordedEnding
-from bot.engine.records import Signal
+from bot.engine.records import Backlog, Signal
 from bot.engine.work import JobAttempt, JobEnded, JobParked, JobReleased
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
+from tests.waiting import eventually
 
 
 async def test_a_job_and_its_delivery_are_accepted_once(running: Running) -> None:
@@ -25,6 +26,26 @@ async def test_a_job_and_its_delivery_are_accepted_once(running: Running) -> Non
     assert not await running.engine.accept(a_job("j1"))
     assert not await running.engine.accept(replace(a_job("j2"), delivery_id=a_job("j1").delivery_id))
     assert (await running.engine.counts())[JobState.QUEUED] == 1
+
+
+async def test_the_backlog_counts_what_has_not_ended_and_ages_what_was_never_begun(running: Running) -> None:
+    running.handler.dispositions["a"] = [JobParked(until=time.time() + 1000)]
+    await running.engine.accept(a_job("a"))
+    running.start()
+    await running.until_state("a", JobState.WAITING)
+    await running.engine.accept(a_job("b", number=8), held_seconds=1000.0)
+
+    async def aged() -> Backlog | None:
+        found = await running.engine.backlog()
+        return found if found.oldest_seconds > 0 else None
+
+    found: Backlog = await eventually(aged)
+    assert found.by_state == {JobState.QUEUED: 1, JobState.RUNNING: 0, JobState.WAITING: 1}
+    assert found.oldest_seconds < 60
+    for job_id in ("a", "b"):
+        assert await running.engine.cancel(job_id, JobState.STOPPED, "the test is over")
+    empty = dict.fromkeys(Backlog.STATES, 0)
+    assert await running.engine.backlog() == Backlog(by_state=empty, oldest_seconds=0.0)
 
 
 async def test_of_many_who_accept_the_same_job_at_once_one_does(running: Running) -> None:
