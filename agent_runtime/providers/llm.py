@@ -11,6 +11,7 @@ import base64
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
+from contextvars import copy_context
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
@@ -240,9 +241,10 @@ async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
     Who leaves early does not wait: the thread ends when the model gives its next piece.
     """
     events: Iterator[StreamEvent] = response.stream_events()  # type: ignore[no-untyped-call]  # the same
-    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm")
+    loop, context = asyncio.get_running_loop(), copy_context()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm")
     try:
-        while (event := await loop.run_in_executor(thread, next, events, None)) is not None:
+        while (event := await loop.run_in_executor(thread, context.run, next, events, None)) is not None:
             yield event
     finally:
         thread.submit(getattr(events, "close", int))

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.acceptance.test_service_process import site
+from tests.acceptance.test_service_process import CODEPILOT, site
 from tests.otlp import attributes, collecting
 from tests.stage import FIX
 from tests.waiting import eventually
@@ -86,6 +86,25 @@ async def test_one_job_is_one_trace_and_is_counted_and_logged_by_its_name(hub: L
     for secret in (STRANGE, stage.repo.full_name, "calc.py", HEADER):
         assert secret.encode() not in everything
     _is_one_tree([span for span in collector.spans if span.trace_id == _root(collector.spans).trace_id])
+
+
+@pytest.mark.slow
+async def test_a_worker_without_a_receiver_answers_on_the_port_for_metrics(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        log, variables = tmp_path / "work.log", {**here.variables, "CODEPILOT_METRICS_PORT": "0"}
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(CODEPILOT, "work", env=variables, stderr=stderr)
+        try:
+            found: re.Match[str] = await eventually(
+                lambda: re.search(r"metrics on (http://\S+)/metrics", log.read_text()), within=20
+            )
+            async with aiohttp.ClientSession(found[1]) as client:
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    async with client.get(path) as answer:
+                        assert answer.status == 200, await answer.text()
+        finally:
+            process.terminate()
+            await process.wait()
 
 
 def _root(spans: list[Span]) -> Span:
