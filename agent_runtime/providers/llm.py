@@ -244,7 +244,7 @@ async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
     loop, context = asyncio.get_running_loop(), copy_context()
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm")
     try:
-        while (event := await loop.run_in_executor(thread, context.run, next, events, None)) is not None:
+        while (event := await loop.run_in_executor(thread, lambda: context.run(next, events, None))) is not None:
             yield event
     finally:
         thread.submit(getattr(events, "close", int))
