@@ -25,6 +25,7 @@ from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.database import Database
+from bot.engine.delivery_sweeps import FileDeliverySweeps
 from bot.engine.ledger import SqliteLedger
 from bot.engine.queue import SqliteQueue
 from bot.engine.work_loop import LEASE_SECONDS, WorkLoop
@@ -135,8 +136,8 @@ async def service(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
-            redelivery=Redelivery(deliveries, settings.agent.data_dir),
             monitor=make_runner(monitored),
+            redelivery=Redelivery(deliveries, FileDeliverySweeps(settings.agent.data_dir / "redelivery.lock")),
         )
 
 

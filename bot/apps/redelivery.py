@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from pathlib import Path
 
 from bot.domain.errors import BotError
+from bot.engine.delivery_sweeps import DeliverySweeps, SweptDeliveries
 from bot.github import AppDeliveries, Attempt, GitHubError
 from bot.intake.triggers import TRIGGERS
-from bot.workspace.locks import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +29,24 @@ _MOST_TRIES = 12
 
 
 class Redelivery:
-    """Sweeps the App's deliveries; one process a data directory does.
+    """Sweeps the App's deliveries, when it is this process's turn.
 
     Args:
         open_deliveries: the App's deliveries.
-        folder: the data directory.
+        sweeps: gives the turn to one of the receivers.
         clock: seconds since the epoch.
     """
 
     def __init__(
         self,
         open_deliveries: Callable[[], AbstractAsyncContextManager[AppDeliveries]],
-        folder: Path,
+        sweeps: DeliverySweeps,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._open_deliveries = open_deliveries
-        self._swept = folder / "redelivery.lock"  # changed when the last sweep began
+        self._sweeps = sweeps
         self._clock = clock
-        self._tries: dict[str, int] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -75,25 +72,28 @@ class Redelivery:
 
         Raises:
             GitHubError: GitHub did not answer, or does not know the App.
+            QueueError: the database cannot be used.
             OSError: the data directory cannot be written.
         """
-        now = self._clock()
-        before = self._swept.stat().st_mtime if self._swept.exists() else 0.0
-        descriptor = try_lock(self._swept)
-        if descriptor is None:  # another process on this data directory is at it
-            return 0
-        try:
-            os.utime(descriptor, (before, before))  # if the file is new, and this sweep fails
-            unheard = await self._unheard(since=max(now - MOST_SECONDS, before - _MARGIN_SECONDS))
+        async with self._sweeps.turn() as turn:
+            if turn is None:
+                return 0
+            now, before = self._clock(), turn.swept
+            found = await self._listed(since=max(now - MOST_SECONDS, before.at - _MARGIN_SECONDS))
+            listed = {each.guid for each in found}
+            tries = {guid: count for guid, count in before.tries.items() if guid in listed}
+            unheard = [each for each in never_heard(found) if tries.get(each.guid, 0) < _MOST_TRIES]
             asked = unheard[:_MOST_ASKED]
-            await self._ask(asked)
-            if len(asked) == len(unheard):
-                os.utime(descriptor, (now, now))
-        finally:
-            os.close(descriptor)
-        return len(asked)
+            at = before.at
+            try:
+                await self._ask(asked, tries)
+                at = now if len(asked) == len(unheard) else at
+            finally:
+                await turn.leave(SweptDeliveries(at=at, tries=tries))
+            return len(asked)
 
-    async def _unheard(self, *, since: float) -> list[Attempt]:
+    async def _listed(self, *, since: float) -> list[Attempt]:
+        """All attempts since then, the newest first."""
         async with self._open_deliveries() as deliveries:
             found: list[Attempt] = []
             async for attempt in deliveries.attempts():
@@ -103,14 +103,13 @@ class Redelivery:
                     log.warning("only the last %d deliveries are checked for failures", _MOST_LISTED)
                     break
                 found.append(attempt)
-        listed = {each.guid for each in found}
-        self._tries = {guid: count for guid, count in self._tries.items() if guid in listed}
-        return [each for each in never_heard(found) if self._tries.get(each.guid, 0) < _MOST_TRIES]
+        return found
 
-    async def _ask(self, unheard: Iterable[Attempt]) -> None:
+    async def _ask(self, unheard: Iterable[Attempt], tries: dict[str, int]) -> None:
+        """Have each delivered again, and count that in `tries`."""
         async with self._open_deliveries() as deliveries:
             for each in unheard:
-                self._tries[each.guid] = self._tries.get(each.guid, 0) + 1
+                tries[each.guid] = tries.get(each.guid, 0) + 1
                 try:
                     await deliveries.redeliver(each.id)
                 except GitHubError as error:

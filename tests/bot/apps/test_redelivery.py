@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
+from bot.engine.delivery_sweeps import FileDeliverySweeps, SweptDeliveries
 from bot.github import Attempt, GitHubError, app_deliveries
 from bot.github.app import _attempts
-from bot.workspace.locks import try_lock
 from localhub import App, LocalHub, WebhookDelivery
 
 DEAD = "http://127.0.0.1:9/hook"
@@ -39,15 +38,25 @@ def test_what_nobody_has_heard_is_wanted_oldest_first(attempts: list[Attempt], w
     assert [each.id for each in never_heard(attempts)] == wanted
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Place:
     """A hub whose App's webhook leads nowhere."""
 
     hub: LocalHub
     app: App
-    folder: Path
-    redelivery: Redelivery
+    sweeps: FileDeliverySweeps
     clock: list[float] = field(default_factory=lambda: [time.time()])
+
+    def another(self) -> Redelivery:
+        """The sweeping part of another process."""
+        app, hub = self.app, self.hub
+        opened = partial(app_deliveries, app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
+        return Redelivery(opened, self.sweeps, clock=lambda: self.clock[0])
+
+    @cached_property
+    def redelivery(self) -> Redelivery:
+        """That of the first one."""
+        return self.another()
 
     def failed(self, count: int, *, seconds_ago: float = 0.0, status: int = 0) -> list[str]:
         """Deliveries that were not heard; their GUIDs."""
@@ -90,10 +99,7 @@ class Place:
 @pytest.fixture
 def place(hub: LocalHub, tmp_path: Path) -> Place:
     app = hub.add_app("codepilot", webhook_url=DEAD, webhook_secret="s")
-    clock = [time.time()]
-    opened = partial(app_deliveries, app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
-    redelivery = Redelivery(opened, tmp_path, clock=lambda: clock[0])
-    return Place(hub=hub, app=app, folder=tmp_path, redelivery=redelivery, clock=clock)
+    return Place(hub=hub, app=app, sweeps=FileDeliverySweeps(tmp_path / "redelivery.lock"))
 
 
 async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_for_more_than_its_share(
@@ -141,10 +147,45 @@ async def test_what_is_never_heard_is_given_up_one_day(place: Place) -> None:
     assert done == [1] * 12 + [0] * 8
 
 
-async def test_one_process_sweeps_a_data_directory(place: Place) -> None:
+async def test_one_process_sweeps_at_a_time(place: Place) -> None:
     place.failed(1)
-    held = try_lock(place.folder / "redelivery.lock")
-    assert held is not None
-    assert await place.redelivery.sweep() == 0
-    os.close(held)
+    async with place.sweeps.turn() as held:
+        assert held is not None
+        assert await place.redelivery.sweep() == 0
     assert await place.redelivery.sweep() == 1
+
+
+async def test_another_process_goes_on_where_the_last_one_ended_and_with_its_tries(place: Place) -> None:
+    [old] = place.failed(1, seconds_ago=3600)
+    for number in range(1, 13):
+        assert await place.another().sweep() == 1
+        async with place.sweeps.turn() as turn:
+            assert turn is not None
+            assert turn.swept == SweptDeliveries(at=place.clock[0], tries={old: number})
+        place.hub._site.store.deliveries.put(replace(place.hub.deliveries[-1], status="failed"))
+    assert await place.another().sweep() == 0
+
+
+async def test_the_tries_of_a_sweep_that_fails_half_way_count(place: Place) -> None:
+    place.failed(1)
+    place.hub.faults.add("POST", "*/app/hook/deliveries/*/attempts", "rate_limited", retry_after=3600)
+    with pytest.raises(GitHubError):
+        await place.redelivery.sweep()
+    async with place.sweeps.turn() as turn:
+        assert turn is not None
+        assert (turn.swept.at, list(turn.swept.tries.values())) == (0.0, [1])
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"at": "x"}', "x" * 2_000_000])
+async def test_of_what_an_older_version_or_a_power_cut_left_nothing_is_taken_for_seen(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "redelivery.lock"
+    path.write_text(content)
+    async with FileDeliverySweeps(path).turn() as turn:
+        assert turn is not None
+        assert turn.swept == SweptDeliveries()
+        await turn.leave(SweptDeliveries(at=5.0))
+    async with FileDeliverySweeps(path).turn() as turn:
+        assert turn is not None
+        assert turn.swept == SweptDeliveries(at=5.0)
