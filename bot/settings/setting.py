@@ -93,6 +93,8 @@ def settings_of(model: type) -> Mapping[str, Setting]:
             name = written.name or f"{PREFIX}{field.name.upper()}"
             derived = "" if name.startswith("GITHUB_") else name.removeprefix(PREFIX).lower().replace("_", "-")
             [kind, *_] = get_args(hint)
+            # An alternative may be annotated in its turn, with how it is parsed.
+            kinds = {getattr(each, "__origin__", each) for each in (kind, *get_args(kind))}
             found[field.name] = Setting(
                 model=model,
                 field=field.name,
@@ -101,7 +103,7 @@ def settings_of(model: type) -> Mapping[str, Setting]:
                 example=written.example,
                 default=_as_written(field.default, field.default_factory),
                 input_name="" if written.input is None else written.input or derived,
-                secret=SecretStr in {kind, *get_args(kind)} and not name.endswith("_FILE"),
+                secret=SecretStr in kinds and not name.endswith("_FILE"),
                 between=written.between,
             )
     return found

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.apps.services import redactor_for
@@ -286,6 +287,19 @@ def test_a_key_file_must_be_a_file(environ: dict[str, str], tmp_path: Path) -> N
         assert words in problem
 
 
+def test_what_is_kept_from_being_shown_counts_as_a_secret() -> None:
+    hidden = {each.name for each in SETTINGS if each.name != "CODEPILOT_PRIVATE_KEY_FILE" and _is_hidden(each)}
+    assert "CODEPILOT_DATABASE_URL" in hidden
+    assert hidden == {each.name for each in SETTINGS if each.secret}
+
+
+def _is_hidden(setting: Setting) -> bool:
+    try:
+        return isinstance(setting.parse(setting.example), SecretStr)
+    except ValueError:  # it names a file
+        return False
+
+
 def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str], tmp_path: Path) -> None:
     secrets = [each.name for each in SETTINGS if each.secret]
     for name in secrets:
@@ -299,6 +313,7 @@ def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str]
     assert settings.webhook_secret.get_secret_value() == "the secret CODEPILOT_WEBHOOK_SECRET"
     assert settings.agent.anthropic_api_key is not None
     assert settings.agent.anthropic_api_key.get_secret_value() == "the secret ANTHROPIC_API_KEY"
+    assert settings.shared_database == "postgresql://me:secret@db/codepilot"
 
 
 @pytest.mark.parametrize(
