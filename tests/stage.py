@@ -309,6 +309,7 @@ async def staged(
     network: Network | None = None,
     operator: Mapping[str, Any] | None = None,
     database: str | None = None,
+    serving: Mapping[str, Any] | None = None,
     after: Stage | None = None,
 ) -> AsyncIterator[Stage]:
     """The bot at work, one script a run; a run beyond the last one fails loudly.
@@ -326,6 +327,7 @@ async def staged(
         held: whether the worker waits for `Stage.open_for_work`, while the webhook server listens.
         operator: further settings of the operator, by their names in `AgentSettings`.
         database: the address of a database, in place of a file in the data directory.
+        serving: the same, by their names in `Settings`.
         after: a stage whose service has ended; this one is another service on the same hub and data directory.
     """
     app, repo = (after.app, after.repo) if after else build(hub, files)
@@ -341,6 +343,7 @@ async def staged(
         host="127.0.0.1",
         port=0,
         database_url=SecretStr(database) if database else None,
+        **(serving or {}),
     )
     made: list[ScriptedProvider] = []
     events: list[Event] = []

@@ -85,7 +85,9 @@ def services(
     key = key_for(secret, "paused runs")
     limits, cache = _caches(agent)
     return JobServices(
-        workspaces=Workspaces(agent.data_dir / "workspaces", limits=limits, pauses=git_pauses),
+        workspaces=Workspaces(
+            agent.data_dir / "workspaces", limits=limits, pauses=git_pauses, snapshots=storage.snapshots
+        ),
         setup=Setup(
             sandbox=sandbox,
             network=agent.network if agent.setup_network is None else agent.setup_network,

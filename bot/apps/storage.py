@@ -11,7 +11,8 @@ from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
 from bot.workspace.blob_address import open_blobs
-from bot.workspace.blobs import BlobAccess
+from bot.workspace.blobs import BlobAccess, BlobStore
+from bot.workspace.snapshots import Snapshots
 from bot.workspace.vault import Vault
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,12 @@ class JobStorage:
     Attributes:
         sessions: the logs of runs; None where no job waits for a person.
         patches: the changes of runs.
+        snapshots: the files of jobs that wait, for other machines; None where these cannot reach them.
     """
 
     sessions: JobSessions | None
     patches: PatchStore
+    snapshots: Snapshots | None = None
 
 
 def storage_of(settings: Settings) -> JobStorage:
@@ -42,7 +45,7 @@ def storage_of(settings: Settings) -> JobStorage:
     """
     if settings.shared_database is None:
         sessions = files_of(settings.agent)
-        return JobStorage(sessions=sessions, patches=patches_of(settings))
+        return JobStorage(sessions=sessions, patches=patches_of(settings), snapshots=snapshots_of(settings))
     if settings.storage_url is None:
         log.warning(
             "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
@@ -50,7 +53,7 @@ def storage_of(settings: Settings) -> JobStorage:
         )
     shared = DatabaseJobSessions(settings.shared_database)
     shared.prepare()
-    return JobStorage(sessions=shared, patches=patches_of(settings))
+    return JobStorage(sessions=shared, patches=patches_of(settings), snapshots=snapshots_of(settings))
 
 
 def patches_of(settings: Settings) -> PatchStore:
@@ -63,6 +66,23 @@ def patches_of(settings: Settings) -> PatchStore:
     folder = settings.agent.data_dir / _FOLDER
     if settings.storage_url is None:
         return PatchFiles(folder)
+    vault = Vault(blobs=_blobs_of(settings), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches"))
+    return PatchBlobs(vault, folder)
+
+
+def snapshots_of(settings: Settings) -> Snapshots | None:
+    """Where the files of waiting jobs are stored; None for the default, which other machines cannot reach.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    if settings.storage_url is None:
+        return None
+    return Snapshots(blobs=_blobs_of(settings), key=key_for(settings.webhook_secret, "snapshots"))
+
+
+def _blobs_of(settings: Settings) -> BlobStore:
     access = BlobAccess(
         access_key_id=settings.aws_access_key_id or "",
         secret_access_key=settings.aws_secret_access_key,
@@ -70,8 +90,7 @@ def patches_of(settings: Settings) -> PatchStore:
         region=settings.aws_region or "",
         endpoint=settings.aws_endpoint_url or "",
     )
-    blobs = open_blobs(settings.storage, access)
-    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
+    return open_blobs(settings.storage, access)
 
 
 def local_storage(agent: AgentSettings) -> JobStorage:

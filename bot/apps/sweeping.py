@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from agent_runtime import SessionError
 from bot.domain.errors import BotError
 from bot.engine.protocols import JobEngine
 from bot.jobs.services import JobServices
+from bot.pipeline.reopening import is_current
 
 log = logging.getLogger(__name__)
 
+_MINUTE_SECONDS = 60.0
 _HOUR_SECONDS = 3600.0
 _HOURS = 24
 
@@ -25,13 +28,14 @@ Sweep = tuple[str, Callable[[], Awaitable[object]]]
 async def kept_swept(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
     """Sweep what ended jobs left now, and everything on time while the body runs."""
     await sweep_all(of_jobs(shared, engine))
-    task = asyncio.create_task(_keep_swept(shared, engine))
+    tasks = [asyncio.create_task(each) for each in (_keep_swept(shared, engine), _keep_stored(shared, engine))]
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 def of_jobs(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
@@ -78,3 +82,10 @@ async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
             await sweep_all(of_caches(shared))
             await asyncio.sleep(_HOUR_SECONDS)
         await sweep_all(of_jobs(shared, engine))
+
+
+async def _keep_stored(shared: JobServices, engine: JobEngine) -> None:
+    """Store files of waiting jobs that the blob store did not take."""
+    while True:
+        await shared.workspaces.store_owed(partial(is_current, engine))
+        await asyncio.sleep(_MINUTE_SECONDS)

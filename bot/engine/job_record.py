@@ -160,6 +160,7 @@ class JobRecord:
         parts: further comments that show what is too long for that one, by name.
         check: its check run.
         base_sha: the commit that it works on.
+        generation: names the state of its files, which tells them from older ones on other machines.
         bound: whether something allowed it for that commit only.
         continues: the number of the pull request in which it continues; 0 for none.
         branch_number: which of the branches that fix one workflow run is its own.
@@ -184,6 +185,7 @@ class JobRecord:
     parts: Mapping[str, CommentRecord] = field(default_factory=dict)
     check: CheckRecord = CheckRecord()
     base_sha: str | None = None
+    generation: str | None = field(default=None, metadata={"progress": False})
     bound: bool = False
     continues: int | None = None
     branch_number: int | None = None

@@ -21,6 +21,7 @@ from agent_runtime import (
     SessionUnavailableError,
     Status,
 )
+from bot.domain.errors import QueueError, StorageError
 from bot.engine.approvals import ApprovalAnswer, Waiting
 from bot.engine.job_record import RunResult
 from bot.engine.records import Signal
@@ -39,7 +40,7 @@ from bot.pipeline.host_check import is_to_be_proven, keep, prove
 from bot.pipeline.material import gather
 from bot.pipeline.messages import Messages
 from bot.pipeline.parking import parked, policy_of, taken_up
-from bot.pipeline.reopening import reopened, set_up
+from bot.pipeline.reopening import opened_anew, record_generation, reopened, set_up
 from bot.pipeline.similar_calls import approves_alike
 from bot.pipeline.structured_output import readable
 from bot.publishing.showing import denies_unshowable
@@ -119,17 +120,15 @@ class AgentRun:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
             except (WorkspaceGoneError, ResumeError) as error:
-                log.info("restarted: %s", error)
+                log.warning("restarted from the beginning: %s", error)
         return await self._begin_anew()
 
     async def _begin_anew(self) -> Ending:
         self._context.phases.begin("prepare")
-        begun, job = self._assignment, self._context.job
-        await asyncio.to_thread(self._context.services.forget_session, job)
-        async with self._context.services.workspaces.open(
-            job.id, begun.here.repo.id, begun.source, keep=self._is_to_stay
-        ) as tree:
+        await asyncio.to_thread(self._context.services.forget_session, self._context.job)
+        async with opened_anew(self._context, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
+                await record_generation(self._context, tree)
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
                     return await self._end(tree, Outcome(status=Status.STOPPED))
@@ -166,6 +165,7 @@ class AgentRun:
         self._context.phases.begin("prepare")
         async with reopened(self._context, self._reporter, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
+                await record_generation(self._context, tree)
                 yield tree
 
     async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
@@ -292,7 +292,7 @@ class AgentRun:
         """Keep the files for the next worker: this one has to stop, or cannot keep its log, and releases the job."""
         try:
             yield
-        except (asyncio.CancelledError, SessionInUseError, SessionUnavailableError):
+        except (asyncio.CancelledError, QueueError, StorageError, SessionInUseError, SessionUnavailableError):
             self._parked = True
             raise
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError, traced
-from bot.domain.errors import BotError, QueueError, WrongInputError
+from bot.domain.errors import BotError, QueueError, StorageError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.job_record import StoredRecord
@@ -81,6 +81,10 @@ class Worker:
                 "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
             )
             return JobReleased(held_seconds=_SESSION_SECONDS)
+        except StorageError as error:
+            seconds = self._patience.longest_pause
+            log.warning("trying again in %.0f s: %s", seconds, error)
+            return JobReleased(held_seconds=seconds)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
@@ -155,6 +159,8 @@ class Worker:
         except (SessionInUseError, SessionUnavailableError):
             raise  # nothing is wrong with the job
         except (BotError, AgentError) as error:
+            if isinstance(error, StorageError) and not pipeline.is_to_stop:
+                raise  # nothing is lost: what is stored can be read when the store is back
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("an internal error of the bot, or a fault of its machine")

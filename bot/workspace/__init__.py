@@ -19,6 +19,7 @@ from bot.workspace.errors import (
 )
 from bot.workspace.mirror import Blob, MirrorLimits, Source
 from bot.workspace.remote import PAUSES as GIT_PAUSES
+from bot.workspace.storing import Left
 from bot.workspace.tree import Identity, Tree
 from bot.workspace.workspaces import Workspaces
 
@@ -34,6 +35,7 @@ __all__ = [
     "GitError",
     "Identity",
     "LargeFileError",
+    "Left",
     "MirrorLimits",
     "MissingDirectoryError",
     "PushRejectedError",

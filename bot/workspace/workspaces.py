@@ -6,10 +6,8 @@ import asyncio
 import logging
 import os
 import re
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
 from bot.workspace.snapshots import Snapshots, given_entries, note, rebuild
+from bot.workspace.storing import INDEX, Current, Left, always_current, begin_generation, forget, generations, store
 from bot.workspace.tree import Tree
 from bot.workspace.upkeep import Upkeep
 
@@ -37,28 +36,10 @@ def never() -> bool:
     return False
 
 
-_GENERATION = "generation"
-"""The file that names the state of a job's files."""
-_INDEX = "snapshot.json"
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 # Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """The files of a job as its last attempt has left them, on whichever machine.
-
-    Attributes:
-        generation: names their state, as `Tree.generation` did; empty where that was not recorded.
-        repo_id: GitHub's numeric id.
-        source: the commit that they were taken from.
-    """
-
-    generation: str
-    repo_id: int
-    source: Source
 
 
 class Workspaces:
@@ -96,7 +77,13 @@ class Workspaces:
 
     @asynccontextmanager
     async def open(
-        self, job_id: str, repo_id: int, source: Source, *, keep: Callable[[], bool] = never
+        self,
+        job_id: str,
+        repo_id: int,
+        source: Source,
+        *,
+        keep: Callable[[], bool] = never,
+        current: Current = always_current,
     ) -> AsyncIterator[Tree]:
         """Check a commit out for one job, and clean up whatever happens.
 
@@ -105,6 +92,7 @@ class Workspaces:
             repo_id: GitHub's numeric id, which survives renames.
             source: the commit, where it is, and what may fetch it; used for the fetch alone.
             keep: asked as the body ends, however it does: whether the files stay, for `reopen`.
+            current: asked before files that stay are stored.
 
         Raises:
             CloneError: it could not be fetched; `RepositoryEmptyError`, `BranchGoneError`, `CommitGoneError` say why.
@@ -120,15 +108,20 @@ class Workspaces:
                 entries = await asyncio.to_thread(entries_of, folder / "files")
                 given = Given(base_sha=source.sha, blobs=blobs, baseline=Baseline(modes=modes, entries=entries))
                 await asyncio.to_thread(save, folder / "trusted", given)
-                tree = self._tree(folder, mirror, given)
+                tree = self._tree(folder, mirror, given, await asyncio.to_thread(begin_generation, folder))
                 yield tree
             finally:
                 # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
-                await asyncio.shield(self._leave(folder, tree, keep))
+                await asyncio.shield(self._leave(folder, tree, keep, current))
 
     @asynccontextmanager
     async def reopen(
-        self, job_id: str, left: Left | None = None, *, keep: Callable[[], bool] = never
+        self,
+        job_id: str,
+        left: Left | None = None,
+        *,
+        keep: Callable[[], bool] = never,
+        current: Current = always_current,
     ) -> AsyncIterator[Tree]:
         """Go on with the files of a job that were kept, as they were left; else as `open`.
 
@@ -140,6 +133,7 @@ class Workspaces:
             left: which state of the files is wanted, and what a machine needs that does not have it; None for what is
                 here, whatever it is.
             keep: see `open`.
+            current: see `open`.
 
         Raises:
             WorkspaceGoneError: they are nowhere any more; what was left of them here is removed.
@@ -158,7 +152,7 @@ class Workspaces:
                     raise _gone(folder)
                 yield tree
             finally:
-                await asyncio.shield(self._leave(folder, tree, keep))
+                await asyncio.shield(self._leave(folder, tree, keep, current))
 
     async def discard(self, job_id: str) -> None:
         """Remove the files that were kept of a job; nothing to do when there are none.
@@ -169,7 +163,8 @@ class Workspaces:
         folder = self._folder(job_id)
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
-        await self._forget(job_id)
+        if self._snapshots is not None:
+            await forget(self._snapshots, job_id)
 
     async def read(self, repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
         """A file as a commit has it, without a checkout; None when it has none there.
@@ -236,8 +231,12 @@ class Workspaces:
                 log.warning("snapshots of ended jobs were not removed; the next sweep tries again: %s", error)
         return tuple(removed)
 
-    async def store_owed(self) -> None:
-        """Store the files of jobs that could not be stored when they came to wait."""
+    async def store_owed(self, current: Current = always_current) -> None:
+        """Store the files of jobs that could not be stored when they came to wait.
+
+        Args:
+            current: see `open`.
+        """
         for owed in sorted(self._jobs.glob("*/owed")):
             folder = owed.parent
             descriptor = try_lock(self._lock_of(folder))
@@ -245,9 +244,9 @@ class Workspaces:
                 continue
             try:
                 if owed.exists():
-                    await self._store(folder, await asyncio.to_thread(load, folder / "trusted"))
+                    await self._store(folder, await asyncio.to_thread(load, folder / "trusted"), current)
             except (OSError, ValueError) as error:
-                log.warning("job %s: its files cannot be stored: %s", folder.name, error)
+                log.warning("%s: the files of the job cannot be stored: %s", folder.name, error)
             finally:
                 release(self._lock_of(folder), descriptor)
 
@@ -287,11 +286,8 @@ class Workspaces:
             bounds=ProcessBounds(seconds=self._seconds),
         )
 
-    def _tree(self, folder: Path, mirror: Mirror, given: Given, *, before: str = "") -> Tree:
+    def _tree(self, folder: Path, mirror: Mirror, given: Given, generation: str) -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))
-        generation = secrets.token_hex(8)
-        # Until somebody has recorded the new one, the files are still as the one before names them.
-        _replace(folder / _GENERATION, "\n".join(filter(None, (before, generation))))
         return Tree(
             path=folder / "files",
             git=self._git(folder),
@@ -327,8 +323,7 @@ class Workspaces:
     async def _kept_here(self, folder: Path, left: Left | None) -> Tree | None:
         """The workspace as it was left on this machine; None when it is not here, or another state of it is."""
         repo_id = await asyncio.to_thread(_noted_repo, folder)
-        note = folder / _GENERATION
-        names = note.read_text().split() if note.exists() else []
+        names = await asyncio.to_thread(generations, folder)
         wanted = left.generation if left is not None else ""
         if repo_id is None or (wanted and wanted not in names):
             return None
@@ -338,8 +333,12 @@ class Workspaces:
             return None
         # A mirror that was deleted and fetched again has neither the ref nor, after a force-push, the commit.
         if not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
-            return None
-        return self._tree(folder, self._mirror(repo_id), given, before=wanted)
+            if left is None or left.source.sha != given.base_sha:
+                return None
+            await self._mirror(repo_id).provide(left.source, keep=folder.name)
+        same = names[-1] if left is None and names else ""
+        generation = same or await asyncio.to_thread(begin_generation, folder, after=wanted)
+        return self._tree(folder, self._mirror(repo_id), given, generation)
 
     async def _from_snapshot(self, folder: Path, left: Left, snapshots: Snapshots) -> Tree | None:
         """The workspace as another machine left it; None when it stored none, or another state of it."""
@@ -357,53 +356,27 @@ class Workspaces:
         )
         given = Given(base_sha=found.base_sha, blobs=blobs, baseline=baseline)
         await asyncio.to_thread(save, folder / "trusted", given)
-        await asyncio.to_thread(note, folder / "trusted" / _INDEX, found.manifest, manifest, stamps)
-        log.info("job %s: its files were restored from %s", job_id, snapshots.blobs.address)
-        return self._tree(folder, mirror, given, before=left.generation)
+        await asyncio.to_thread(note, folder / "trusted" / INDEX, found.manifest, manifest, stamps)
+        log.info("the files were restored from %s", snapshots.blobs.address)
+        generation = await asyncio.to_thread(begin_generation, folder, after=left.generation)
+        return self._tree(folder, mirror, given, generation)
 
-    async def _leave(self, folder: Path, tree: Tree | None, keep: Callable[[], bool]) -> None:
+    async def _leave(self, folder: Path, tree: Tree | None, keep: Callable[[], bool], current: Current) -> None:
         if tree is None:
             await self._clean_up(folder)
         elif keep():
             # Files that a power cut shortened would otherwise be published as the agent's work.
             await asyncio.to_thread(os.sync)
-            await self._store(folder, tree.given)
+            await self._store(folder, tree.given, current)
         else:
             await self._clean_up(folder)
-            await self._forget(folder.name)
+            if self._snapshots is not None and await current(folder.name, tree.generation):
+                await forget(self._snapshots, folder.name)
 
-    async def _store(self, folder: Path, given: Given) -> None:
-        """Take a snapshot of a job's files. What fails is logged: they are here, and it is tried again."""
-        if self._snapshots is None:
-            return
-        owed = folder / "owed"
-        owed.touch()
-        generation = (folder / _GENERATION).read_text().split()[-1]
-        repo_id = await asyncio.to_thread(_noted_repo, folder)
-        try:
-            skipped = await asyncio.to_thread(
-                partial(self._snapshots.take, given=given, repo_id=repo_id or 0, generation=generation),
-                folder.name,
-                folder / "files",
-                folder / "trusted" / _INDEX,
-            )
-        except StorageError as error:
-            log.warning("job %s: only this machine can continue it until its files are stored: %s", folder.name, error)
-            return
-        except (WorkspaceError, OSError) as error:
-            log.warning("job %s: only this machine can continue it: %s", folder.name, error)
-        else:
-            if skipped:
-                log.info("job %s: %d pipes, sockets or devices were not stored", folder.name, skipped)
-        owed.unlink(missing_ok=True)
-
-    async def _forget(self, job_id: str) -> None:
-        if self._snapshots is None:
-            return
-        try:
-            await asyncio.to_thread(self._snapshots.forget, job_id)
-        except StorageError as error:
-            log.warning("job %s: its snapshot was not removed; a sweep tries again: %s", job_id, error)
+    async def _store(self, folder: Path, given: Given, current: Current) -> None:
+        if self._snapshots is not None:
+            repo_id = await asyncio.to_thread(_noted_repo, folder)
+            await store(self._snapshots, folder, given=given, repo_id=repo_id or 0, current=current)
 
     async def _clean_up(self, folder: Path) -> None:
         """As `_remove`, but what fails is logged: nothing that a job did is lost because of what it left behind."""
@@ -420,12 +393,6 @@ class Workspaces:
                 await self._mirror(repo_id).release(folder.name, _onto(folder))
         finally:
             await asyncio.to_thread(discard, folder)
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)
 
 
 def _onto(folder: Path) -> str:

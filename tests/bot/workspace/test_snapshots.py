@@ -19,8 +19,8 @@ from bot.workspace.blob_address import open_blobs
 from bot.workspace.blobs import BlobStore
 from bot.workspace.capturing import SnapshotLimits
 from bot.workspace.snapshots import Snapshots
+from bot.workspace.storing import Left
 from bot.workspace.vault import Vault
-from bot.workspace.workspaces import Left
 from tests import s3
 from tests.hostile_trees import nest
 from tests.origin import Origin
@@ -180,6 +180,16 @@ async def test_files_that_are_here_are_used_as_they_are(store: BlobStore, origin
         assert (tree.path / "a.txt").stat().st_ino == inode
 
 
+async def test_a_mirror_that_was_removed_is_fetched_again(origin: Origin, tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "here", seconds=20)
+    generation, before = await parked(workspaces, origin)
+    shutil.rmtree(tmp_path / "here/mirrors")
+    (tmp_path / "here/mirrors").mkdir()
+    async with workspaces.reopen("job", left(origin, generation)) as tree:
+        assert seen(tree.path) == before
+        assert await tree.change()
+
+
 async def test_files_of_an_older_state_are_never_used(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     here, there = machine(tmp_path, "here", store), machine(tmp_path, "there", store)
     first, _ = await parked(here, origin)
@@ -293,7 +303,7 @@ async def test_what_is_too_much_stays_on_its_machine(
                 for number in range(60):
                     (tree.path / str(number)).touch()
         generation = tree.generation
-    assert "only this machine can continue it" in caplog.text
+    assert "only this machine can continue the job" in caplog.text
     assert not store.exists("snapshots/job/head")
     async with here.reopen("job", left(origin, generation)) as tree:
         assert tree.base_sha == origin.head()
@@ -397,7 +407,7 @@ async def test_a_store_that_is_down_when_a_job_parks_gets_its_files_later(
     here = machine(tmp_path, "here", store)
     _break(tmp_path / "store")
     generation, before = await parked(here, origin)
-    assert "only this machine can continue it until its files are stored" in caplog.text
+    assert "only this machine can continue the job until its files are stored" in caplog.text
     await here.store_owed()
     _repair(tmp_path / "store")
     with pytest.raises(WorkspaceGoneError):
@@ -405,6 +415,25 @@ async def test_a_store_that_is_down_when_a_job_parks_gets_its_files_later(
             pass
     await here.store_owed()
     async with machine(tmp_path, "there", store).reopen("job", left(origin, generation)) as tree:
+        assert seen(tree.path) == before
+
+
+async def test_a_worker_that_lost_its_job_stores_nothing_over_what_the_other_one_stored(
+    store: BlobStore, origin: Origin, tmp_path: Path
+) -> None:
+    """It was stopped for a while, or could not reach the store when its job came to wait."""
+
+    async def lost(_job_id: str, _generation: str) -> bool:
+        return False
+
+    late = machine(tmp_path, "late", store)
+    async with late.open("job", REPO, source(origin), keep=always, current=lost):
+        generation, before = await parked(machine(tmp_path, "there", store), origin)
+    (tmp_path / "late/jobs/job/owed").touch()
+    await late.store_owed(lost)
+    async with late.reopen("job", current=lost):
+        pass
+    async with machine(tmp_path, "third", store).reopen("job", left(origin, generation)) as tree:
         assert seen(tree.path) == before
 
 

@@ -1,0 +1,134 @@
+"""Jobs that wait, or were given back, continue on a machine that has the database and the blob store, and no files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.domain.job import JobState
+from localhub import LocalHub
+from tests import s3
+from tests.pauses import ASKING, pause_of
+from tests.stage import COMPLETION, FILES, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
+from tests.waiting import eventually
+
+IGNORING = {
+    **FILES,
+    ".gitignore": "cache/\n",
+    ".github/codepilot.yml": "setup: [mkdir -p cache, echo made > cache/by-setup]\n",
+}
+ASKS = acting(
+    'write_file("calc.py")\nexecute("main", "cat cache/by-setup >> ran.txt")', FIXED_CALC, completion=COMPLETION
+)
+NOTHING_LEFT = "```completion\nNothing left to do.\n```\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[s3.S3]:
+    with s3.running() as running:
+        yield running
+
+
+@pytest.fixture(params=["directory", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, Any]:
+    if request.param == "directory":
+        return {"storage_url": (tmp_path / "shared").as_uri()}
+    server: s3.S3 = request.getfixturevalue("server")
+    access = server.access
+    return {
+        "storage_url": f"s3://{s3.BUCKET}/{tmp_path.name}",
+        "aws_access_key_id": access.access_key_id,
+        "aws_secret_access_key": access.secret_access_key,
+        "aws_region": access.region,
+        "aws_endpoint_url": access.endpoint,
+    }
+
+
+def move(stage: Stage) -> None:
+    """Have the next service be on another machine: it has no file of any job, and no mirror."""
+    (stage.data / "workspaces").rename(stage.directory / "other-machine")
+
+
+async def written(stage: Stage, job_id: str) -> None:
+    """Wait until the agent has changed its file."""
+    file = stage.files_of(job_id) / "calc.py"
+    await eventually(lambda: (file.exists() and file.read_text() == FIXED_CALC) or None)
+
+
+async def test_a_paused_run_that_is_approved_elsewhere_goes_on_at_the_call_with_the_same_files(
+    hub: LocalHub, tmp_path: Path, storage: Mapping[str, Any]
+) -> None:
+    async with staged(hub, tmp_path, [ASKS], operator=ASKING, serving=storage, files=IGNORING) as first:
+        number = first.issue().number
+        command = first.say(number, "/codepilot fix")
+        pause = await pause_of(first, command)
+    move(first)
+    async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
+        stage.say(number, f"/codepilot approve {pause.short_id}")
+        end = await stage.ended(pause.job_id)
+        assert end.state is JobState.DONE, end
+        [(_, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, "ran.txt") == "made"
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
+        assert "cache" not in stage.git("ls-tree", "-r", "--name-only", sha)
+        assert stage.nothing_left()
+
+
+async def test_a_run_that_a_worker_gave_back_goes_on_elsewhere(hub: LocalHub, tmp_path: Path) -> None:
+    storage = {"storage_url": (tmp_path / "shared").as_uri()}
+    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]
+    async with staged(hub, tmp_path, script, serving=storage) as first:
+        job_id = await first.job_of(first.say(first.issue().number, "/codepilot fix"))
+        await written(first, job_id)
+    move(first)
+    rest = [f"```completion\n{COMPLETION}\n```\n"]
+    async with staged(hub, tmp_path, rest, serving=storage, after=first) as stage:
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert len(stage.providers) == 1
+        [(_, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
+
+
+async def test_a_run_whose_files_are_nowhere_begins_again(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]
+    async with staged(hub, tmp_path, script) as first:
+        job_id = await first.job_of(first.say(first.issue().number, "/codepilot fix"))
+        await written(first, job_id)
+    move(first)
+    again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
+    async with staged(hub, tmp_path, again, after=first) as stage:
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert "restarted from the beginning" in caplog.text
+
+
+async def test_a_store_that_is_down_is_waited_for(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.apps.composition.LEASE_SECONDS", 0.2)
+    storage = {"storage_url": (tmp_path / "shared").as_uri()}
+    async with staged(hub, tmp_path, [ASKS], operator=ASKING, serving=storage, files=IGNORING) as first:
+        number = first.issue().number
+        pause = await pause_of(first, first.say(number, "/codepilot fix"))
+    move(first)
+    async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
+        (tmp_path / "shared").rename(tmp_path / "away")
+        stage.say(number, f"/codepilot approve {pause.short_id}")
+        await eventually(lambda: "trying again in" in caplog.text or None)
+        (tmp_path / "away").rename(tmp_path / "shared")
+        end = await stage.ended(pause.job_id)
+        assert end.state is JobState.DONE, end
+        [(_, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, "ran.txt") == "made"
+
+
+async def test_nothing_is_stored_by_default(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ASKS], operator=ASKING, files=IGNORING) as stage:
+        await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        assert not list(stage.data.rglob("snapshots"))
