@@ -89,6 +89,28 @@ async def test_one_job_is_one_trace_and_is_counted_and_logged_by_its_name(hub: L
 
 
 @pytest.mark.slow
+async def test_a_job_that_another_process_finishes_stays_one_trace(hub: LocalHub, tmp_path: Path) -> None:
+    async with collecting() as collector, site(hub, tmp_path) as plain:
+        here = replace(plain, variables={**plain.variables, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        async with here.serving() as first:
+            command = here.stage.say(here.stage.issue().number, "/codepilot fix")
+            job_id = await here.stage.job_of(command)
+            await here.waiting(job_id)
+            first.process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(first.process.wait(), 20)
+        async with here.serving() as second:
+            (await here.waiting(job_id)).touch()
+            assert (await here.stage.end_of(command)).state is JobState.DONE, second.log.read_text()
+            second.process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(second.process.wait(), 20)
+        root = _root(collector.spans)
+        attempts = [span for span in collector.spans if span.name == "job"]
+        assert [(span.trace_id, span.parent_span_id) for span in attempts] == [(root.trace_id, root.span_id)] * 2
+        assert [attributes(span).get("error.type", "") for span in attempts] == ["CancelledError", ""]
+        assert "Failed to detach" not in first.log.read_text() + second.log.read_text()
+
+
+@pytest.mark.slow
 async def test_a_worker_without_a_receiver_answers_on_the_port_for_metrics(hub: LocalHub, tmp_path: Path) -> None:
     async with site(hub, tmp_path) as here:
         log, variables = tmp_path / "work.log", {**here.variables, "CODEPILOT_METRICS_PORT": "0"}
