@@ -21,6 +21,7 @@ from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.interpreter.source import CodeError, bound_names, discarded_calls, parse_code
 from agent_runtime.interpreter.suspension import InterpreterState, Suspended
 from agent_runtime.interpreter.worker import InterpreterWorker
+from agent_runtime.processes.tracing import traced
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError
@@ -147,7 +148,8 @@ class Interpreter:
             await worker.close()
 
     async def _start(self) -> InterpreterWorker:
-        return await InterpreterWorker.start(stubs=self._stubs, limits=self._limits, enclose=self._enclose)
+        with traced("interpreter start"):
+            return await InterpreterWorker.start(stubs=self._stubs, limits=self._limits, enclose=self._enclose)
 
     async def _started(self) -> InterpreterWorker:
         if self._worker is None:

@@ -28,6 +28,7 @@ from bot.github import AppSession
 _MOST_INSTALLATIONS = 100
 """Anybody can install a public App, so only the installations with the least left are told."""
 _PHASE_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+_STARTS = frozenset({"sandbox start", "interpreter start"})
 _TOKENS = {
     "cache_read": "gen_ai.usage.cache_read.input_tokens",
     "cache_write": "gen_ai.usage.cache_creation.input_tokens",
@@ -95,7 +96,7 @@ class Metrics(SpanProcessor):
             self._attempts.labels(state).inc()
         elif found.get("gen_ai.operation.name") == "chat":
             self._count_model(found, failed=failed)
-        elif span.name == "sandbox start" and failed and found.get("error.type") != "CancelledError":
+        elif span.name in _STARTS and failed and found.get("error.type") != "CancelledError":
             self._sandbox_failures.inc()
 
     def _count_model(self, found: Mapping[str, AttributeValue], *, failed: bool) -> None:

@@ -15,7 +15,9 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from opentelemetry.trace import SpanKind
 
+from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.gate.pictures import may_be_fetched
 
@@ -68,7 +70,7 @@ async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: f
     client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0))
     try:
         async with asyncio.timeout(seconds), client:
-            with await asyncio.to_thread(file.open, "wb") as target:
+            with traced("download log", kind=SpanKind.CLIENT), await asyncio.to_thread(file.open, "wb") as target:
                 await _Saving(client, target, plain=plain).save(address, most, tail)
     except TimeoutError as error:
         raise LogError(f"The log did not arrive within {seconds:.0f} seconds.") from error
@@ -159,7 +161,8 @@ async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: f
     client = _anonymous_session(accept="image/*", seconds=seconds)
     try:
         async with asyncio.timeout(seconds), client:
-            return await _followed(client, address, server_url, limit)
+            with traced("download picture", kind=SpanKind.CLIENT):
+                return await _followed(client, address, server_url, limit)
     except TimeoutError as error:
         raise PictureError(f"it did not arrive within {seconds:.0f} seconds") from error
     except (aiohttp.ClientError, ValueError) as error:

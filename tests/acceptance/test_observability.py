@@ -141,7 +141,7 @@ def _is_one_tree(spans: list[Span]) -> None:
     assert parents["job"] == "delivery"
     assert {parents[phase] for phase in ("admit", "prepare", "run", "publish")} == {"job"}
     names = {span.name for span in spans}
-    assert {"git fetch", "execute_tool execute", "sandbox start", "sandbox command"} <= names
+    assert {"git fetch", "execute_tool execute", "interpreter start", "sandbox start", "sandbox command"} <= names
     assert {"GET /repos/{owner}/{repo}/issues", "POST /graphql"} <= names
     [chat] = [span for span in spans if span.name.startswith("chat ")]
     assert parents[chat.name] == "run"
