@@ -110,7 +110,7 @@ class Worker:
             context.phases.begin("publish")
             context.github.hurry(Urgency.ENDING)
             ending = pipeline.heard_out(ending)
-            log.info("%s %s", ending.state, ending.reason)
+            log.info(": ".join(filter(None, (ending.state, ending.reason))))
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
                 try:
