@@ -23,7 +23,13 @@ class DatabaseSession(StoredSession):
     """Keeps events in tables that it makes itself. What is recorded outlives the process after a `commit`."""
 
     def __init__(
-        self, session_id: str, agent_name: str = "agent", db_url: str | None = None, *, take_over: bool = False
+        self,
+        session_id: str,
+        agent_name: str = "agent",
+        db_url: str | None = None,
+        *,
+        take_over: bool = False,
+        eager: bool = False,
     ) -> None:
         """Name a session; nothing is connected yet.
 
@@ -33,6 +39,8 @@ class DatabaseSession(StoredSession):
             db_url: the database, e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
             take_over: whether opening takes the session from a process that works on it; that one then writes nothing
                 more, and gets an error. For callers that know by other means who is to work on it.
+            eager: whether events are written as soon as they are recorded, beside the run, so that a process that is
+                killed loses next to nothing; by default they wait for the next `commit`.
 
         Raises:
             SettingsError: there is no `db_url`, it is none, its driver is not installed, or the id is too long.
@@ -48,7 +56,7 @@ class DatabaseSession(StoredSession):
                 f"The session id {session_id[:20]!r}… is too long for a database; the limit is {MAX_KEY}."
             )
         self._database = open_database(db_url)
-        self._take_over = take_over
+        self._take_over, self._eager = take_over, eager
 
     @override
     def exists(self) -> bool:
@@ -74,7 +82,7 @@ class DatabaseSession(StoredSession):
         from agent_runtime.sessions.rowlog import RowLog  # noqa: PLC0415 - see open_database
 
         header = Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0)
-        return RowLog(self._database, header, take_over=self._take_over)
+        return RowLog(self._database, header, take_over=self._take_over, eager=self._eager)
 
     @override
     def _read(self) -> Sequence[Recorded]:

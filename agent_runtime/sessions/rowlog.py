@@ -1,7 +1,8 @@
 """A session's log as rows of a database that one process at a time adds to.
 
-Events wait in memory until `sync`, which writes them in one transaction. The same transaction makes sure that the
-session is still ours, so that two processes never write to one log, whatever their clocks say.
+Events wait in memory until `sync`, which writes them in one transaction; an eager log begins with that at once, in a
+thread. The same transaction makes sure that the session is still ours, so that two processes never write to one log,
+whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ class RowLog:
         recovered: always empty: what a transaction writes is whole.
     """
 
-    def __init__(self, database: SessionDatabase, header: Header, *, take_over: bool = False) -> None:
+    def __init__(
+        self, database: SessionDatabase, header: Header, *, take_over: bool = False, eager: bool = False
+    ) -> None:
         """Make the tables where they are not there, take the lease and read the log.
 
         Args:
             database: where it lies.
             header: whose it is; when it was made is not looked at.
             take_over: whether it is taken from a process that works on it, which can then write no more.
+            eager: whether events are written as soon as they are recorded, and not only by `sync`.
 
         Raises:
             SessionError: another process works on the session, a newer version wrote it, or it cannot be read.
@@ -61,7 +65,8 @@ class RowLog:
         if held is not None:
             raise in_use(self._header.session_id, held.holder)
         self._lease = mine
-        self._closing = threading.Event()
+        self._eager, self._dropped = eager, False
+        self._closing, self._wake = threading.Event(), threading.Event()
         self._beating = threading.Thread(target=self._beat, name="codepilot session lease", daemon=True)
         try:
             self.events = read(database, header.session_id)
@@ -75,6 +80,8 @@ class RowLog:
         """Record one event; it waits for `sync`."""
         self._waiting.append((encode(event), _is_message(event)))
         self.events.append(event)
+        if self._eager:
+            self._wake.set()
 
     def sync(self) -> None:
         """Write what waits; may run beside `append`.
@@ -129,9 +136,12 @@ class RowLog:
         if self._closing.is_set():
             return
         self._closing.set()
-        if threading.current_thread() is not self._beating:
-            self._beating.join()
-            self._finish()
+        self._wake.set()
+        if threading.current_thread() is self._beating:  # the garbage collector found the session dropped
+            self._dropped = True
+            return
+        self._beating.join()
+        self._finish()
 
     @property
     def _name(self) -> str:
@@ -205,15 +215,22 @@ class RowLog:
         self._written = self._messages = 0
 
     def _beat(self) -> None:
-        while not self._closing.wait(BEAT_SECONDS):
+        while not self._closing.is_set():
+            woken = self._wake.wait(BEAT_SECONDS)
+            self._wake.clear()
             try:
-                with self._writing():
-                    pass
-                if self._closing.is_set():
-                    # The garbage collector found the session dropped while this thread was in the transaction.
-                    self._finish()
+                if woken and not self._closing.is_set():
+                    self.sync()
+                elif not woken:
+                    with self._writing():
+                        pass
             except SessionError as error:  # the next `sync` fails as well when it is serious
-                _LOGGER.warning("The lock of a session could not be renewed: %s", error)
+                _LOGGER.warning("The lock of a session could not be renewed, or its events not written: %s", error)
+        if self._dropped:
+            try:
+                self._finish()
+            except SessionError as error:  # nobody is left to be told
+                _LOGGER.warning("A session was not closed: %s", error)
 
     def _finish(self) -> None:
         try:

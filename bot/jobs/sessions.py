@@ -133,7 +133,7 @@ class DatabaseJobSessions:
                 log.warning("the session of job %s stays for the next sweep: %s", job_id, error)
 
     def _session(self, job_id: str, *, take_over: bool) -> DatabaseSession:
-        return DatabaseSession(f"{_PREFIX}{job_id}", db_url=self._url, take_over=take_over)
+        return DatabaseSession(f"{_PREFIX}{job_id}", db_url=self._url, take_over=take_over, eager=True)
 
 
 @asynccontextmanager

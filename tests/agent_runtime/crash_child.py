@@ -50,7 +50,7 @@ def main() -> None:
     work_dir, sessions, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     session: FileSession | DatabaseSession = FileSession(ID, session_dir=sessions)
     if "://" in sessions:
-        session = DatabaseSession(ID, db_url=sessions, take_over=True)
+        session = DatabaseSession(ID, db_url=sessions, take_over=True, eager=True)
     say("ready")
     most = 2 * steps  # the last step, too, may be cut off and made again
     taken = sum(isinstance(event, Replied) for event in session.events)

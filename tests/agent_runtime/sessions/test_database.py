@@ -17,6 +17,7 @@ from agent_runtime.core.errors import (
     SessionError,
     SessionInUseError,
     SessionNewerError,
+    SessionUnavailableError,
     SettingsError,
 )
 from agent_runtime.core.events import Observed
@@ -76,6 +77,33 @@ async def test_events_wait_in_memory_until_they_are_committed(make: Make, db_url
     assert run(db_url, "SELECT session_id, agent_name, format, messages FROM codepilot_sessions") == [
         ("s", "agent", 1, 2)
     ]
+
+
+async def test_an_eager_session_writes_what_is_recorded_without_a_commit(make: Make, db_url: str) -> None:
+    session = DatabaseSession("s", db_url=db_url, eager=True)
+    for number in range(3):
+        session.append(a_message(number))
+        await eventually(lambda: len(make().load()) == number + 1)  # noqa: B023 - waited for at once
+    session.append(a_message(3))
+    session.close()
+    assert [message["content"] for message in make().load()] == ["text 0", "text 1", "text 2", "text 3"]
+
+
+async def test_an_eager_session_that_could_not_write_fails_at_the_commit_and_loses_nothing(
+    make: Make, db_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = DatabaseSession("s", db_url=db_url, eager=True)
+    session.append(a_message(1))
+    await session.commit()
+    run(db_url, "ALTER TABLE codepilot_events RENAME TO elsewhere")
+    session.append(a_message(2))
+    await eventually(lambda: "not written" in caplog.text)
+    with pytest.raises(SessionUnavailableError):
+        await session.commit()
+    run(db_url, "ALTER TABLE elsewhere RENAME TO codepilot_events")
+    await session.commit()
+    session.close()
+    assert [message["content"] for message in make().load()] == ["text 1", "text 2"]
 
 
 async def test_a_commit_that_fails_loses_nothing(make: Make, db_url: str) -> None:
