@@ -8,8 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -37,33 +38,37 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
-def _run_service(command: Literal["serve", "work"]) -> None:
+def _run_service(*, receives: bool, works: bool, jobs: int | None = None) -> None:
     with _loading():
         from bot.apps import server  # noqa: PLC0415 - `codepilot --help` should not load a web server
         from bot.apps.logs import start_log  # noqa: PLC0415 - as above
         from bot.apps.process import guard  # noqa: PLC0415 - as above
         from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
-        from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
+        from bot.apps.watchdog import ENDING_SECONDS, Watchdog  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
     settings = load.load()
+    if jobs is not None:
+        settings = replace(settings, jobs=jobs)
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings), settings.log_format)
-    watchdog = Watchdog()
-    service = server.serve if command == "serve" else server.work
-    finish(service(settings, watchdog), stopping=watchdog.ending)
+    watchdog = Watchdog(ending_seconds=ENDING_SECONDS + settings.drain_seconds)
+    service = server.serve(settings, watchdog, works=works) if receives else server.work(settings, watchdog)
+    finish(service, stopping=watchdog.ending)
 
 
 @cli.command()
-def serve() -> None:
+@click.option("--no-work", is_flag=True, help="Only receive; `codepilot work` works on the jobs.")
+def serve(*, no_work: bool) -> None:
     """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
-    _run_service("serve")
+    _run_service(receives=True, works=not no_work)
 
 
 @cli.command()
-def work() -> None:
-    """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
-    _run_service("work")
+@click.option("--concurrency", type=click.IntRange(1, 64), metavar="N", help="Jobs at a time, as CODEPILOT_JOBS.")
+def work(*, concurrency: int | None) -> None:
+    """Work on jobs that `codepilot serve` receives, here or on another machine."""
+    _run_service(receives=False, works=True, jobs=concurrency)
 
 
 @cli.command()

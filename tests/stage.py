@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import sqlalchemy as sa
 from aiohttp import web
 from pydantic import SecretStr
 
@@ -23,7 +24,8 @@ from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
 from bot.apps.composition import BotService, service
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.queue import SqliteQueue
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.tables import TOLD
 from bot.engine.records import Stored
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
@@ -97,7 +99,7 @@ class Stage:
     directory: Path
     app: App
     repo: Repo
-    queue: SqliteQueue
+    queue: DurableEngine
     address: str
     providers: list[ScriptedProvider] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -178,9 +180,9 @@ class Stage:
         assert stored.state is JobState.REFUSED, end
         assert end.reason
         assert end.reason in end.status
-        newest = "SELECT cause FROM told WHERE repo_id = ? AND thread = ? ORDER BY until DESC LIMIT 1"
-        place = (stored.job.repo.id, stored.job.thread.key)
-        [cause] = await self.queue._run(lambda rows: rows.execute(newest, place).fetchone())
+        newest = sa.select(TOLD.c.cause).order_by(TOLD.c.until.desc()).limit(1)
+        newest = newest.where(TOLD.c.repo_id == stored.job.repo.id, TOLD.c.thread == stored.job.thread.key)
+        cause = await self.queue._store.run(lambda tx: tx.rows.execute(newest).scalar_one())
         return str(cause)
 
     async def end_after(self, event: str, action: str) -> End:
@@ -343,7 +345,7 @@ async def staged(
         host="127.0.0.1",
         port=0,
         database_url=SecretStr(database) if database else None,
-        **(serving or {}),
+        **{"drain_seconds": 0, **(serving or {})},
     )
     made: list[ScriptedProvider] = []
     events: list[Event] = []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets as random_text
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,12 +21,13 @@ from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
-from bot.engine.database import Database
 from bot.engine.delivery_sweeps import FileDeliverySweeps
-from bot.engine.ledger import SqliteLedger
-from bot.engine.queue import SqliteQueue
-from bot.engine.work_loop import LEASE_SECONDS, WorkLoop
-from bot.engine.worker_presence import present
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.ledger import DurableLedger
+from bot.engine.durable.old_file import import_file
+from bot.engine.durable.slots import slots_of
+from bot.engine.durable.store import JobStore
+from bot.engine.durable.worker import DurableWorker
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
 from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
@@ -42,21 +40,26 @@ from bot.publishing.redact import Redactor
 from bot.settings.model import Settings
 from bot.workspace import GIT_PAUSES
 
+_LONGEST_PAUSE_SECONDS = 60.0
+"""How long GitHub's silence may hold up a job that has a worker."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotService:
     """A bot ready to run in one process.
 
     Attributes:
-        queue: the hand-over.
-        worker: takes jobs from it.
+        store: the job database.
+        queue: the engine in it.
+        worker: takes jobs from it; not yet begun.
         runner: the webhook's web server, not yet listening.
         redelivery: has GitHub deliver again what came while nobody was listening.
         monitor: the web server of the port for metrics, not yet listening.
     """
 
-    queue: SqliteQueue
-    worker: WorkLoop
+    store: JobStore
+    queue: DurableEngine
+    worker: DurableWorker
     runner: web.AppRunner
     redelivery: Redelivery
     monitor: web.AppRunner
@@ -72,6 +75,7 @@ async def service(
     seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
     metrics: Metrics | None = None,
+    works: bool = True,
 ) -> AsyncIterator[BotService]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
@@ -83,10 +87,11 @@ async def service(
         seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
         git_pauses: seconds before each further try at a git server whose trouble may pass.
         metrics: of the process; those of the service alone by default.
+        works: whether its worker is to run; a process that only receives needs no sandbox.
 
     Raises:
         SandboxError: agents could not run safely here.
-        QueueError: the queue's file cannot be used.
+        QueueError: the job database cannot be used.
         SessionError: the database of sessions cannot be used.
         StorageError: the directory of the blob store cannot be made.
     """
@@ -99,17 +104,16 @@ async def service(
         listeners=listeners,
         edit_seconds=edit_seconds,
         provider=provider,
-        comes_back=True,
         storage=await asyncio.to_thread(storage_of, settings),
+        works=works,
         git_pauses=git_pauses,
     )
-    name = _worker_name()
     async with AsyncExitStack() as stack:
-        database = Database(settings.agent.data_dir / "queue.sqlite")
-        stack.push_async_callback(database.close)
-        queue = SqliteQueue(database)
+        store = await asyncio.to_thread(_opened_store, settings)
+        stack.push_async_callback(store.close)
+        queue = DurableEngine(store)
         await stack.enter_async_context(kept_swept(shared, queue))
-        ledger = SqliteLedger(database, trusted_bots=settings.agent.trusted_bots)
+        ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes)
         contexts = JobContextFactory(
             services=shared,
@@ -117,13 +121,15 @@ async def service(
             ledger=ledger,
             github_for=partial(_installed_app, settings, redactor, session),
         )
-        greeter = Acknowledger(contexts)
+        greeter = Acknowledger(contexts, comments=works)
         stack.push_async_callback(greeter.close)
-        await stack.enter_async_context(
-            present(settings.agent.data_dir / "workers", name, on_death=queue.requeue_orphans)
+        worker = DurableWorker(
+            store,
+            Worker(contexts, Patience(longest_pause=_LONGEST_PAUSE_SECONDS)),
+            jobs_at_once=settings.jobs,
+            slots=slots_of(store, settings.agent.data_dir / "workers"),
+            drain_seconds=settings.drain_seconds,
         )
-        patience = Patience(longest_pause=LEASE_SECONDS)
-        worker = WorkLoop(name, queue, Worker(contexts, patience), jobs_at_once=settings.jobs)
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         key = settings.private_key.get_secret_value()
         deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
@@ -133,12 +139,24 @@ async def service(
         )
         monitored = monitor(app, queue, partial(metrics.read, queue, session), settings.metrics_token)
         yield BotService(
+            store=store,
             queue=queue,
             worker=worker,
             runner=make_runner(app),
             monitor=make_runner(monitored),
             redelivery=Redelivery(deliveries, FileDeliverySweeps(settings.agent.data_dir / "redelivery.lock")),
         )
+
+
+def _opened_store(settings: Settings) -> JobStore:
+    own_file = f"sqlite:///{settings.agent.data_dir / 'jobs.sqlite'}"
+    store = JobStore(settings.database_url.get_secret_value() if settings.database_url else own_file)
+    try:
+        import_file(store, settings.agent.data_dir / "queue.sqlite")
+    except BaseException:  # whatever it was, nobody else closes it
+        store.close_here()
+        raise
+    return store
 
 
 def _webhook_options(settings: Settings) -> WebhookOptions:
@@ -171,8 +189,3 @@ def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, 
         minted=own.learn,
         session=session.of(job.installation),
     )
-
-
-def _worker_name() -> str:
-    """Readable in the log, and never used twice; process ids are, in containers above all."""
-    return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"

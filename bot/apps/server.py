@@ -22,26 +22,27 @@ from bot.settings.model import Settings
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: Settings, watchdog: Watchdog) -> None:
-    """Receive deliveries and work on jobs until cancelled."""
-    preload(settings.agent.provider)
-    async with _monitored(settings) as bot:
+async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -> None:
+    """Receive deliveries until cancelled, and work on jobs unless others do."""
+    if works:
+        preload(settings.agent.provider)
+    async with _monitored(settings, works=works) as bot:
         await asyncio.to_thread(large_deliveries.sweep, settings.agent.data_dir)
         _spare_the_collector()
         async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
             log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
             async with bot.redelivery.running():
-                await bot.worker.run()
+                await (bot.worker.run() if works else asyncio.Event().wait())
 
 
 @asynccontextmanager
-async def _monitored(settings: Settings) -> AsyncIterator[BotService]:
+async def _monitored(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
     """The service, with its metrics and traces."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(traced_process(settings, metrics))
-        bot = await stack.enter_async_context(service(settings, metrics=metrics))
+        bot = await stack.enter_async_context(service(settings, metrics=metrics, works=works))
         if settings.metrics_port is not None:
             listening = _listening(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
             log.info("metrics on http://%s/metrics", await stack.enter_async_context(listening))
@@ -92,6 +93,6 @@ async def work(settings: Settings, watchdog: Watchdog) -> None:
     preload(settings.agent.provider)
     async with _monitored(settings) as bot:
         _spare_the_collector()
-        log.info("working on the jobs in %s", settings.agent.data_dir)
+        log.info("working on the jobs in %s", bot.store.name)
         watchdog.start()
         await bot.worker.run()

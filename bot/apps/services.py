@@ -49,10 +49,10 @@ def services(
     listeners: Sequence[Listener],
     edit_seconds: float,
     provider: Callable[[], Provider] | None,
-    comes_back: bool,
     storage: JobStorage,
     run_url: str = "",
-    inputs: ActionInputs = _NO_INPUTS,
+    inputs: ActionInputs | None = None,
+    works: bool = True,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
 ) -> JobServices:
     """What all jobs of a process share.
@@ -68,8 +68,9 @@ def services(
         provider: makes the model of a run, in place of the one that the settings name.
         storage: keeps what outlives an attempt at a job.
         run_url: the page of the workflow's run, where the bot is a step of one.
-        inputs: what the workflow's author asks for, where the bot is a step of one.
-        comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
+        inputs: what the workflow's author asks for, where the bot is a step of one; None for a service, which answers
+            and presses of buttons reach later.
+        works: whether agents run in this process; a machine that only receives need not have a sandbox.
         git_pauses: seconds before each further try at a git server whose trouble may pass.
 
     Raises:
@@ -78,12 +79,13 @@ def services(
     """
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
-    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
-    if problem := unkept(sandbox.level, networks(agent)):
+    sandbox = pick_sandbox(agent.sandbox if works else "local", sandbox_settings(agent))
+    if works and (problem := unkept(sandbox.level, networks(agent))):
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
     limits, cache = _caches(agent)
+    comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=Workspaces(
             agent.data_dir / "workspaces", limits=limits, pauses=git_pauses, snapshots=storage.snapshots

@@ -23,10 +23,15 @@ greeting may wait and take, since a request that is given up may still be on its
 
 
 class Acknowledger:
-    """Reacts to commands and makes their comments, in the background. A courtesy: the worker does what it has not."""
+    """Reacts to commands and makes their comments, in the background. A courtesy: the worker does what it has not.
 
-    def __init__(self, contexts: JobContextFactory) -> None:
-        self._contexts = contexts
+    Args:
+        contexts: makes those of the jobs.
+        comments: whether it makes comments; where no agent runs, it is not known what they say of the sandbox.
+    """
+
+    def __init__(self, contexts: JobContextFactory, *, comments: bool = True) -> None:
+        self._contexts, self._comments = contexts, comments
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -55,7 +60,7 @@ class Acknowledger:
                     pipeline = JobPipeline(context)
                     access = await pipeline.greet()
                 # A comment has to wait for its turn to write, and others for their reaction meanwhile.
-                if access is not None:
+                if access is not None and self._comments:
                     await pipeline.announce(access)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.

@@ -49,7 +49,11 @@ class Settings:
     server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
     """GitHub's address for browsers and git."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
-    """The number of jobs that one process runs at the same time, each of another thread."""
+    """The number of jobs of one installation that one process runs at the same time, each of another thread; there is
+    one more place for the jobs of others."""
+    drain_seconds: Annotated[int, Field(ge=0, le=3600), Written("300")] = 20
+    """Seconds for which jobs under way may go on after SIGTERM; then they are given back and resumed later, by another
+    worker or after the restart."""
     host: Annotated[str, Written("0.0.0.0")] = "127.0.0.1"  # noqa: S104 - shown as an example
     """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from bot.domain.job import JobState
-from bot.engine import job_rows, statements
-from bot.engine.database import connect
+from bot.engine.durable import jobs, questions
+from bot.engine.durable.store import Transaction
+from bot.engine.durable.tables import JOBS
 from bot.engine.job_record import RecordedEnding
 from localhub import CheckRun, LocalHub
+from tests.durable import is_owed
 from tests.pauses import ASKING, buttons_of, check_of, pause_of
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
@@ -79,7 +82,7 @@ async def test_an_end_that_github_does_not_take_is_told_when_it_does(hub: LocalH
         assert "Working on it" not in status
 
         async def settled() -> str | None:
-            return "yes" if await stage.queue.owed_at(job_id) is None else None
+            return None if await is_owed(stage.queue, job_id) else "yes"
 
         done: str = await eventually(settled, within=30)
         assert done
@@ -122,7 +125,7 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
         stage.open_for_work.set()
 
         async def settled() -> str | None:
-            return "yes" if await stage.queue.owed_at(job_id) is None else None
+            return None if await is_owed(stage.queue, job_id) else "yes"
 
         done: str = await eventually(settled, within=30)
         assert done
@@ -142,12 +145,14 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
         kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.")
         assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", ending=kept)
         # As another version of the bot may have kept it.
-        unreadable = "UPDATE records SET body = json_set(body, '$.ending.check', json('{}')) WHERE job_id = ?"
-        await stage.queue._run(lambda rows: rows.execute(unreadable, (job_id,)).rowcount)
+        with closing(sqlite3.connect(stage.data / "jobs.sqlite")) as rows, rows:
+            rows.execute(
+                "UPDATE records SET body = json_set(body, '$.ending.check', json('{}')) WHERE job_id = ?", (job_id,)
+            )
         stage.open_for_work.set()
 
         async def settled() -> str | None:
-            return "yes" if await stage.queue.owed_at(job_id) is None else None
+            return None if await is_owed(stage.queue, job_id) else "yes"
 
         done: str = await eventually(settled, within=30)
         assert done
@@ -196,23 +201,25 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
     hub: LocalHub, tmp_path: Path, moment: str, ending: RecordedEnding | None, said: list[str]
 ) -> None:
     async with staged(hub, tmp_path, held=True) as stage:
-        queue = stage.data / "queue.sqlite"
 
         def cancel(call: str) -> None:
+            def all_live(tx: Transaction) -> None:
+                for job_id in questions.live_ids(tx):
+                    jobs.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
+
             if call.endswith(moment):
-                with closing(connect(queue)) as rows:
-                    for job_id in job_rows.live_ids(rows):
-                        statements.end(rows, job_id, JobState.STOPPED, "The App is gone.", time.time(), ending)
+                stage.queue._store.run_here(all_live)
 
         stage.on_call = cancel
         issue = stage.issue()
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
 
-        def greeted() -> bool:
-            with closing(connect(queue)) as rows:
-                return bool(rows.execute("SELECT 1 FROM jobs WHERE id = ? AND held_until = 0", (job_id,)).fetchone())
+        async def greeted() -> str | None:
+            unheld = sa.select(JOBS.c.id).where(JOBS.c.id == job_id, JOBS.c.held_until == 0)
+            return await stage.queue._store.run(lambda tx: tx.rows.execute(unheld).scalar())
 
-        await eventually(greeted)
+        done: str = await eventually(greeted)
+        assert done == job_id
         comments = stage.bot_comments(issue.number)
         assert len(comments) == len(said)
         assert all(words in comment for words, comment in zip(said, comments, strict=True))

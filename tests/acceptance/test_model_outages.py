@@ -15,6 +15,7 @@ from agent_runtime.providers.options import ModelOptions
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import Naps, provider_on
+from tests.durable import signals_of
 from tests.model_server import Fails, ModelServer, Received, Reply
 from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
@@ -120,7 +121,7 @@ async def test_what_was_answered_before_an_outage_is_not_waited_for_any_more(hub
         assert told.state is JobState.DONE, told
         hub.commit(stage.repo, {"README.md": "# Mine\n"}, message="Meanwhile", author="mona", branch="topic")
         assert (await stage.end_after("pull_request", "synchronize")).state is JobState.DONE
-        assert [each.text for _, each in await stage.queue.signals(job_id, 0)] == ["of width 4"]
+        assert [each.text for each in await signals_of(stage.queue, job_id)] == ["of width 4"]
 
 
 async def test_a_job_whose_patience_is_over_fails_and_its_work_is_kept(hub: LocalHub, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from bot.domain.job import JobState
 from bot.engine.approvals import Waiting
 from bot.engine.job_record import GitHubOutage, StoredRecord
-from bot.engine.queue import Claimed
 from bot.jobs import approvals
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
+from tests.durable import begun, runnable
 from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -330,16 +330,18 @@ async def test_a_job_that_is_given_up_is_told_of_only_where_an_answer_had_begun(
         command = stage.say(issue.number, "/codepilot fix", author="mona" if told else stranger)
         command_job = await stage.job_of(command)
 
-        async def claimed() -> Claimed | None:
-            return await stage.queue.claim("killed", lease_seconds=-1.0)
+        async def greeted() -> list[str] | None:
+            return await runnable(stage.queue) or None
 
+        ready: list[str] = await eventually(greeted)
+        assert ready == [command_job]
         for attempt in (1, 2, 3, 4):
-            # For the first one the job has to be greeted before; the last ones it is held for.
-            if attempt > 2:
-                assert attempt == 3 or await claimed() is None
+            if attempt == 4:  # the second charge has it held for a while
+                assert await begun(stage.queue, command_job, "killed") is None
                 await stage.queue.unhold(command_job)
-            claim: Claimed = await eventually(claimed)
-            assert claim.attempt == attempt
+            claim = await begun(stage.queue, command_job, f"killed-{attempt}")
+            assert claim is not None
+            assert claim[1] == attempt
         assert len(stage.bot_comments(issue.number)) == told
         stage.open_for_work.set()
         end = await stage.end_of(command)

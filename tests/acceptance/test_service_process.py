@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from bot.domain.job import JobState
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
 from localhub import LocalHub
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
@@ -108,15 +108,15 @@ async def site(
         "CODEPILOT_PORT": "0",
         "CODEPILOT_ALLOW_ROOT": "yes",
         "CODEPILOT_LEVEL": "auto",
+        "CODEPILOT_DRAIN_SECONDS": "0",
     }
-    database = Database(directory / "bot" / "queue.sqlite")
-    queue = SqliteQueue(database)
+    store = JobStore(f"sqlite:///{directory / 'bot' / 'jobs.sqlite'}")
     try:
-        stage = Stage(hub=hub, directory=directory, app=app, repo=repo, queue=queue, address="")
+        stage = Stage(hub=hub, directory=directory, app=app, repo=repo, queue=DurableEngine(store), address="")
         watch(stage)
         yield Site(stage=stage, variables=variables, marker=marker)
     finally:
-        await database.close()
+        await store.close()
 
 
 def end_at(moment: str, service: Served, how: signal.Signals, call: str) -> None:
@@ -290,12 +290,12 @@ async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes
 ) -> None:
     async with site(hub, tmp_path) as here:
         async with here.serving() as service:
-            (tmp_path / "bot" / "queue.sqlite").unlink()
+            (tmp_path / "bot" / "jobs.sqlite").unlink()
             assert await asyncio.wait_for(service.process.wait(), 20) == 2
             assert "was deleted or replaced while this process runs," in service.log.read_text()
             assert "Traceback" not in service.log.read_text()
         async with here.serving():
-            assert (tmp_path / "bot" / "queue.sqlite").exists()
+            assert (tmp_path / "bot" / "jobs.sqlite").exists()
 
 
 async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from bot.pipeline.deliver import ResultDelivery
 from bot.workspace import Tree
 from bot.workspace.change import Change
 from localhub import Comment, LocalHub
+from tests.durable import signals_of
 from tests.pauses import ASKING, check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
@@ -321,7 +322,7 @@ async def test_who_may_not_write_steers_nothing(hub: LocalHub, tmp_path: Path, r
             assert end.state is JobState.REFUSED, verb
             assert stage.reactions(steering) == ["confused"], verb
         assert (await stored(stage, job_id)).state is JobState.WAITING
-        assert await stage.queue.signals(job_id, 0) == ()
+        assert await signals_of(stage.queue, job_id) == []
         assert stage.bot_comments(issue.number) == said
         assert hub.branches(stage.repo) == before
         assert len(stage.providers) == 2

@@ -51,7 +51,7 @@ async def test_a_storm_of_labels_delays_no_stop_and_is_soon_dropped_on_receipt(h
         assert set(await answers(stage, storm(stage, "noise"))) == {"accepted"}
         stop = stage.say(issue.number, "/codepilot stop")
         stop_id = await stage.job_of(stop)
-        with closing(sqlite3.connect(stage.data / "queue.sqlite")) as rows:
+        with closing(sqlite3.connect(stage.data / "jobs.sqlite")) as rows:
             assert max(size for size, _ in rows.execute(_LABELLED)) < 650
             stage.calls.clear()
             stage.open_for_work.set()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.durable import signals_of
 from tests.stage import FILES, WAIT_FOR_GO, Stage, acting, staged
 
 DONE = "```completion\nNothing left.\n```\n"
@@ -79,9 +80,9 @@ async def test_continue_is_for_the_job_that_runs_whatever_is_queued_behind_it(hu
         await stage.at_work()
         queued = await stage.job_of(stage.say(issue.number, "/codepilot fix me", author="stranger"))
         await stage.ask(issue.number, "/codepilot continue mind the minus")
-        [(_, heard)] = await stage.queue.signals(runs, 0)
+        [heard] = await signals_of(stage.queue, runs)
         assert heard.text == "mind the minus"
-        assert await stage.queue.signals(queued, 0) == ()
+        assert await signals_of(stage.queue, queued) == []
         await stage.let_go(runs)
         await stage.ended(runs)
 

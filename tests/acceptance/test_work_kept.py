@@ -10,6 +10,7 @@ from agent_runtime import RunLimits
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.durable import begun
 from tests.patches import applied, kept_patch
 from tests.pauses import check_of
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, End, Stage, acting, staged
@@ -214,9 +215,9 @@ async def test_a_job_given_up_after_its_workers_died_keeps_what_they_did(hub: Lo
     async with staged(hub, tmp_path, [], after=first, held=True) as second:
         for attempt in (1, 2, 3, 4):
             if attempt == 4:  # the second charge has it held for a while
-                assert await second.queue.claim("nobody", lease_seconds=-1.0) is None
+                assert await begun(second.queue, job_id, "nobody") is None
                 await second.queue.unhold(job_id)
-            assert await second.queue.claim(f"killed-{attempt}", lease_seconds=-1.0) is not None
+            assert await begun(second.queue, job_id, f"killed-{attempt}") is not None
         second.open_for_work.set()
         end = await second.end_of(command)
         assert end.state is JobState.FAILED

@@ -107,7 +107,6 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
         listeners=listeners,
         edit_seconds=EDIT_SECONDS,
         provider=None,
-        comes_back=False,
         storage=local_storage(settings.agent),
         inputs=settings.inputs,
         run_url=settings.run_page,

@@ -79,6 +79,14 @@ def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
         _wake_later(tx, job.id, 1, until)
 
 
+def take_up(tx: Transaction, job_id: str) -> None:
+    """Have a job that was stored as another engine left it run, wait, or stay as it is."""
+    row = _locked(tx, job_id)
+    if row.state == JobState.WAITING:
+        _wake_later(tx, job_id, row.leg, row.waits_until)
+    _release_next(tx, row.lane, row.repo_id, row.thread)
+
+
 def unhold(tx: Transaction, job_id: str) -> str | None:
     """Let a held job run; the workflow that is delayed until then, if there is one."""
     row = _locked(tx, job_id)
@@ -158,7 +166,7 @@ def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, owed
     """End a job that a worker has; `owed`: in how many seconds its ending is to be told, None when it is."""
     _end(tx, row, state, reason)
     if owed is not None:
-        _owe(tx, row.id, owed)
+        owe(tx, row.id, owed)
 
 
 def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
@@ -170,7 +178,7 @@ def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: R
     _end(tx, row, state, reason)
     if ending is not None:
         put_record(tx, job_id, replace(record(tx, job_id), ending=ending))
-        _owe(tx, job_id, 0.0)
+        owe(tx, job_id, 0.0)
     return True
 
 
@@ -238,6 +246,12 @@ def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal
 def deaths_of(tx: Transaction, job_id: str) -> int:
     """How many deaths of workers a job is charged with."""
     return tx.rows.execute(sa.select(SUSPECTS.c.deaths).where(SUSPECTS.c.job_id == job_id)).scalar() or 0
+
+
+def owe(tx: Transaction, job_id: str, pause: float) -> None:
+    """Keep that the ending of a job is to be told, from `pause` seconds on."""
+    tx.rows.execute(insert(tx, OWED).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
+    tx.enqueue(TELL, f"{job_id}-told-0", ENDINGS, None, pause, job_id)
 
 
 def take_owed(tx: Transaction, job_id: str) -> Owed | None:
@@ -353,11 +367,6 @@ def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
     _move(tx, row, JobState.QUEUED, worker=None, waits_until=None, released=False, **values)
     _release_next(tx, row.lane, row.repo_id, row.thread)
-
-
-def _owe(tx: Transaction, job_id: str, pause: float) -> None:
-    tx.rows.execute(insert(tx, OWED).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
-    tx.enqueue(TELL, f"{job_id}-told-0", ENDINGS, None, pause, job_id)
 
 
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:

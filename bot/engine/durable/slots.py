@@ -12,6 +12,7 @@ from typing import Protocol
 import psycopg
 
 from bot.domain.errors import QueueError
+from bot.engine.durable.store import JobStore
 from bot.workspace.locks import try_lock
 
 _CLASS = 0x636F64
@@ -140,6 +141,11 @@ class PostgresSlots:
         async with self._use:
             row = await (await self._session.execute(question.encode(), values)).fetchone()
         return bool(row and row[0])
+
+
+def slots_of(store: JobStore, folder: Path) -> Slots:
+    """The places of a database's workers: locks in PostgreSQL, or files in `folder` for an SQLite file."""
+    return FileSlots(folder) if store.is_file else PostgresSlots(store.url)
 
 
 @asynccontextmanager

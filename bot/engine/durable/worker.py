@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Never, assert_never
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
@@ -16,7 +18,7 @@ from bot.domain.job import Job, Lane
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.durable import jobs
 from bot.engine.durable.engine import UNDER_WAY, Leg
-from bot.engine.durable.slots import FileSlots, PostgresSlots, Slots, closing
+from bot.engine.durable.slots import Slots, closing
 from bot.engine.durable.store import APPLICATION, JobStore, Transaction
 from bot.engine.records import Signal
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
@@ -45,11 +47,14 @@ class DurableWorker:
         jobs_at_once: how many pieces of work of one installation are handled side by side; another one has one more
             place.
         slots: the places of the workers of this database.
+        drain_seconds: how long jobs under way may take to end when the worker is to stop.
     """
 
-    def __init__(self, store: JobStore, handler: JobHandler, *, jobs_at_once: int, slots: Slots) -> None:
+    def __init__(
+        self, store: JobStore, handler: JobHandler, *, jobs_at_once: int, slots: Slots, drain_seconds: float = 0.0
+    ) -> None:
         self._store, self._handler, self._slots = store, handler, slots
-        self._jobs_at_once = jobs_at_once
+        self._jobs_at_once, self._drain_seconds = jobs_at_once, drain_seconds
         self._name = ""
         self._legs: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -57,7 +62,7 @@ class DurableWorker:
         self._failure: BaseException | None = None
 
     async def run(self) -> Never:
-        """Work until cancelled; jobs under way are then given back.
+        """Work until cancelled; then no job is begun, and those that do not end in `drain_seconds` are given back.
 
         Raises:
             QueueError: the database cannot be used any more, or has given this worker's place to another one.
@@ -102,12 +107,23 @@ class DurableWorker:
             DBOS.launch()
             yield
         finally:
-            self._closing = True
-            for leg in self._legs:
-                leg.cancel()
-            await asyncio.gather(*self._legs, return_exceptions=True)
-            await asyncio.wait_for(asyncio.to_thread(DBOS.destroy), _CLOSING_SECONDS)
+            await self._close()
             _worker = None
+
+    async def _close(self) -> None:
+        """Take nothing more from the queues, let the jobs under way end, and give back those that do not in time."""
+        drain = math.ceil(self._drain_seconds) if self._legs and self._failure is None else 0
+        destroying = None
+        if drain:
+            log.info("waiting up to %d s for %d jobs to end; the others are resumed later", drain, len(self._legs))
+            destroy = partial(DBOS.destroy, workflow_completion_timeout_sec=drain)
+            destroying = asyncio.create_task(asyncio.to_thread(destroy))
+            await asyncio.wait([destroying], timeout=drain)
+        self._closing = True
+        for leg in self._legs:
+            leg.cancel()
+        await asyncio.gather(*self._legs, return_exceptions=True)
+        await asyncio.wait_for(destroying or asyncio.to_thread(DBOS.destroy), _CLOSING_SECONDS)
 
     async def _register_queues(self) -> None:
         register, several = self._store.client.register_queue_async, self._jobs_at_once
@@ -261,11 +277,6 @@ class _Attempt:
             hear(signal)
             self.heard = number
         self._steps = max(self._steps, made)
-
-
-def slots_of(store: JobStore, folder_of: Callable[[], FileSlots]) -> Slots:
-    """The places of a database's workers: files beside an SQLite file, or locks in PostgreSQL."""
-    return folder_of() if store.is_file else PostgresSlots(store.url)
 
 
 def _executor(slot: int | str) -> str:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
-from bot.engine.durable.worker import slots_of
 from tests.bot.engine.durable.running import Running
 from tests.postgres import postgres_server, postgres_url
 
@@ -28,7 +27,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def running(database: str, tmp_path: Path) -> AsyncIterator[Running]:
     """An engine, and a worker that has not begun."""
     store = JobStore(database)
-    running = Running(store, slots_of(store, lambda: FileSlots(tmp_path / "workers")))
+    running = Running(store, slots_of(store, tmp_path / "workers"))
     yield running
     await running.stop()
     await store.close()

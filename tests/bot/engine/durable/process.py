@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
-from bot.engine.durable.worker import DurableWorker, slots_of
+from bot.engine.durable.worker import DurableWorker
 from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded
 
@@ -50,7 +50,7 @@ class Logging:
 async def main(database: str, folder: Path, name: str) -> None:
     store = JobStore(database)
     handler = Logging(DurableEngine(store), folder, name)
-    slots = slots_of(store, lambda: FileSlots(folder / "workers"))
+    slots = slots_of(store, folder / "workers")
     await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
 
 
