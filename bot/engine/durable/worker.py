@@ -102,9 +102,10 @@ class DurableWorker:
             log_level="WARNING",
         )
         try:
-            DBOS(config=config)
-            await self._register_queues()
-            DBOS.launch()
+            with self._store.checked():
+                DBOS(config=config)
+                await self._register_queues()
+                DBOS.launch()
             yield
         finally:
             await self._close()
@@ -148,7 +149,10 @@ class DurableWorker:
 
     async def _recover(self, slot: int) -> None:
         """Have the jobs of workers run again whose place is free."""
-        pending = await self._store.client.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        with self._store.checked():
+            pending = await self._store.client.list_workflows_async(
+                status="PENDING", load_input=False, load_output=False
+            )
         for executor in {each.executor_id for each in pending if each.executor_id} - {_executor(slot)}:
             if await self._slots.is_free(int(executor.removeprefix(_executor("")))):
                 log.warning("the worker %s is dead; its jobs are taken over", executor)
