@@ -131,8 +131,6 @@ async def service(
             drain_seconds=settings.drain_seconds,
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        key = settings.private_key.get_secret_value()
-        deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
         metrics = metrics or Metrics()
         app = make_app(
             _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
@@ -144,7 +142,7 @@ async def service(
             worker=worker,
             runner=make_runner(app),
             monitor=make_runner(monitored),
-            redelivery=Redelivery(deliveries, FileDeliverySweeps(settings.agent.data_dir / "redelivery.lock")),
+            redelivery=_redelivery(settings),
         )
 
 
@@ -157,6 +155,12 @@ def _opened_store(settings: Settings) -> JobStore:
         store.close_here()
         raise
     return store
+
+
+def _redelivery(settings: Settings) -> Redelivery:
+    key = settings.private_key.get_secret_value()
+    deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+    return Redelivery(deliveries, FileDeliverySweeps(settings.agent.data_dir / "redelivery.lock"))
 
 
 def _webhook_options(settings: Settings) -> WebhookOptions:
