@@ -93,6 +93,5 @@ async def work(settings: Settings, watchdog: Watchdog) -> None:
     preload(settings.agent.provider)
     async with _monitored(settings) as bot:
         _spare_the_collector()
-        log.info("working on the jobs in %s", bot.store.name)
         watchdog.start()
         await bot.worker.run()

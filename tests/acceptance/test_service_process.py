@@ -290,6 +290,7 @@ async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes
 ) -> None:
     async with site(hub, tmp_path) as here:
         async with here.serving() as service:
+            await eventually(lambda: "working as" in service.log.read_text() or None)
             (tmp_path / "bot" / "jobs.sqlite").unlink()
             assert await asyncio.wait_for(service.process.wait(), 20) == 2
             assert "was deleted or replaced while this process runs," in service.log.read_text()

@@ -18,6 +18,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+from dbos import error as dbos_error
+from filelock import FileLock
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -112,6 +114,7 @@ class JobStore:
             QueueError: the database cannot be used, or belongs to a newer version.
         """
         self._clock = clock
+        logging.getLogger("dbos").setLevel(logging.WARNING)  # it tells of every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
         self.name, self.is_file = _name(address), _is_file(address)
@@ -191,13 +194,20 @@ class JobStore:
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Have what fails in the database fail as a `QueueError`, also when its file was replaced."""
+        self._check_file()
+        try:
+            with _explained(self._address):
+                yield
+        except QueueError:
+            self._check_file()
+            raise
+
+    def _check_file(self) -> None:
         if _identity(self._path) != self._identity:
             raise QueueError(
                 f"the job database {self.name} was deleted or replaced while this process runs, which can no longer "
                 "store jobs and must be restarted; move or restore that file only while the bot is stopped"
             )
-        with _explained(self._address):
-            yield
 
     async def close(self) -> None:
         """Close all connections; further calls fail."""
@@ -235,7 +245,7 @@ def examine(url: str) -> None:
 def _explained(address: sa.URL) -> Iterator[None]:
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, dbos_error.DBOSException, OSError) as error:
         reason = getattr(error, "orig", None) or error
         remedy = (
             "check that the disk has space and the file is writable"
@@ -285,12 +295,20 @@ def _engine(address: sa.URL) -> Engine:
     if address.get_backend_name() == "postgresql":
         return sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
     path = Path(address.database or "")
-    # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
-    path.touch(mode=0o600, exist_ok=True)
     engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
     sa.event.listen(engine, "connect", _prepare)
     # Python's own would begin a transaction only before it writes: what was read before could be outdated by then.
     sa.event.listen(engine, "begin", lambda rows: rows.exec_driver_sql("BEGIN IMMEDIATE"))
+    path.parent.stat()  # the lock would make the directory
+    # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
+    with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
+        # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
+        path.touch(mode=0o600, exist_ok=True)
+        if not path.stat().st_size:
+            # Left of a file that was deleted: SQLite would take them for parts of the new one.
+            for part in ("-wal", "-shm"):
+                path.with_name(f"{path.name}{part}").unlink(missing_ok=True)
+        engine.connect().close()
     return engine
 
 

@@ -72,6 +72,7 @@ class DurableWorker:
             # Two processes that have had a place one after another must not be taken for each other.
             self._name = f"{_executor(slot)}-{secrets.token_hex(4)}"
             await stack.enter_async_context(self._launched(slot))
+            log.info("working as %s on the jobs in %s", self._name, self._store.name)
             while True:
                 await self._recover(slot)
                 with suppress(TimeoutError):
