@@ -23,7 +23,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         source = root / "source"
-        sha = _repository(source)
+        sha = repository(source)
         ours, copies = asyncio.run(_set_up(root, source, sha))
     bound = 1.5 * median(copies)
     return [
@@ -37,7 +37,8 @@ def measure() -> list[Figure]:
     ]
 
 
-def _repository(path: Path) -> str:
+def repository(path: Path) -> str:
+    """Commit such files to a new repository; give back the commit."""
     tree = path / "tree"
     for number in range(FILES):
         folder = tree / f"d{number % 80}"

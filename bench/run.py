@@ -25,6 +25,7 @@ from bench import (
     bench_sandbox,
     bench_search,
     bench_sessions,
+    bench_snapshots,
     bench_terminals,
 )
 from bench.measure import table
@@ -41,6 +42,7 @@ if __name__ == "__main__":
             bench_crowd,
             bench_budget,
             bench_job_setup,
+            bench_snapshots,
             bench_red_ci,
             bench_edits,
             bench_reply,

@@ -66,7 +66,9 @@ def patches_of(settings: Settings) -> PatchStore:
     folder = settings.agent.data_dir / _FOLDER
     if settings.storage_url is None:
         return PatchFiles(folder)
-    vault = Vault(blobs=_blobs_of(settings), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches"))
+    vault = Vault(
+        blobs=_blobs_of(settings, settings.storage_url), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")
+    )
     return PatchBlobs(vault, folder)
 
 
@@ -79,10 +81,11 @@ def snapshots_of(settings: Settings) -> Snapshots | None:
     """
     if settings.storage_url is None:
         return None
-    return Snapshots(blobs=_blobs_of(settings), key=key_for(settings.webhook_secret, "snapshots"))
+    blobs = _blobs_of(settings, settings.storage_url)
+    return Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
 
 
-def _blobs_of(settings: Settings) -> BlobStore:
+def _blobs_of(settings: Settings, url: str) -> BlobStore:
     access = BlobAccess(
         access_key_id=settings.aws_access_key_id or "",
         secret_access_key=settings.aws_secret_access_key,
@@ -90,7 +93,7 @@ def _blobs_of(settings: Settings) -> BlobStore:
         region=settings.aws_region or "",
         endpoint=settings.aws_endpoint_url or "",
     )
-    return open_blobs(settings.storage, access)
+    return open_blobs(url, access)
 
 
 def local_storage(agent: AgentSettings) -> JobStorage:

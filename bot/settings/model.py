@@ -77,8 +77,9 @@ class Settings:
     """The database of the jobs: `sqlite:///path`, or `postgresql://user:password@host/name` so that workers on several
     machines share it; by default an SQLite file in the data directory."""
     storage_url: Annotated[StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
-    """Where patches and the files of waiting jobs are kept: `file:///directory`, or `s3://bucket/prefix` so that any
-    worker can continue any job; by default `storage` in the data directory."""
+    """Where patches and the files of waiting jobs are stored, so that any worker can continue any job:
+    `s3://bucket/prefix`, or `file:///directory` on a disk that all machines share. By default they are only in the
+    data directory."""
     aws_access_key_id: Annotated[str | None, Written("AKIA…", name="AWS_ACCESS_KEY_ID", input=None)] = None
     """The name of the key for `s3://`; without it, the role of the machine or of the pod is used."""
     aws_secret_access_key: Annotated[SecretStr | None, Written("wJalr…", name="AWS_SECRET_ACCESS_KEY", input=None)] = (
@@ -93,11 +94,6 @@ class Settings:
         None
     )
     """The address of an S3-compatible service, if it is not Amazon's."""
-
-    @property
-    def storage(self) -> str:
-        """The address of the blob store."""
-        return self.storage_url or (self.agent.data_dir / "storage").absolute().as_uri()
 
     @property
     def shared_database(self) -> str | None:

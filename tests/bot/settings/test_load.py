@@ -142,7 +142,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         9090,
         "http://127.0.0.1:4318",
     )
-    assert (settings.storage, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
+    assert (settings.storage_url, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
     assert settings.shared_database == "postgresql://db.example.com/jobs"
     assert (settings.aws_access_key_id, settings.aws_endpoint_url) == ("AKIA1", "http://127.0.0.1:9000")
     agent = settings.agent
@@ -445,11 +445,10 @@ def test_the_limits_that_the_table_names_are_those_that_hold() -> None:
     assert AGENT["sandbox_limits"].parse(named) == SandboxLimits()
 
 
-def test_blobs_are_kept_below_the_data_directory_or_where_the_operator_says(environ: dict[str, str]) -> None:
-    environ["CODEPILOT_DATA_DIR"] = "/var/lib/code pilot"
-    assert load(environ).storage == "file:///var/lib/code%20pilot/storage"
+def test_blobs_are_stored_where_the_operator_says(environ: dict[str, str]) -> None:
+    assert load(environ).storage_url is None
     for url in ("s3://bucket", "s3://my.bucket-1/a/b", "file:///srv/blobs"):
-        assert load(environ | {"CODEPILOT_STORAGE_URL": f"{url}/"}).storage == url
+        assert load(environ | {"CODEPILOT_STORAGE_URL": f"{url}/"}).storage_url == url
 
 
 @pytest.mark.parametrize(

@@ -390,11 +390,12 @@ def test_what_is_stored_under_one_name_is_nothing_under_another(store: BlobStore
 async def test_an_older_snapshot_that_is_put_back_is_not_used(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     here = machine(tmp_path, "here", store)
     first, _ = await parked(here, origin)
-    old = store.get("snapshots/job/head", limit=1 << 20) or b""
+    old = {each.name: store.get(each.name, limit=1 << 30) or b"" for each in store.list("snapshots")}
     async with here.reopen("job", left(origin, first), keep=always) as tree:
         (tree.path / "a.txt").write_text("3\n")
         second = tree.generation
-    store.put("snapshots/job/head", old)
+    for name, content in old.items():
+        store.put(name, content)
     with pytest.raises(WorkspaceGoneError):
         async with machine(tmp_path, "there", store).reopen("job", left(origin, second)):
             pass
