@@ -310,7 +310,6 @@ async def staged(
     trigger: str = "/codepilot",
     network: Network | None = None,
     operator: Mapping[str, Any] | None = None,
-    database: str | None = None,
     serving: Mapping[str, Any] | None = None,
     after: Stage | None = None,
 ) -> AsyncIterator[Stage]:
@@ -328,7 +327,6 @@ async def staged(
         network: what the agent's commands may reach; nothing by default.
         held: whether the worker waits for `Stage.open_for_work`, while the webhook server listens.
         operator: further settings of the operator, by their names in `AgentSettings`.
-        database: the address of a database, in place of a file in the data directory.
         serving: the same, by their names in `Settings`.
         after: a stage whose service has ended; this one is another service on the same hub and data directory.
     """
@@ -344,7 +342,6 @@ async def staged(
         jobs=2,
         host="127.0.0.1",
         port=0,
-        database_url=SecretStr(database) if database else None,
         **{"drain_seconds": 0, **(serving or {})},
     )
     made: list[ScriptedProvider] = []
