@@ -111,7 +111,7 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
 async def test_a_store_that_is_down_is_waited_for(
     hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.apps.composition.LEASE_SECONDS", 0.2)
+    monkeypatch.setattr("bot.apps.composition._LONGEST_PAUSE_SECONDS", 0.2)
     storage = {"storage_url": (tmp_path / "shared").as_uri()}
     async with staged(hub, tmp_path, [ASKS], operator=ASKING, serving=storage, files=IGNORING) as first:
         number = first.issue().number
