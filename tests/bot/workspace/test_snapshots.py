@@ -142,7 +142,7 @@ async def test_a_job_continues_on_another_machine_with_the_same_files(
     generation, before = await parked(here, origin)
     async with here.reopen("job", left(origin, generation), keep=always) as tree:
         change, generation = await tree.change(), tree.generation
-    shutil.rmtree(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "gone")
     async with there.reopen("job", left(origin, generation), keep=always) as tree:
         assert seen(tree.path) == before
         assert tree.base_sha == origin.head()
@@ -321,6 +321,23 @@ async def test_nothing_outside_is_read_through_links(store: BlobStore, origin: O
         assert (tree.path / "out").is_symlink()
         assert (tree.path / "secret").is_symlink()
         assert not (tree.path / "secret").exists()
+
+
+async def test_what_the_agent_may_not_read_itself_is_stored_and_stays_so(
+    store: BlobStore, origin: Origin, tmp_path: Path
+) -> None:
+    modes = {"locked": 0o111, "locked/inner": 0, "locked/inner/file": 0}
+    async with machine(tmp_path, "here", store).open("job", REPO, source(origin), keep=always) as tree:
+        (tree.path / "locked/inner").mkdir(parents=True)
+        (tree.path / "locked/inner/file").write_text("content")
+        for path in reversed(modes):
+            (tree.path / path).chmod(modes[path])
+        generation = tree.generation
+    async with machine(tmp_path, "there", store).reopen("job", left(origin, generation)) as tree:
+        for path, mode in modes.items():
+            assert stat.S_IMODE((tree.path / path).stat().st_mode) == mode
+            (tree.path / path).chmod(0o700)
+        assert (tree.path / "locked/inner/file").read_text() == "content"
 
 
 async def test_no_program_with_its_owners_rights_is_made(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
