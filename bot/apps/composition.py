@@ -22,6 +22,7 @@ from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.delivery_sweeps import FileDeliverySweeps
+from bot.engine.durable.delivery_sweeps import PostgresDeliverySweeps
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.old_file import import_file
@@ -142,7 +143,7 @@ async def service(
             worker=worker,
             runner=make_runner(app),
             monitor=make_runner(monitored),
-            redelivery=_redelivery(settings),
+            redelivery=_redelivery(settings, store),
         )
 
 
@@ -157,10 +158,11 @@ def _opened_store(settings: Settings) -> JobStore:
     return store
 
 
-def _redelivery(settings: Settings) -> Redelivery:
+def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     key = settings.private_key.get_secret_value()
     deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
-    return Redelivery(deliveries, FileDeliverySweeps(settings.agent.data_dir / "redelivery.lock"))
+    own_file = settings.agent.data_dir / "redelivery.lock"
+    return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.is_file else PostgresDeliverySweeps(store))
 
 
 def _webhook_options(settings: Settings) -> WebhookOptions:

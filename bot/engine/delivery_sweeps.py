@@ -29,7 +29,8 @@ class SweptDeliveries:
     tries: Mapping[str, int] = field(default_factory=dict)
 
 
-_SWEPT = TypeAdapter(SweptDeliveries)
+SWEPT = TypeAdapter(SweptDeliveries)
+"""How it is stored."""
 
 
 class SweepTurn(Protocol):
@@ -86,11 +87,11 @@ class _FileTurn:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         try:
-            self.swept = _SWEPT.validate_json(os.pread(descriptor, _MOST_BYTES, 0))
+            self.swept = SWEPT.validate_json(os.pread(descriptor, _MOST_BYTES, 0))
         except ValidationError:  # the file is new, or was cut off: all that GitHub still has is looked through
             self.swept = SweptDeliveries()
 
     async def leave(self, swept: SweptDeliveries) -> None:
         """See `SweepTurn.leave`."""
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, _SWEPT.dump_json(swept), 0)
+        os.pwrite(self._descriptor, SWEPT.dump_json(swept), 0)

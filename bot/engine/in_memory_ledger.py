@@ -11,6 +11,7 @@ from bot.domain.access import LabelGrant, Tally, is_unattended
 from bot.domain.job import Job, JobState
 from bot.domain.listening import TrustedBots
 from bot.engine.in_memory import InMemoryEngine
+from bot.gate.repo_config import RepoConfig
 
 _HOUR_SECONDS = 3600.0
 
@@ -32,6 +33,7 @@ class InMemoryLedger:
         self._clock = clock
         self._labels: dict[tuple[int, int, str], LabelGrant] = {}
         self._told: dict[tuple[int, int, str], float] = {}
+        self._configs: dict[int, tuple[float, RepoConfig]] = {}
 
     async def keep_label(self, label: LabelGrant) -> None:
         """See `Ledger.keep_label`."""
@@ -62,6 +64,15 @@ class InMemoryLedger:
             return False
         self._told[key] = now + seconds
         return True
+
+    async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
+        """See `Ledger.keep_config`."""
+        self._configs[repo_id] = (self._clock() + seconds, config)
+
+    async def config(self, repo_id: int) -> RepoConfig | None:
+        """See `Ledger.config`."""
+        until, config = self._configs.get(repo_id, (0.0, None))
+        return config if self._clock() < until else None
 
     async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
         """See `Ledger.tally`."""

@@ -14,6 +14,7 @@ from bot.domain.job import Actor, Job
 from bot.domain.listening import TrustedBots
 from bot.engine.database import Database, exclusive
 from bot.engine.records import loaded
+from bot.gate.repo_config import RepoConfig
 
 _HOUR_SECONDS = 3600.0
 _NEVER = 1e15
@@ -66,6 +67,12 @@ class SqliteLedger:
         """See `Ledger.may_tell`."""
         now = self._clock()
         return await self._run(lambda rows: _may_tell(rows, (repo_id, number, cause, now + seconds), now))
+
+    async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
+        """Nothing is kept: this database has one process."""
+
+    async def config(self, repo_id: int) -> RepoConfig | None:
+        """Nothing is kept."""
 
     async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
         """See `Ledger.tally`."""

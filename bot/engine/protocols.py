@@ -9,6 +9,7 @@ from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
 from bot.engine.records import Backlog, Signal, Stored
+from bot.gate.repo_config import RepoConfig
 
 
 class Inbox(Protocol):
@@ -146,6 +147,14 @@ class Ledger(Protocol):
 
     async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0) -> bool:
         """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+        ...
+
+    async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
+        """Keep what the files of a repository ask for, for so long."""
+        ...
+
+    async def config(self, repo_id: int) -> RepoConfig | None:
+        """What the files of a repository ask for; None when nobody has looked lately."""
         ...
 
     async def tally(self, job: Job, *, seconds: float = 3600.0) -> Tally:

@@ -68,8 +68,8 @@ class Receipt:
 
     Args:
         queue: the jobs that there are.
-        ledger: the labels that are kept.
-        configs: what repositories ask for.
+        ledger: the labels that are kept, and what repositories ask for, as far as any process has looked lately.
+        configs: what they ask for, as far as this process has.
         review_on: what starts a review without a command, where a repository does not say.
     """
 
@@ -94,24 +94,27 @@ class Receipt:
         """
         command = job.command
         if isinstance(command, Review) and command.on is not None:
-            wanted = self._may_be_reviewed(job.repo.id, command.on)
+            wanted = await self._may_be_reviewed(job.repo.id, command.on)
             return "" if wanted else "the repository wants no review for this"
         return await self._nothing_follows(job, command) if isinstance(command, RepoEvent) else ""
 
-    def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
-        config = self._configs.of(repo_id)
+    async def _config(self, repo_id: int) -> RepoConfig | None:
+        return self._configs.of(repo_id) or await self._ledger.config(repo_id)
+
+    async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
+        config = await self._config(repo_id)
         return config is None or config.reviews(on, self._review_on)
 
     async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
         repo_id, number = job.repo.id, job.thread.key
         match command:
             case Labelled(label=label):
-                config = self._configs.of(repo_id)
+                config = await self._config(repo_id)
                 means_nothing = config is not None and not config.labels.means_something(label)
                 return "the label has no meaning for the bot" if means_nothing else ""
             case Pushed():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
-                idle = idle and not self._may_be_reviewed(repo_id, "push")
+                idle = idle and not await self._may_be_reviewed(repo_id, "push")
                 return "no request is bound to the head of this pull request" if idle else ""
             case Closed():
                 return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
@@ -119,7 +122,7 @@ class Receipt:
                 lives = job.installation is not None and await self._queue.live_of(job.installation, repo_ids)
                 return "" if lives else "no job is running there"
             case ChecksFailed():
-                config = self._configs.of(repo_id)
+                config = await self._config(repo_id)
                 asked = config is None or config.fix_ci or await self._ledger.labels(repo_id, number)
                 return "" if asked else "fixing failed checks is not enabled here"
             case Assigned():

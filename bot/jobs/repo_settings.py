@@ -19,6 +19,7 @@ from bot.gate.repo_config import (
 )
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.receipt_filter import FRESH_SECONDS
 from bot.jobs.setup import RepoSettings
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
@@ -107,10 +108,12 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
     """The same, at most a minute old: of a storm of events one asks GitHub."""
     known, repo = context.services.configs, context.job.repo
     async with known.reading(repo.id):
-        if (config := known.of(repo.id)) is None:
+        config = known.of(repo.id) or await context.ledger.config(repo.id)
+        if config is None:
             path = context.services.conventions.repo_file
             config = await on_default_branch(PhaseReader(context.github), repo.full_name, path)
             known.learn(repo.id, config)
+            await context.ledger.keep_config(repo.id, config, seconds=FRESH_SECONDS)
     return config
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bot.domain.access import LabelGrant, Tally, is_unattended
 from bot.domain.job import Actor, Job, JobState
 from bot.domain.listening import TrustedBots
 from bot.engine.durable.store import JobStore, Transaction, insert
-from bot.engine.durable.tables import JOBS, LABELS, TOLD
+from bot.engine.durable.tables import CONFIGS, JOBS, LABELS, TOLD
 from bot.engine.records import loaded
+from bot.gate.repo_config import RepoConfig
 
 _HOUR_SECONDS = 3600.0
+_CONFIG = TypeAdapter(RepoConfig)
 
 
 class DurableLedger:
@@ -81,6 +83,31 @@ class DurableLedger:
             return tx.rows.execute(first).scalar() is not None
 
         return await self._run(told)
+
+    async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
+        """See `Ledger.keep_config`."""
+        body = _CONFIG.dump_json(config).decode()
+
+        def put(tx: Transaction) -> None:
+            tx.rows.execute(CONFIGS.delete().where(CONFIGS.c.until <= tx.now))
+            values = {"until": tx.now + seconds, "body": body}
+            row = insert(tx, CONFIGS).values(repo_id=repo_id, **values)
+            tx.rows.execute(row.on_conflict_do_update(index_elements=["repo_id"], set_=values))
+
+        await self._run(put)
+
+    async def config(self, repo_id: int) -> RepoConfig | None:
+        """See `Ledger.config`."""
+
+        def find(tx: Transaction) -> str | None:
+            fresh = sa.select(CONFIGS.c.body).where(CONFIGS.c.repo_id == repo_id, CONFIGS.c.until > tx.now)
+            return tx.rows.execute(fresh).scalar()
+
+        body = await self._run(find)
+        try:
+            return None if body is None else _CONFIG.validate_json(body)
+        except ValidationError:  # another version's
+            return None
 
     async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
         """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.

@@ -115,3 +115,19 @@ TOLD = sa.Table(
     sa.Column("until", _SECONDS, nullable=False),
 )
 sa.Index("told_until", TOLD.c.until)
+
+SWEEPS = sa.Table(
+    "sweeps",
+    METADATA,
+    sa.Column("name", sa.String(50), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+
+# What files of repositories said when a worker last looked, so that receivers know what means nothing there.
+CONFIGS = sa.Table(
+    "configs",
+    METADATA,
+    sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("until", _SECONDS, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+)

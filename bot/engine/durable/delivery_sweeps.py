@@ -1,0 +1,70 @@
+"""Turns to look for failed deliveries among the receivers of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from bot.engine.delivery_sweeps import SWEPT, SweepTurn, SweptDeliveries
+from bot.engine.durable.store import JobStore, Transaction, insert
+from bot.engine.durable.tables import SWEEPS
+
+_CLASS, _DELIVERIES = 0x636F6465, 1
+"""The advisory lock of the turn; the database releases it when the process that holds it dies."""
+
+
+class PostgresDeliverySweeps:
+    """Implements `DeliverySweeps`.
+
+    Args:
+        store: a PostgreSQL database; whoever opened it closes it.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[SweepTurn | None]:
+        """See `DeliverySweeps.turn`."""
+        with self._store.checked():
+            rows = await asyncio.to_thread(self._store.engine.connect)
+            try:
+                lock = sa.select(sa.func.pg_try_advisory_lock(_CLASS, _DELIVERIES))
+                if not await asyncio.to_thread(rows.scalar, lock):
+                    yield None
+                    return
+                # The lock belongs to the session, so nothing has to stay open while the body runs.
+                await asyncio.to_thread(rows.commit)
+                yield await self._store.run(lambda tx: _DurableTurn(self._store, _last(tx)))
+            finally:
+                await asyncio.to_thread(_end, rows)
+
+
+class _DurableTurn:
+    def __init__(self, store: JobStore, swept: SweptDeliveries) -> None:
+        self._store, self.swept = store, swept
+
+    async def leave(self, swept: SweptDeliveries) -> None:
+        """See `SweepTurn.leave`."""
+        body = SWEPT.dump_json(swept).decode()
+
+        def put(tx: Transaction) -> None:
+            row = insert(tx, SWEEPS).values(name="deliveries", body=body)
+            tx.rows.execute(row.on_conflict_do_update(index_elements=["name"], set_={"body": body}))
+
+        await self._store.run(put)
+
+
+def _last(tx: Transaction) -> SweptDeliveries:
+    body = tx.rows.execute(sa.select(SWEEPS.c.body).where(SWEEPS.c.name == "deliveries")).scalar()
+    return SweptDeliveries() if body is None else SWEPT.validate_json(body)
+
+
+def _end(rows: Connection) -> None:
+    # The session, and not only its use, has to end: a pool would keep it, and the lock with it.
+    rows.invalidate()
+    rows.close()

@@ -1,0 +1,28 @@
+"""What receivers share: the turn to look for failed deliveries, and what repositories ask for."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def upgrade() -> None:
+    """Add two tables."""
+    op.create_table(
+        "sweeps",
+        sa.Column("name", sa.String(length=50), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "configs",
+        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("until", sa.Double(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("repo_id"),
+    )

@@ -1,0 +1,67 @@
+"""Of the receivers of one database one at a time looks for failed deliveries, and goes on where the last one was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import sqlalchemy as sa
+
+from bot.domain.errors import QueueError
+from bot.engine.delivery_sweeps import SweptDeliveries
+from bot.engine.durable.delivery_sweeps import PostgresDeliverySweeps
+from bot.engine.durable.store import JobStore
+from tests.postgres import postgres_server, postgres_url
+from tests.waiting import eventually
+
+__all__ = ["postgres_server", "postgres_url"]
+
+LEFT = SweptDeliveries(at=12.5, tries={"guid": 3})
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[tuple[JobStore, JobStore]]:
+    """Those of two receivers."""
+    both = JobStore(postgres_url), JobStore(postgres_url)
+    yield both
+    for store in both:
+        await store.close()
+
+
+async def test_one_receiver_has_the_turn_and_the_next_goes_on_where_it_was(stores: tuple[JobStore, JobStore]) -> None:
+    first, second = map(PostgresDeliverySweeps, stores)
+    async with first.turn() as turn:
+        assert turn is not None
+        assert turn.swept == SweptDeliveries()
+        async with second.turn() as none:
+            assert none is None
+        await turn.leave(LEFT)
+    async with second.turn() as turn:
+        assert turn is not None
+        assert turn.swept == LEFT
+
+
+async def test_a_receiver_that_loses_its_connection_loses_the_turn(stores: tuple[JobStore, JobStore]) -> None:
+    first, second = map(PostgresDeliverySweeps, stores)
+    others = sa.text(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid != pg_backend_pid()"
+    )
+
+    async def has_it() -> bool | None:
+        async with second.turn() as turn:
+            return turn is not None or None
+
+    async with first.turn():
+        await stores[1].run(lambda tx: tx.rows.execute(others).all())
+        taken_over: bool = await eventually(has_it)
+        assert taken_over
+
+
+async def test_a_database_that_is_gone_is_named(postgres_url: str) -> None:
+    store = JobStore(postgres_url)
+    sweeps = PostgresDeliverySweeps(store)
+    await store.close()
+    store.engine = sa.create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(QueueError):
+        async with sweeps.turn():
+            pass
