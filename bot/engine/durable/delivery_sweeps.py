@@ -1,4 +1,4 @@
-"""Turns to look for failed deliveries among the receivers of a PostgreSQL database."""
+"""Give one receiver of a PostgreSQL database at a time the turn to look for failed deliveries."""
 
 from __future__ import annotations
 

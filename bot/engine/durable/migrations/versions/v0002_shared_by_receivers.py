@@ -1,4 +1,4 @@
-"""What receivers share: the turn to look for failed deliveries, and what repositories ask for."""
+"""Tables that receivers share: the turn to look for failed deliveries, and what repositories ask for."""
 
 from __future__ import annotations
 
