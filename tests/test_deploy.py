@@ -98,7 +98,7 @@ def bots() -> Iterator[tuple[str, dict[str, str], list[str], float]]:
         yield name, variables, container["args"], float(spec["terminationGracePeriodSeconds"])
 
 
-_BOTS = {name: rest for name, *rest in bots()}
+_BOTS = {name: (variables, command, seconds) for name, variables, command, seconds in bots()}
 
 
 @pytest.mark.parametrize("path", sorted(_COMPOSE.glob("*.yaml")), ids=lambda path: str(path.name))
@@ -219,6 +219,7 @@ def test_every_reference_of_a_manifest_leads_somewhere(component: str) -> None:
 
 def test_one_secret_has_everything_that_is_mounted_and_authenticates_the_autoscaler() -> None:
     among = manifests(*_MANIFESTS)
+    secrets: dict[str, set[str]] = {}
     for name in ("codepilot-receiver", "codepilot-worker"):
         spec = pods(among)[name]["spec"]
         [secret] = [each["secret"] for each in spec["volumes"] if "secret" in each]
@@ -226,10 +227,12 @@ def test_one_secret_has_everything_that_is_mounted_and_authenticates_the_autosca
         files = {Path(value) for variable, value in _BOTS[name][0].items() if variable in _SECRET_FILES}
         assert {path.parent for path in files} == {Path(mount["mountPath"])}
         assert secret["defaultMode"] & 0o007 == 0, "the bot refuses files that every user can read"
+        secrets.setdefault(secret["secretName"], set()).update(path.name for path in files)
     [authentication] = of_kind("TriggerAuthentication", among).values()
     [parameter] = authentication["spec"]["secretTargetRef"]
-    assert (parameter["name"], parameter["parameter"]) == (secret["secretName"], "connection")
-    assert parameter["key"] in {path.name for path in files}
+    [(mounted, keys)] = secrets.items()
+    assert (parameter["name"], parameter["parameter"]) == (mounted, "connection")
+    assert parameter["key"] in keys
     assert not of_kind("Secret", among), "secrets are the operator's"
 
 
