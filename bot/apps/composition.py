@@ -50,7 +50,6 @@ class BotService:
     """A bot ready to run in one process.
 
     Attributes:
-        store: the job database.
         queue: the engine in it.
         worker: takes jobs from it; not yet begun.
         runner: the webhook's web server, not yet listening.
@@ -58,7 +57,6 @@ class BotService:
         monitor: the web server of the port for metrics, not yet listening.
     """
 
-    store: JobStore
     queue: DurableEngine
     worker: DurableWorker
     runner: web.AppRunner
@@ -136,13 +134,12 @@ async def service(
         app = make_app(
             _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
         )
-        monitored = monitor(app, queue, partial(metrics.read, queue, session), settings.metrics_token)
+        read = partial(metrics.read, queue, session)
         yield BotService(
-            store=store,
             queue=queue,
             worker=worker,
             runner=make_runner(app),
-            monitor=make_runner(monitored),
+            monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
         )
 

@@ -32,6 +32,7 @@ class Endpoints:
         token: whoever shows it may read the metrics; None for nobody.
         private: whether the loopback address alone is proof enough, without a token: not on a port that a proxy on
             this machine forwards to.
+        draining: whether this process is about to stop, so that nothing new should be sent to it.
         checked_seconds: how long a check of the engine counts: anybody may ask for one, and it writes to the disk.
     """
 
@@ -42,10 +43,11 @@ class Endpoints:
         *,
         token: SecretStr | None,
         private: bool,
+        draining: Callable[[], bool] = lambda: False,
         checked_seconds: float = 1.0,
     ) -> None:
         self._engine, self._metrics, self._token, self._private = engine, metrics, token, private
-        self._checking = asyncio.Lock()
+        self._draining, self._checking = draining, asyncio.Lock()
         self._checked_seconds, self._checked_until = checked_seconds, 0.0
 
     def add_to(self, app: web.Application) -> None:
@@ -59,7 +61,9 @@ class Endpoints:
         return web.json_response({"status": "ok"})
 
     async def readiness(self, _request: web.Request) -> web.Response:
-        """Whether jobs can be stored, without a word about them: anyone may ask."""
+        """Whether jobs can be stored here, without a word about them: anyone may ask."""
+        if self._draining():
+            return web.json_response({"status": "draining"}, status=503)
         try:
             async with self._checking:
                 if time.monotonic() >= self._checked_until:
@@ -86,10 +90,14 @@ class Endpoints:
 
 
 def monitor(
-    app: web.Application, engine: EngineUpkeep, metrics: Callable[[], Awaitable[bytes]], token: SecretStr | None
+    app: web.Application,
+    engine: EngineUpkeep,
+    metrics: Callable[[], Awaitable[bytes]],
+    token: SecretStr | None,
+    draining: Callable[[], bool],
 ) -> web.Application:
     """Add the endpoints to the receiver, and make the application of the port for metrics."""
     own = web.Application()
     for each in (app, own):
-        Endpoints(engine, metrics, token=token, private=each is own).add_to(each)
+        Endpoints(engine, metrics, token=token, private=each is own, draining=draining).add_to(each)
     return own

@@ -48,6 +48,9 @@ class DurableWorker:
             place.
         slots: the places of the workers of this database.
         drain_seconds: how long jobs under way may take to end when the worker is to stop.
+
+    Attributes:
+        draining: whether the worker is about to stop.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class DurableWorker:
         self._name = ""
         self._legs: set[asyncio.Task[None]] = set()
         self._closing = False
+        self.draining = False
         self._failed = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -114,6 +118,7 @@ class DurableWorker:
 
     async def _close(self) -> None:
         """Take nothing more from the queues, let the jobs under way end, and give back those that do not in time."""
+        self.draining = True
         drain = math.ceil(self._drain_seconds) if self._legs and self._failure is None else 0
         destroying = None
         if drain:

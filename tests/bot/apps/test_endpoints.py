@@ -28,13 +28,13 @@ class _Broken(InMemoryEngine):
 
 @asynccontextmanager
 async def _asked(
-    *, token: str | None, private: bool, engine: InMemoryEngine | None = None
+    *, token: str | None, private: bool, engine: InMemoryEngine | None = None, draining: bool = False
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async def metrics() -> bytes:
         return b"codepilot_jobs 1\n"
 
     app, secret = web.Application(), SecretStr(token) if token else None
-    Endpoints(engine or InMemoryEngine(), metrics, token=secret, private=private).add_to(app)
+    Endpoints(engine or InMemoryEngine(), metrics, token=secret, private=private, draining=lambda: draining).add_to(app)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -78,3 +78,9 @@ async def test_a_database_that_is_gone_makes_the_bot_not_ready_and_is_no_reason_
             assert answer.status == 503
         async with client.get("/healthz") as answer:
             assert answer.status == 200
+
+
+async def test_a_process_that_is_about_to_stop_is_not_ready_but_healthy() -> None:
+    async with _asked(token=None, private=True, draining=True) as client:
+        answers = {path: (await client.get(path)).status for path in ("/healthz", "/readyz")}
+    assert answers == {"/healthz": 200, "/readyz": 503}
