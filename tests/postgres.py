@@ -48,8 +48,8 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def running(bin_directory: Path) -> Iterator[Postgres]:
-    """Start a server and stop it again."""
+def running(bin_directory: Path, *, fsync: bool = False) -> Iterator[Postgres]:
+    """Start a server and stop it again; `fsync` for one whose commits are on the disk."""
     user = _USER_INSTEAD_OF_ROOT if os.geteuid() == 0 else None
     # Not below pytest's directory: that is closed to other users.
     with tempfile.TemporaryDirectory(prefix="postgres-") as name, socket.create_server(("127.0.0.1", 0)) as free:
@@ -66,7 +66,8 @@ def running(bin_directory: Path) -> Iterator[Postgres]:
             [bin_directory / "initdb", "--no-sync", *options, "-D", home / "data"],
             check=True, stdout=subprocess.DEVNULL, cwd=home, user=user,
         )  # fmt: skip
-        options = ["listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories=", "fsync=off"]
+        options = ["listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories="]
+        options.append(f"fsync={'on' if fsync else 'off'}")
         with (home / "log").open("wb") as log:
             server = subprocess.Popen(
                 [bin_directory / "postgres", "-D", home / "data", *(f"--{option}" for option in options)],

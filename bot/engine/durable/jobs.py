@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,27 +48,29 @@ def queue_of(lane: Lane) -> str:
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
     """Store a job, and have it run when it is its turn; False when its id or its delivery's is known."""
     lock(tx, job.lane, job.repo.id, job.thread.key)
-    stored = tx.rows.execute(
-        insert(tx, JOBS)
-        .values(
-            id=job.id,
-            delivery_id=job.delivery_id,
-            repo_id=job.repo.id,
-            thread=job.thread.key,
-            installation=job.installation,
-            actor_id=job.actor.id,
-            lane=job.lane,
-            state=state,
-            held_until=tx.now + held_seconds if held_seconds else 0.0,
-            enqueued_at=tx.now,
-            body=dumped(job),
-        )
-        .on_conflict_do_nothing()
-        .returning(JOBS.c.seq)
-    )
-    if stored.scalar() is None:
+    held_until = tx.now + held_seconds if held_seconds else 0.0
+    values = {
+        "id": job.id,
+        "delivery_id": job.delivery_id,
+        "repo_id": job.repo.id,
+        "thread": job.thread.key,
+        "installation": job.installation,
+        "actor_id": job.actor.id,
+        "lane": job.lane,
+        "state": state,
+        "held_until": held_until,
+        "enqueued_at": tx.now,
+        "body": dumped(job),
+    }
+    here = _place(job.lane, job.repo.id, job.thread.key)
+    stored = tx.rows.execute(_storing(tx.rows.dialect.name, state), values | here).one_or_none()
+    if stored is None:
         return False
-    _release_next(tx, job.lane, job.repo.id, job.thread.key)
+    if stored.released:
+        share = _share(job.lane, job.installation, job.actor.id)
+        tx.enqueue(RUN, workflow_id(job.id, 1), queue_of(job.lane), share, held_seconds, job.id, 1)
+    else:
+        _release_next(tx, job.lane, job.repo.id, job.thread.key)
     return True
 
 
@@ -303,22 +306,47 @@ def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:
     return tx.rows.execute(sa.select(JOBS).where(_of(JOBS, job_id))).one()
 
 
+def _place(lane: str, repo_id: int, thread: int) -> dict[str, str | int]:
+    """The parameters of `_HERE`."""
+    return {"in_lane": lane, "in_repo": repo_id, "in_thread": thread}
+
+
+# Made once: to make a statement takes as long as to execute it.
+_HERE = (
+    JOBS.c.lane == sa.bindparam("in_lane"),
+    JOBS.c.repo_id == sa.bindparam("in_repo"),
+    JOBS.c.thread == sa.bindparam("in_thread"),
+)
+_BUSY = sa.exists().where(
+    *_HERE, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))
+)
+_NEXT = sa.select(JOBS).where(*_HERE, JOBS.c.state == JobState.QUEUED, ~_BUSY).order_by(JOBS.c.seq).limit(1)
+
+
+@cache
+def _storing(dialect: str, state: JobState) -> sa.Insert:
+    """Store a new job unless it is known; when it may run at once, as one that is released in its first leg."""
+    put = insert(dialect, JOBS)
+    if state == JobState.QUEUED:
+        free = ~sa.exists().where(*_HERE, JOBS.c.state.in_((JobState.RUNNING, JobState.QUEUED)))
+        put = put.values(released=free, leg=sa.case((free, 1), else_=0))
+    return put.on_conflict_do_nothing().returning(JOBS.c.released)
+
+
 def _release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None:
     """Give the oldest queued job of a thread to its queue, unless one of the thread is there or runs."""
-    here = (JOBS.c.lane == lane, JOBS.c.repo_id == repo_id, JOBS.c.thread == thread)
-    busy = sa.exists().where(
-        *here, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))
-    )
-    queued = sa.select(JOBS).where(*here, JOBS.c.state == JobState.QUEUED, ~busy).order_by(JOBS.c.seq).limit(1)
-    row = tx.rows.execute(queued).one_or_none()
+    row = tx.rows.execute(_NEXT, _place(lane, repo_id, thread)).one_or_none()
     if row is None:
         return
     leg = row.leg + 1
     tx.rows.execute(_job(row.id, leg=leg, released=True))
-    # The shares of a queue take turns, so that nobody's jobs keep another's waiting, however many they are.
-    share = str(row.installation or 0) if lane == "work" else str(row.actor_id)
-    delay = max(0.0, row.held_until - tx.now)
+    share, delay = _share(lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
     tx.enqueue(RUN, workflow_id(row.id, leg), queue_of(lane), share, delay, row.id, leg)
+
+
+def _share(lane: Lane, installation: int | None, actor_id: int) -> str:
+    """Whose share of a lane's queue a job is in; they take turns, so that nobody's many jobs keep another's waiting."""
+    return str(installation or 0) if lane == "work" else str(actor_id)
 
 
 def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:

@@ -40,6 +40,8 @@ _MOST_AT_ONCE = 100
 _MIGRATING = 0x636F6465
 """The advisory lock of whoever brings a PostgreSQL database to this version; no thread of a repository hashes to it."""
 
+_LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bindparam("what", type_=sa.Text), 0)))
+
 
 class Transaction:
     """One transaction: what it writes, and what it gives to queues, is there together or not at all.
@@ -79,16 +81,21 @@ class Transaction:
         SQLite has one writer at a time, so there is nothing to do.
         """
         if self.rows.dialect.name == "postgresql":
-            key = sa.func.hashtextextended(" ".join(map(str, what)), 0)
-            self.rows.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+            self.rows.execute(_LOCK, {"what": " ".join(map(str, what))})
 
 
 _Waiting = tuple[Callable[[Transaction], Any], Future[Any]]
 
 
-def insert(tx: Transaction, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insertion that can say what happens to a row that is there; each database has a class of its own for it."""
-    return postgresql.insert(table) if tx.rows.dialect.name == "postgresql" else sqlite.insert(table)
+def insert(tx: Transaction | str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An insertion that can say what happens to a row that is there; each database has a class of its own for it.
+
+    Args:
+        tx: the transaction that it is for, or the name of the kind of database.
+        table: where to.
+    """
+    dialect = tx if isinstance(tx, str) else tx.rows.dialect.name
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 class JobStore:
