@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from bot.domain.job import Job, JobState
 from bot.engine.durable import jobs, questions
@@ -14,6 +15,7 @@ from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.records import Backlog, Signal, Stored
 
 _DAY_SECONDS = 24 * 3600.0
+_SWEPT_AT_ONCE = 500  # bound parameters are limited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,21 @@ class DurableEngine:
 
     async def sweep(self, keep_days: float) -> int:
         """See `EngineUpkeep.sweep`."""
+        await self._sweep_workflows()
         return await self._run(lambda tx: questions.sweep(tx, tx.now - keep_days * _DAY_SECONDS))
+
+    async def _sweep_workflows(self) -> None:
+        """Delete the workflows that ended a day ago, which nobody asks about: the jobs' rows say all that is known."""
+        before = datetime.fromtimestamp(self._store.clock() - _DAY_SECONDS, UTC).isoformat()
+        client = self._store.client
+        while True:
+            with self._store.checked():
+                old = await client.list_workflows_async(
+                    completed_before=before, limit=_SWEPT_AT_ONCE, load_input=False, load_output=False
+                )
+                await client.delete_workflows_async([each.workflow_id for each in old])
+            if len(old) < _SWEPT_AT_ONCE:
+                return
 
 
 def _write_something(tx: Transaction) -> None:

@@ -108,6 +108,7 @@ class JobStore:
         url: the database's address, with its password.
         name: the same for people.
         client: reaches DBOS's queues.
+        clock: seconds since the epoch.
     """
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -120,7 +121,7 @@ class JobStore:
         Raises:
             QueueError: the database cannot be used, or belongs to a newer version.
         """
-        self._clock = clock
+        self.clock = clock
         logging.getLogger("dbos").setLevel(logging.WARNING)  # it tells of every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
@@ -165,7 +166,7 @@ class JobStore:
             for tries_left in reversed(range(_TRIES)):
                 try:
                     with self.engine.begin() as rows:
-                        return operation(Transaction(rows, self.client, self._clock()))
+                        return operation(Transaction(rows, self.client, self.clock()))
                 except (DBAPIError, IntegrityError) as error:
                     if not tries_left or not _came_between(error):
                         raise
@@ -186,7 +187,7 @@ class JobStore:
                 for operation, done in begun:
                     try:
                         with rows.begin_nested(), self.checked():
-                            result = operation(Transaction(rows, self.client, self._clock()))
+                            result = operation(Transaction(rows, self.client, self.clock()))
                     except Exception as error:  # noqa: BLE001 - it is for who waits
                         ended.append(partial(done.set_exception, error))
                     else:

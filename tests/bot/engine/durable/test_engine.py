@@ -231,6 +231,34 @@ async def test_what_ended_long_ago_is_forgotten_but_for_its_id(running: Running)
     assert not await running.engine.accept(a_job())
 
 
+async def test_workflows_that_ended_a_day_ago_are_deleted_and_no_others(running: Running) -> None:
+    running.handler.dispositions["j2"] = [JobParked(until=time.time() + 9999)]
+    running.start()
+    for number in (1, 2):
+        await running.engine.accept(a_job(f"j{number}", number=number))
+    await running.until_state("j1", JobState.DONE)
+    await running.until_state("j2", JobState.WAITING)
+    client = running.store.client
+
+    async def ids() -> set[str]:
+        return {each.workflow_id for each in await client.list_workflows_async(load_input=False, load_output=False)}
+
+    async def ended() -> bool:
+        done = await client.list_workflows_async(status="SUCCESS", load_input=False, load_output=False)
+        return len(done) == 2
+
+    await running.until(ended)
+    await running.engine.sweep(0)
+    assert {"j1", "j2"} <= await ids()
+    running.store.clock = lambda: time.time() + 24 * 3600 + 5
+    await running.engine.sweep(9999)
+    assert await ids() == {"j2-wake-1"}
+    running.store.clock = time.time
+    assert not await running.engine.accept(a_job("j1", number=1))
+    await running.engine.wake("j2")
+    await running.until_state("j2", JobState.DONE)
+
+
 async def test_the_database_is_tried_by_writing(running: Running) -> None:
     await running.engine.check()
     await running.engine.check()
