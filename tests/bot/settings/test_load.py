@@ -111,6 +111,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_SETUP_SECONDS": "90",
         "CODEPILOT_SETUP_CACHE_GB": "0",
         "CODEPILOT_JOBS": "9",
+        "CODEPILOT_DRAIN_SECONDS": "45",
         "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
         "CODEPILOT_DOCKER_PROGRAM": "podman",
         "CODEPILOT_ALLOW_ROOT": "Yes",
@@ -136,7 +137,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
-    assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
+    assert (settings.host, settings.port, settings.jobs, settings.drain_seconds) == ("::1", 0, 9, 45)
     assert (settings.log_format, settings.metrics_port, settings.otlp_endpoint) == (
         "json",
         9090,
