@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from typing_extensions import override
 
 METADATA = sa.MetaData()
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # which numbers rows by INTEGER alone
 _SECONDS = sa.Double[float]()
 _ID = sa.String(200)
+
+
+class _Words(sa.TypeDecorator[str]):
+    """Text of people and programs, in which what neither database takes is replaced: NUL, half a surrogate pair."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        """See `TypeDecorator`."""
+        return value and value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
 
 JOBS = sa.Table(
     "jobs",
@@ -22,7 +36,7 @@ JOBS = sa.Table(
     sa.Column("actor_id", _NUMBER, nullable=False),
     sa.Column("lane", sa.String(10), nullable=False),
     sa.Column("state", sa.String(10), nullable=False),
-    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("reason", _Words, nullable=False, server_default=""),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     # How often the job was given to a queue; the workflow of an earlier time does nothing any more.
     sa.Column("leg", sa.Integer, nullable=False, server_default="0"),
@@ -52,8 +66,8 @@ SIGNALS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("id", _ID, nullable=False),
     sa.Column("kind", sa.String(10), nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("sender", sa.Text, nullable=False),
+    sa.Column("text", _Words, nullable=False),
+    sa.Column("sender", _Words, nullable=False),
     sa.UniqueConstraint("job_id", "id"),
 )
 

@@ -18,6 +18,7 @@ from bot.engine.records import Backlog, Signal
 from bot.engine.work import JobAttempt, JobEnded, JobParked, JobReleased
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
+from tests.durable import signals_of
 from tests.waiting import eventually
 
 
@@ -173,6 +174,17 @@ async def test_a_signal_reaches_a_job_under_way_once(running: Running) -> None:
     await running.until_state("j1", JobState.DONE)
     assert running.handler.heard == ["early", "late"]
     assert not await running.engine.send("j1", replace(early, id="too late"))
+
+
+async def test_words_that_no_database_takes_are_kept_without_what_it_does_not_take(running: Running) -> None:
+    await running.engine.accept(a_job())
+    word = Signal(kind="message", text="a\0b\ud800c ä", by="mona", id="s1")
+    assert await running.engine.send("j1", word)
+    assert await signals_of(running.engine, "j1") == [replace(word, text="a\ufffdb?c ä")]
+    assert await running.engine.cancel("j1", JobState.STOPPED, "no such file: \udce4")
+    stored = await running.engine.get("j1")
+    assert stored is not None
+    assert stored.reason == "no such file: ?"
 
 
 async def test_a_queued_job_can_be_ended_and_its_ending_is_told_until_it_is_taken(
