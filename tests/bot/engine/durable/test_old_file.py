@@ -178,8 +178,7 @@ async def test_a_start_after_one_that_was_killed_before_it_renamed_the_file_take
         with pytest.raises(KeyboardInterrupt):
             import_file(running.store, path)
     running.start()
-    await running.until_state("behind", JobState.DONE)
-    await running.until(lambda: _told(running))
+    await running.until(lambda: _nothing_is_left(running))
     await running.stop()
     ledger = DurableLedger(running.store)
     await ledger.drop_label(10, 7, "codepilot:auto")
@@ -201,8 +200,12 @@ def _killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-async def _told(running: Running) -> bool:
-    return len(running.handler.told) == 2
+async def _nothing_is_left(running: Running) -> bool:
+    """Whether all has ended but what is held and what waits for an answer, and every ending is told."""
+    live = await running.engine.live_ids() == {"held", "answerable"}
+    counts = await running.engine.counts()
+    owed = [await is_owed(running.engine, each) for each in ("untold", "stopped")]
+    return live and counts[JobState.QUEUED] == 1 and counts[JobState.RUNNING] == 0 and not any(owed)
 
 
 async def test_an_import_that_was_cut_between_its_parts_is_completed(
