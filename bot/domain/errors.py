@@ -85,6 +85,10 @@ class LeaseLostError(QueueError):
     """Another worker has taken the job over; this one must stop and publish nothing more."""
 
 
+class OtherVersionError(QueueError):
+    """Another version of Codepilot wrote this; it is left as it is, for processes of that version."""
+
+
 class TransitionError(QueueError):
     """A job was to go from one state to another that may not follow it: a bug of ours."""
 

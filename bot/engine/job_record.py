@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError, WrapValidator
 
 from agent_runtime import Outcome
-from bot.domain.errors import QueueError
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import JobState
 from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
 from bot.github import CheckDraft
@@ -208,21 +208,54 @@ _RECORD = TypeAdapter(JobRecord)
 _GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
 
 
-def encode_record(record: JobRecord) -> str:
-    """A record as text, half a surrogate pair included, which patches and models' words may have."""
+def encode_record(record: JobRecord, *, over: str | None = None) -> str:
+    """A record as text, half a surrogate pair included, which patches and models' words may have.
+
+    Args:
+        record: the record.
+        over: the text that it is written in place of. What another version wrote there and this one cannot read stays.
+
+    Raises:
+        OtherVersionError: another version of Codepilot wrote that, and this one cannot read it.
+    """
+    written = _plain(record)
+    if over is not None:
+        written = _kept(json.loads(over), _plain(decode_record(over)), written)
     # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
-    return json.dumps({"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")})
+    return json.dumps(written)
+
+
+def _plain(record: JobRecord) -> dict[str, Any]:
+    return {"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")}
+
+
+def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    """What is written, with all of what is stored that was not read.
+
+    Args:
+        stored: what stands there.
+        read: what this version has made of that, as it would write it.
+        written: the same after a change.
+    """
+    if written == read:
+        return stored
+    if isinstance(stored, dict) and isinstance(read, dict) and isinstance(written, dict):
+        changed = {key: _kept(stored.get(key), read.get(key), value) for key, value in written.items()}
+        return {key: value for key, value in stored.items() if key not in read} | changed
+    if isinstance(stored, list) and isinstance(read, list) and written[: len(read)] == read:
+        return stored + written[len(read) :]
+    return written
 
 
 def decode_record(text: str) -> JobRecord:
     """What `encode_record` made text of.
 
     Raises:
-        QueueError: another version of Codepilot wrote it, and this one cannot read it.
+        OtherVersionError: another version of Codepilot wrote it, and this one cannot read it.
     """
     read = json.loads(text)
     if read.pop("version") != RECORD_VERSION:
-        raise QueueError("the record of a job was written by another version of Codepilot; run that version")
+        raise OtherVersionError("the record of a job was written by another version of Codepilot; run that version")
     try:
         return _RECORD.validate_python(read)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError, traced
-from bot.domain.errors import BotError, QueueError, StorageError, WrongInputError
+from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.job_record import StoredRecord
@@ -81,7 +81,8 @@ class Worker:
                 "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
             )
             return JobReleased(held_seconds=_SESSION_SECONDS)
-        except StorageError as error:
+        except (StorageError, OtherVersionError) as error:
+            # The record of another version is for its workers, which run beside this one while a version is deployed.
             seconds = self._patience.longest_pause
             log.warning("trying again in %.0f s: %s", seconds, error)
             return JobReleased(held_seconds=seconds)
@@ -156,7 +157,7 @@ class Worker:
             return replace(ending, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
             return await pipeline.failed(error.reason, error.remedy)
-        except (SessionInUseError, SessionUnavailableError):
+        except (SessionInUseError, SessionUnavailableError, QueueError):
             raise  # nothing is wrong with the job
         except (BotError, AgentError) as error:
             if isinstance(error, StorageError) and not pipeline.is_to_stop:

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from agent_runtime import AgentError
-from bot.domain.errors import BotError, QueueError
+from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.owed_endings import KEEP_SECONDS, Owed
@@ -150,6 +150,9 @@ async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
             # What is only looked for is looked for once.
             later = await tell(context)
             settled = later is None or later > 0.0
+    except OtherVersionError as error:
+        log.warning("the job's result is not reported now: %s", error)
+        settled = False
     except QueueError:
         raise
     except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now

@@ -37,6 +37,10 @@ TIMERS, ENDINGS = "codepilot-timers", "codepilot-endings"
 _SUSPECT_SECONDS = 5.0
 """For how long a suspect leaves a worker alone that has another one under way."""
 
+_FOR_OTHERS_SECONDS = 30.0
+_OTHERS_SECONDS = 24 * 3600.0
+"""How long a job that this version cannot read is left to workers of another one, and how often one is given it."""
+
 _LAST = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
@@ -116,8 +120,12 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     try:
         job = loaded(row.body)
     except ValidationError as error:
+        if tx.now - row.enqueued_at < _OTHERS_SECONDS and _put_off(tx, row, _FOR_OTHERS_SECONDS):
+            log.warning("job %s: left to workers of the version that stored it: %s", job_id, error)
+            return None
         log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
-        _end(tx, row, JobState.FAILED, f"the stored job cannot be read by this version: {error}")
+        _move(tx, row, JobState.RUNNING)
+        _end(tx, _locked(tx, job_id), JobState.FAILED, f"the stored job cannot be read by this version: {error}")
         return None
     attempt = row.attempts + 1
     begun_at = tx.now if row.begun_at is None else row.begun_at
@@ -195,13 +203,13 @@ def get_on(tx: Transaction, job_id: str, steps: int) -> None:
 
 def record(tx: Transaction, job_id: str) -> JobRecord:
     """The record of a job; an empty one where nothing is recorded."""
-    found = tx.rows.execute(sa.select(RECORDS.c.body).where(RECORDS.c.job_id == job_id)).scalar()
+    found = _stored_record(tx, job_id)
     return decode_record(found) if found is not None else JobRecord()
 
 
 def put_record(tx: Transaction, job_id: str, record: JobRecord) -> None:
-    """Write the record of a job, in place of an older one."""
-    body = encode_record(record)
+    """Write the record of a job, in place of an older one; what this version cannot read of that stays."""
+    body = encode_record(record, over=_stored_record(tx, job_id))
     put = insert(tx, RECORDS).values(job_id=job_id, body=body)
     tx.rows.execute(put.on_conflict_do_update(index_elements=["job_id"], set_={"body": body}))
 
@@ -294,6 +302,10 @@ def lock(tx: Transaction, lane: str, repo_id: int, thread: int) -> None:
 def workflow_id(job_id: str, leg: int) -> str:
     """The id of the workflow of one leg of a job; of its first, the job's own."""
     return job_id if leg == 1 else f"{job_id}-{leg}"
+
+
+def _stored_record(tx: Transaction, job_id: str) -> str | None:
+    return tx.rows.execute(sa.select(RECORDS.c.body).where(_of(RECORDS, job_id))).scalar()
 
 
 def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent_runtime import SessionInUseError, SessionUnavailableError
-from bot.domain.errors import BotError, QueueError
+from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.records import Stored
@@ -55,8 +55,8 @@ async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine
     return engine, stored
 
 
-@pytest.mark.parametrize("error", [DOWN, REFUSED])
-async def test_a_job_that_github_does_not_answer_is_put_off_and_not_charged(error: GitHubError) -> None:
+@pytest.mark.parametrize("error", [DOWN, REFUSED, OtherVersionError("a newer version's")])
+async def test_a_job_that_cannot_go_on_here_and_now_is_put_off_and_not_charged(error: BotError) -> None:
     engine, stored = await _ran(error)
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
     assert (await engine.record("j1")).ending is None

@@ -1,0 +1,57 @@
+"""The record of a job, as two versions of Codepilot read and write it side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bot.domain.errors import OtherVersionError
+from bot.engine.job_record import CommentRecord, JobRecord, Posted, decode_record, encode_record
+from bot.publishing.view import DeniedCall
+
+_DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
+
+
+def _newer(record: JobRecord, **further: object) -> dict[str, Any]:
+    return {**json.loads(encode_record(record)), **further}
+
+
+def _rewritten(stored: dict[str, Any], record: JobRecord) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(encode_record(record, over=json.dumps(stored)))
+    return written
+
+
+def test_what_a_newer_version_wrote_stays_where_an_older_one_changes_something_else() -> None:
+    stored = _newer(JobRecord(comment=CommentRecord(requests=1)), queue_place=7, result={"outcome": "?"})
+    stored["comment"]["pinned"] = True
+    posted = Posted(id=5, url="https://github.com/o/r/issues/1#5")
+    before = decode_record(json.dumps(stored))
+    after = replace(before, seen=True, comment=replace(before.comment, posted=posted))
+    written = _rewritten(stored, after)
+    assert (written["queue_place"], written["result"]) == (7, {"outcome": "?"})
+    assert written["comment"] == {**stored["comment"], "posted": {"id": 5, "url": posted.url}}
+    assert decode_record(json.dumps(written)) == after
+
+
+def test_what_this_version_removes_or_replaces_is_gone() -> None:
+    stored = _newer(JobRecord(parts={"a": CommentRecord(requests=1), "b": CommentRecord()}, base_sha="a" * 40))
+    stored["parts"]["a"]["pinned"] = stored["parts"]["b"]["pinned"] = True
+    written = _rewritten(stored, JobRecord(parts={"a": CommentRecord(requests=2)}))
+    assert written["parts"] == {"a": {**stored["parts"]["a"], "requests": 2}}
+    assert written["base_sha"] is None
+
+
+def test_entries_of_a_list_keep_what_is_new_in_them_while_others_are_added() -> None:
+    stored = _newer(JobRecord(denied=(_DENIED,)))
+    stored["denied"][0]["asked_at"] = 3
+    written = _rewritten(stored, JobRecord(denied=(_DENIED, replace(_DENIED, asked="npm publish"))))
+    assert [each.get("asked_at") for each in written["denied"]] == [3, None]
+
+
+def test_a_record_in_the_form_of_another_version_is_neither_read_nor_written_over() -> None:
+    stored = _newer(JobRecord(), version=99)
+    with pytest.raises(OtherVersionError):
+        _rewritten(stored, JobRecord())
