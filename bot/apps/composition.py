@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -118,7 +118,8 @@ async def service(
             services=shared,
             queue=queue,
             ledger=ledger,
-            github_for=partial(_installed_app, settings, redactor, session),
+            # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
+            github_for=partial(_installed_app, settings, redactor, session, queue.check_leg),
         )
         greeter = Acknowledger(contexts, comments=works)
         stack.push_async_callback(greeter.close)
@@ -176,7 +177,13 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
     )
 
 
-def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:
+def _installed_app(
+    settings: Settings,
+    redactor: Redactor,
+    session: AppSession,
+    before_write: Callable[[], Awaitable[None]],
+    job: Job,
+) -> GitHub:
     if job.installation is None:
         raise ConfigError(
             (f"the delivery of job {job.id} names no installation; set the App's webhook URL to this bot",)
@@ -191,4 +198,5 @@ def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, 
         redact=quiet(own.redact),
         minted=own.learn,
         session=session.of(job.installation),
+        before_write=before_write,
     )

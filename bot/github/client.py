@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -86,6 +86,7 @@ class GitHub:
         minted: Callable[[str], None] = lambda _token: None,
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
         session: InstallationSession | None = None,
+        before_write: Callable[[], Awaitable[None]] | None = None,
     ) -> Self:
         """Act as an App on one installation; its token is minted and renewed as needed, and `minted` told of each.
 
@@ -98,11 +99,12 @@ class GitHub:
             minted: told of every token before it is used, whoever had it minted.
             seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
             session: shared with the other clients of the installation; it has a pause of its own.
+            before_write: see `GitHubConnection`.
         """
         shared = session or AppSession(seconds_between_writes).of(installation_id)
         identity = AppIdentity(app_id, private_key)
         auth = InstallationAuth(identity, installation_id, tokens=shared.tokens, minted=minted)
-        connection = GitHubConnection(auth, base_url, session=shared)
+        connection = GitHubConnection(auth, base_url, session=shared, before_write=before_write)
         return cls(connection, redact=redact, minted=minted)
 
     @classmethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
@@ -109,9 +109,11 @@ class GitHubConnection:
         base_url: of the REST API, e.g. `https://api.github.com`.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
         session: what it shares with the other connections of the installation.
+        before_write: awaited immediately before each request that changes anything; what it raises prevents that.
 
     Attributes:
         urgency: of the writes that say nothing else.
+        before_write: as given.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class GitHubConnection:
         *,
         max_wait_seconds: float = WAIT_SECONDS,
         session: InstallationSession | None = None,
+        before_write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
         logging.getLogger("github.Requester").setLevel(logging.INFO)
@@ -139,6 +142,7 @@ class GitHubConnection:
         # PyGithub has given the installation's identity a requester that signs as the App.
         self.app = auth.requester if isinstance(auth, InstallationAuth) else None
         self._max_wait = max_wait_seconds
+        self.before_write = before_write or _nothing
         self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
         self.urgency = Urgency.BEGINNING
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="github")
@@ -183,7 +187,7 @@ class GitHubConnection:
         while True:
             waited += await self._until_open(what, self._max_wait - waited)
             try:
-                async with self.session.pace.turn(urgency or self.urgency) if writes else nullcontext():
+                async with self._turn(urgency or self.urgency) if writes else nullcontext():
                     run = copy_context().run
                     answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, ask)
             except GitHubError as error:  # an answer that nobody can read
@@ -208,6 +212,12 @@ class GitHubConnection:
             attempt += 1
             waited += pause
             await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def _turn(self, urgency: Urgency) -> AsyncIterator[None]:
+        async with self.session.pace.turn(urgency):
+            await self.before_write()
+            yield
 
     async def _until_open(self, what: str, most: float) -> float:
         """Wait while GitHub wants to be left alone; the seconds that it took.
@@ -355,6 +365,10 @@ class GitHubConnection:
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
             return checked(what, requester, verb, place, **parts)
         return told, answer
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _plain(error: Exception) -> str:

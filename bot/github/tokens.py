@@ -28,6 +28,7 @@ class Tokens:
             repo: `owner/name`.
             workflows: whether workflow files are among them, for which the installation must have a permission.
         """
+        await self.connection.before_write()
         return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
 
     def forget(self, repo: str) -> None:

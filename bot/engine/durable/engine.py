@@ -93,6 +93,16 @@ class DurableEngine:
 
         return await self._run(changed)
 
+    async def check_leg(self) -> None:
+        """See that the job that the current task works for is its worker's still; nothing to see outside of a leg.
+
+        Raises:
+            LeaseLostError: another worker has it by now.
+        """
+        leg = UNDER_WAY.get()
+        if leg is not None:
+            await self._run(lambda tx: jobs.check_ours(tx, leg.job_id, leg.number, leg.worker))
+
     async def get(self, job_id: str) -> Stored | None:
         """See `JobIndex.get`."""
         return await self._run(lambda tx: questions.get(tx, job_id))

@@ -245,7 +245,7 @@ class DurableWorker:
 
 
 class _Attempt:
-    """One attempt at a job, whose signals are polled for."""
+    """One attempt at a job, whose signals are polled for; its work ends when another worker has the job."""
 
     def __init__(self, store: JobStore, leg: Leg, job: Job, *, number: int, deaths: int) -> None:
         self._store, self._steps = store, 0
@@ -261,13 +261,13 @@ class _Attempt:
     async def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
         """See `JobAttempt.listening`."""
         await self._listen(hear, steps)
-        task = asyncio.create_task(self._keep_listening(hear, steps))
         try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(self._keep_listening(hear, steps))
+                yield
+                listening.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         await self._listen(hear, steps)
 
     async def _keep_listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> Never:
@@ -279,6 +279,7 @@ class _Attempt:
         job_id, heard, made = self.job.id, self.heard, steps()
 
         def exchange(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
+            jobs.check_ours(tx, job_id, self.leg.number, self.leg.worker)
             if made > self._steps:
                 jobs.get_on(tx, job_id, made)
             return jobs.signals(tx, job_id, heard)

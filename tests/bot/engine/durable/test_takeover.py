@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from bot.domain.job import JobState
+from bot.engine.durable.store import JobStore
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.source_files import ROOT
@@ -43,6 +45,18 @@ class Machines:
 
     async def begun(self, job_id: str, times: int = 1) -> bool:
         return sum(line.startswith(f"begin {job_id} ") for line in self.log()) >= times
+
+
+def is_locked(store: JobStore) -> bool:
+    """Whether a process holds the only right to write."""
+    if not store.is_file:
+        return False
+    with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"), timeout=1.0)) as own:
+        try:
+            own.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 @pytest.fixture
@@ -105,6 +119,9 @@ async def test_a_worker_that_hangs_keeps_its_job_and_nobody_else_runs_it(running
     await running.until(lambda: machines.begun("j1"))
     [holder] = {line.split()[2] for line in machines.log()}
     machines.signal(holder, signal.SIGSTOP)
+    while is_locked(running.store):  # it was stopped while it wrote, and nobody else can write to an SQLite file then
+        machines.signal(holder, signal.SIGCONT)
+        machines.signal(holder, signal.SIGSTOP)
     await running.engine.accept(a_job("other", number=8))
     await running.until(lambda: machines.begun("other"))
     machines.signal(holder, signal.SIGCONT)
