@@ -26,6 +26,7 @@ from bot.engine.durable.delivery_sweeps import PostgresDeliverySweeps
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.old_file import import_file
+from bot.engine.durable.paces import reserve_for
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import DurableWorker
@@ -113,7 +114,7 @@ async def service(
         queue = DurableEngine(store)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
-        session = AppSession(seconds_between_writes)
+        session = AppSession(seconds_between_writes, None if store.is_file else partial(reserve_for, store))
         contexts = JobContextFactory(
             services=shared,
             queue=queue,

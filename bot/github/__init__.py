@@ -45,7 +45,7 @@ from bot.github.models import (
     StepFacts,
     ThreadFacts,
 )
-from bot.github.pace import Urgency
+from bot.github.pace import Reserve, Urgency
 
 __all__ = [
     "SECONDS_BETWEEN_WRITES",
@@ -79,6 +79,7 @@ __all__ = [
     "Reaction",
     "RedCheck",
     "RepoFacts",
+    "Reserve",
     "ReviewCommentFacts",
     "ReviewDraft",
     "ReviewFacts",

@@ -21,7 +21,7 @@ from urllib3.util import Retry
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
-from bot.github.pace import Limits, RequestBudget, RequestPace, Urgency
+from bot.github.pace import Limits, RequestBudget, RequestPace, Reserve, Urgency
 from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
 
 T = TypeVar("T")
@@ -61,19 +61,23 @@ class AppSession:
 
     Args:
         seconds: between two writes of one installation; see `RequestPace`.
+        reserve_for: makes the `Reserve` of an installation; None where no other process writes.
 
     Attributes:
         identity: who the App is, once somebody has asked.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
+        self._seconds, self._reserve_for = seconds, reserve_for
         self._installations: dict[int, InstallationSession] = {}
         self.identity: BotIdentity | None = None
 
     def of(self, installation: int) -> InstallationSession:
         """The same one for the same installation."""
-        return self._installations.setdefault(installation, InstallationSession(self, RequestPace(self._seconds)))
+        if installation not in self._installations:
+            own = () if self._reserve_for is None else (self._reserve_for(installation),)
+            self._installations[installation] = InstallationSession(self, RequestPace(self._seconds, *own))
+        return self._installations[installation]
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
         """What GitHub has told of each installation's limits, and still holds."""

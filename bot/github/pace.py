@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -70,15 +70,25 @@ class Allowance:
         return True
 
 
+Reserve = Callable[[float], Awaitable[float]]
+"""Reserves the next write of an installation among all processes, so many seconds after the one before; gives back in
+how many seconds that is."""
+
+
+async def _alone(_seconds: float) -> float:
+    return 0.0
+
+
 class RequestPace:
     """Shared by all clients of one installation. Who waits takes up no thread.
 
     Args:
         seconds: between the beginnings of two writes.
+        reserve: keeps the pause between the writes of several processes, too.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, reserve: Reserve = _alone) -> None:
+        self._seconds, self._reserve = seconds, reserve
         self._line: list[tuple[Urgency, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self._taken = False
@@ -115,6 +125,7 @@ class RequestPace:
             return
         await self._line_up(urgency)
         try:
+            await asyncio.sleep(await self._reserve(self._seconds))
             yield
         finally:
             self._give_up_turn()

@@ -145,3 +145,11 @@ CONFIGS = sa.Table(
     sa.Column("until", _SECONDS, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
 )
+
+# When the last write to GitHub begins that was reserved for an installation, so that all workers together keep its pace.
+PACES = sa.Table(
+    "paces",
+    METADATA,
+    sa.Column("installation", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("last_at", _SECONDS, nullable=False),
+)

@@ -1,4 +1,4 @@
-"""Tables that receivers share: the turn to look for failed deliveries, and what repositories ask for."""
+"""Tables that machines share: the turn to look for failed deliveries, what repositories ask for, the pace of writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Add two tables."""
+    """Add three tables."""
     op.create_table(
         "sweeps",
         sa.Column("name", sa.String(length=50), nullable=False),
@@ -25,4 +25,10 @@ def upgrade() -> None:
         sa.Column("until", sa.Double(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("repo_id"),
+    )
+    op.create_table(
+        "paces",
+        sa.Column("installation", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("last_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("installation"),
     )
