@@ -12,7 +12,7 @@ import itertools
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bench.measure import percentile
 
@@ -55,16 +55,14 @@ class World:
     """One a queue; bot/engine/durable/worker.py."""
     look_core_seconds: float = 10e-6
     """Measured (bench/bench_polling.py): one look whether another worker's place is free."""
-    looks_a_second: float = 2.0
-    """bot/engine/durable/worker.py: each worker looks at the place of every worker with jobs every 0.5 s."""
-    one_looks: bool = False
-    """What to turn, not built: one worker at a time looks for all."""
+    looks_a_second: float = 8.0
+    """bot/engine/durable/worker.py, `look_pause`: all workers together look at the places of all workers with jobs."""
     connections: int = 11
     """Measured (bench/bench_polling.py): of one worker with two jobs."""
     pause_between_writes: float = 1.0
     """docs/decisions/0043-the-request-budget.md."""
-    shared_pace: bool = False
-    """What to turn, not built: the pause holds among all workers, and not in each for itself."""
+    shared_pace: bool = True
+    """bot/engine/durable/paces.py: the pause holds among all workers; False for each by itself."""
     writes: int = 6
     """Measured (bench/README.md): a job's writes; the first half when it begins."""
     contents: int = 3
@@ -77,7 +75,7 @@ class World:
     @property
     def idle_cores(self) -> float:
         """Of PostgreSQL, for polling and for looking, when all workers have jobs."""
-        looks = self.looks_a_second * self.look_core_seconds * self.workers * (1 if self.one_looks else self.workers)
+        looks = min(self.looks_a_second, 2.0 * self.workers) * self.look_core_seconds * self.workers
         return self.workers * self.poll_core_seconds * 0.2 / self.poll_seconds + looks
 
     @property
@@ -241,13 +239,9 @@ def scenarios() -> Iterator[tuple[str, World]]:
     yield "100 workers", World(workers=100, database_cores=4)
     yield "300 workers", World(workers=300)
     yield "500 workers", World(workers=500)
-    many = World()
-    yield "1,000 workers", many
-    slower = replace(many, poll_seconds=2.0)
-    yield "the same, polling every 2 s", slower
-    looking = replace(slower, one_looks=True)
-    yield "and one worker looks for dead ones", looking
-    yield "and one pace for all workers", replace(looking, shared_pace=True)
+    yield "1,000 workers", World()
+    yield "the same, polling every 2 s", World(poll_seconds=2.0)
+    yield "the same, each with its own pace of writes", World(poll_seconds=2.0, shared_pace=False)
 
 
 HEAD = (

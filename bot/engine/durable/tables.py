@@ -146,7 +146,7 @@ CONFIGS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
-# When the last write to GitHub begins that was reserved for an installation, so that all workers together keep its pace.
+# When the last write to GitHub begins that was reserved for an installation: all workers together keep its pace.
 PACES = sa.Table(
     "paces",
     METADATA,

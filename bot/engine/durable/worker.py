@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -31,6 +33,7 @@ in the tables, so workers of two versions of Codepilot may share a database. Rai
 
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 0.5
+_LOOKERS = 4
 _HEAR_SECONDS = 0.5
 _STEERING_JOBS = 3
 """More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
@@ -77,8 +80,10 @@ class DurableWorker:
             self._name = f"{_executor(slot)}-{secrets.token_hex(4)}"
             await stack.enter_async_context(self._launched(slot))
             log.info("working as %s on the jobs in %s", self._name, self._store.name)
+            look_at = 0.0
             while True:
-                await self._recover(slot)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + look_pause(await self._recover(slot), random.random())  # noqa: S311 - no secret
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await self._failed.wait()
@@ -153,16 +158,18 @@ class DurableWorker:
                 name, worker_concurrency=at_once, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
             )
 
-    async def _recover(self, slot: int) -> None:
-        """Have the jobs of workers run again whose place is free."""
+    async def _recover(self, slot: int) -> int:
+        """Have the jobs of workers run again whose place is free; give back how many others have jobs."""
         with self._store.checked():
             pending = await self._store.client.list_workflows_async(
                 status="PENDING", load_input=False, load_output=False
             )
-        for executor in {each.executor_id for each in pending if each.executor_id} - {_executor(slot)}:
+        others = {each.executor_id for each in pending if each.executor_id} - {_executor(slot)}
+        for executor in others:
             if await self._slots.is_free(int(executor.removeprefix(_executor("")))):
                 log.warning("the worker %s is dead; its jobs are taken over", executor)
                 await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
+        return len(others)
 
     async def run_leg(self, job_id: str, number: int) -> None:
         """Run one leg of a job; for the workflow."""
@@ -288,6 +295,17 @@ class _Attempt:
             hear(signal)
             self.heard = number
         self._steps = max(self._steps, made)
+
+
+def look_pause(others: int, chance: float) -> float:
+    """Seconds until a worker looks for dead ones again, so that all of them together look a few times a second.
+
+    Args:
+        others: how many have jobs; a look costs as much as there are.
+        chance: between 0 and 1, so that they do not look at once.
+    """
+    share = others / _LOOKERS
+    return _LOOK_SECONDS if share <= 1 else _LOOK_SECONDS * share * (0.5 + chance)
 
 
 def _executor(slot: int | str) -> str:

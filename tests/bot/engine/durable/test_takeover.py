@@ -14,6 +14,7 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.engine.durable.store import JobStore
+from bot.engine.durable.worker import look_pause
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.source_files import ROOT
@@ -129,3 +130,10 @@ async def test_a_worker_that_hangs_keeps_its_job_and_nobody_else_runs_it(running
     for job_id in ("j1", "other"):
         await running.until_state(job_id, JobState.DONE)
     assert sorted(line.split()[0] for line in machines.log()) == ["begin", "begin", "end", "end"]
+
+
+@pytest.mark.parametrize("workers", [2, 5, 100, 1000])
+def test_many_workers_together_look_no_more_often_for_dead_ones_than_a_few(workers: int) -> None:
+    pauses = [look_pause(workers - 1, number / workers) for number in range(workers)]
+    assert max(pauses[:5]) < 1 if workers <= 5 else min(pauses) > 1
+    assert 1 <= sum(1 / pause for pause in pauses) <= 12
