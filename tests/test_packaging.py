@@ -95,6 +95,15 @@ def test_the_command_runs_from_the_wheel(environment: Path, tmp_path: Path) -> N
         assert command in shown
 
 
+@pytest.mark.parametrize("missing", ["dbos", "prometheus_client", "opentelemetry.sdk"])
+def test_a_service_without_its_packages_names_the_extra(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from bot.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "serve"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "codepilot-bot[service]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def _run(argv: list[str], cwd: Path) -> str:
     done = subprocess.run(argv, cwd=cwd, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{argv}:\n{done.stdout}{done.stderr}"
