@@ -1,15 +1,23 @@
-"""Look into the durable engine, and be a worker of it that dies."""
+"""Look into the durable engine, and be its worker, without DBOS: a job runs when the test says so."""
 
 from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState, Lane
 from bot.engine.durable import jobs
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import Transaction
+from bot.engine.durable.engine import DurableEngine, Leg
+from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS, OWED
+from bot.engine.durable.worker import DurableWorker
+from bot.engine.owed_endings import Owed
 from bot.engine.records import Signal
+from bot.engine.work import Disposition, JobAttempt, JobHandler
 
 
 async def runnable(engine: DurableEngine, lane: Lane = "work") -> list[str]:
@@ -45,3 +53,60 @@ async def is_owed(engine: DurableEngine, job_id: str) -> bool:
     """Whether the ending of a job is still to be told."""
     asked = sa.select(sa.exists().where(OWED.c.job_id == job_id))
     return bool(await engine._store.run(lambda tx: tx.rows.execute(asked).scalar()))
+
+
+class Legs:
+    """Runs the jobs of a store one by one, as DBOS would have a worker do it, by the clock of the store.
+
+    Args:
+        store: the database.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
+        """Have the next job of a lane handled; False when none may run."""
+        await self._store.run(_wake_due)
+        noticing = _Noticing(handler)
+        worker = DurableWorker(self._store, noticing, jobs_at_once=1, slots=FileSlots(Path()))
+        while not noticing.handled:
+            leg = await self._store.run(partial(_next, lane))
+            if leg is None:
+                return False
+            # In a task of its own, as what it sets is for the job alone.
+            await asyncio.create_task(worker._run_leg(leg))
+        return True
+
+    async def tell(self, handler: JobHandler, job_id: str) -> None:
+        """Have an ending told."""
+        worker = DurableWorker(self._store, handler, jobs_at_once=1, slots=FileSlots(Path()))
+        await asyncio.create_task(worker._tell(job_id))
+
+
+class _Noticing:
+    """Notices whether a job came to its handler."""
+
+    def __init__(self, handler: JobHandler) -> None:
+        self._handler, self.handled = handler, False
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        self.handled = True
+        return await self._handler.handle(attempt)
+
+    async def tell(self, owed: Owed) -> bool:
+        return await self._handler.tell(owed)
+
+
+def _wake_due(tx: Transaction) -> None:
+    due = sa.select(JOBS.c.id, JOBS.c.leg).where(JOBS.c.state == JobState.WAITING, JOBS.c.waits_until <= tx.now)
+    for row in tx.rows.execute(due.order_by(JOBS.c.seq)).all():
+        jobs.wake(tx, row.id, row.leg)
+
+
+def _next(lane: Lane, tx: Transaction) -> Leg | None:
+    ready = sa.select(JOBS.c.id, JOBS.c.leg).where(
+        JOBS.c.released, JOBS.c.lane == lane, JOBS.c.held_until <= tx.now, JOBS.c.state == JobState.QUEUED
+    )
+    row = tx.rows.execute(ready.order_by(JOBS.c.seq)).first()
+    return None if row is None else Leg(job_id=row.id, number=row.leg, worker="w1")

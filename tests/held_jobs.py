@@ -1,32 +1,38 @@
-"""Jobs of an engine in memory that run until the test says what becomes of them."""
+"""Jobs of an engine that run until the test says what becomes of them."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Protocol
 
 from bot.domain.job import Lane
-from bot.engine.in_memory import InMemoryEngine
 from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt
+from bot.engine.work import Disposition, JobAttempt, JobHandler
+
+
+class Runner(Protocol):
+    """Runs jobs one by one: an engine in memory, or `Legs` of a durable one."""
+
+    async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool: ...
 
 
 class HeldJobs:
     """Handles jobs by waiting for `end`.
 
     Args:
-        engine: where jobs come from.
+        runner: where jobs come from.
     """
 
-    def __init__(self, engine: InMemoryEngine) -> None:
-        self._engine = engine
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
         self._begun: asyncio.Queue[str] = asyncio.Queue()
         self._running: dict[str, tuple[asyncio.Task[bool], asyncio.Future[Disposition]]] = {}
 
     async def begin(self, lane: Lane = "work") -> str | None:
         """Have the next job of a lane run; its id, or None when none may run."""
         ends = asyncio.get_running_loop().create_future()
-        running = asyncio.create_task(self._engine.run_next(_Waiting(self._begun, ends), lane))
+        running = asyncio.create_task(self._runner.run_next(_Waiting(self._begun, ends), lane))
         begins = asyncio.create_task(self._begun.get())
         await asyncio.wait((running, begins), return_when=asyncio.FIRST_COMPLETED)
         if running.done():

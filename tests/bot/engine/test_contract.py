@@ -1,4 +1,4 @@
-"""What every engine does, in memory and in a file: jobs in, signals to them, questions, records, and the work."""
+"""What every engine does, in memory and in a database: jobs in, signals to them, questions, records, and the work."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import Actor, JobState, Lane
 from bot.engine.approvals import ApprovalAnswer, Waiting
+from bot.engine.durable import jobs
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import JobRecord, RecordedEnding, StoredRecord
 from bot.engine.owed_endings import Owed
 from bot.engine.protocols import JobEngine
 from bot.engine.records import Signal
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobReleased
-from bot.engine.work_loop import WorkLoop
 from bot.jobs import approvals
 from tests.builders import a_job
-from tests.queues import Clock, opened_queue
+from tests.clocks import Clock
+from tests.durable import Legs
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 DONE = JobEnded(state=JobState.DONE)
 FOREVER = 10.0**12
@@ -68,11 +74,10 @@ class Bench:
         return stored.state
 
 
-@asynccontextmanager
-async def in_memory(_: Path) -> AsyncIterator[Bench]:
+def in_memory() -> Bench:
     clock, handler = Clock(), Scripted()
     engine = InMemoryEngine(clock=clock)
-    yield Bench(
+    return Bench(
         engine=engine,
         clock=clock,
         handler=handler,
@@ -81,17 +86,60 @@ async def in_memory(_: Path) -> AsyncIterator[Bench]:
     )
 
 
+class Endings:
+    """The endings that a durable engine has DBOS tell, and when."""
+
+    def __init__(self, clock: Clock, legs: Legs, handler: Scripted) -> None:
+        self._clock, self._legs, self._handler = clock, legs, handler
+        self._due: list[tuple[float, str]] = []
+
+    def record(self, patch: pytest.MonkeyPatch) -> None:
+        enqueue = Transaction.enqueue
+
+        def recorded(  # noqa: PLR0917 - as it is
+            tx: Transaction, name: str, id_: str, queue: str, share: str | None, delay: float, *args: str | int
+        ) -> None:
+            enqueue(tx, name, id_, queue, share, delay, *args)
+            if name == jobs.TELL:
+                self._due.append((tx.now + delay, str(args[0])))
+
+        patch.setattr(Transaction, "enqueue", recorded)
+
+    async def tell_next(self) -> bool:
+        due = next((each for each in self._due if each[0] <= self._clock.now), None)
+        if due is not None:
+            self._due.remove(due)
+            await self._legs.tell(self._handler, due[1])
+        return due is not None
+
+
 @asynccontextmanager
-async def in_a_file(path: Path) -> AsyncIterator[Bench]:
+async def in_a_store(url: str, patch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     clock, handler = Clock(), Scripted()
-    async with opened_queue(path, clock) as queue:
-        loop = WorkLoop("w1", queue, handler)
-        yield Bench(engine=queue, clock=clock, handler=handler, run_next=loop.run_next, tell_next=loop.tell_next)
+    store = JobStore(url, clock=clock)
+    legs = Legs(store)
+    endings = Endings(clock, legs, handler)
+    endings.record(patch)
+    yield Bench(
+        engine=DurableEngine(store),
+        clock=clock,
+        handler=handler,
+        run_next=lambda lane: legs.run_next(handler, lane),
+        tell_next=endings.tell_next,
+    )
+    await store.close()
 
 
-@pytest.fixture(params=[in_memory, in_a_file])
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with request.param(tmp_path / "queue.sqlite") as bench:
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Bench]:
+    if request.param == "memory":
+        yield in_memory()
+        return
+    file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else file
+    async with in_a_store(url, monkeypatch) as bench:
         yield bench
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,23 +14,18 @@ from bot.domain.access import LabelGrant, Tally
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
 from bot.domain.listening import TrustedBots
-from bot.engine import ledger as statements
-from bot.engine.database import Database
-from bot.engine.durable import jobs
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.ledger import SqliteLedger
 from bot.engine.protocols import JobEngine, Ledger
-from bot.engine.queue import SqliteQueue
 from bot.engine.work import JobEnded, JobParked
 from tests.builders import a_job
-from tests.held_jobs import HeldJobs
+from tests.clocks import Clock
+from tests.durable import Legs
+from tests.held_jobs import HeldJobs, Runner
 from tests.postgres import postgres_server, postgres_url
-from tests.queues import Clock, claimed
 
 _BOT = 77
 _TRUSTED = TrustedBots(ids=frozenset({_BOT}))
@@ -42,114 +33,37 @@ _TRUSTED = TrustedBots(ids=frozenset({_BOT}))
 __all__ = ["postgres_server", "postgres_url"]
 
 
-class Books(Protocol):
+class Books:
     """A ledger, with an engine whose jobs begin when they are told to."""
 
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def queue(self) -> JobEngine: ...
-
-    @property
-    def ledger(self) -> Ledger: ...
+    def __init__(self, clock: Clock, queue: JobEngine, ledger: Ledger, runner: Runner) -> None:
+        self.clock, self.queue, self.ledger = clock, queue, ledger
+        self._jobs = HeldJobs(runner)
 
     async def begin(self, lane: Lane = "work") -> str | None:
         """Have the next job of a lane run; its id."""
-        ...
-
-    async def finish(self, job_id: str, state: JobState) -> None:
-        """End a job that runs."""
-        ...
-
-    async def park(self, job_id: str) -> None:
-        """Let a job that runs wait."""
-        ...
-
-
-class BooksInAFile:
-    def __init__(self, database: Database) -> None:
-        self.clock, self.database = Clock(), database
-        self.queue = self._queue = SqliteQueue(database, clock=self.clock)
-        self.ledger = SqliteLedger(database, trusted_bots=_TRUSTED, clock=self.clock)
-
-    async def begin(self, lane: Lane = "work") -> str | None:
-        return await claimed(self._queue, lane=lane)
-
-    async def finish(self, job_id: str, state: JobState) -> None:
-        await self._queue.finish(job_id, state, worker="w1")
-
-    async def park(self, job_id: str) -> None:
-        await self._queue.park(job_id, "w1", until=10.0**12)
-
-
-class BooksInMemory:
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.queue = InMemoryEngine(clock=self.clock)
-        self.ledger = InMemoryLedger(self.queue, trusted_bots=_TRUSTED, clock=self.clock)
-        self._jobs = HeldJobs(self.queue)
-
-    async def begin(self, lane: Lane = "work") -> str | None:
         return await self._jobs.begin(lane)
 
     async def finish(self, job_id: str, state: JobState) -> None:
+        """End a job that runs."""
         await self._jobs.end(job_id, JobEnded(state=state))
 
     async def park(self, job_id: str) -> None:
+        """Let a job that runs wait."""
         await self._jobs.end(job_id, JobParked(until=10.0**12))
 
 
-class BooksInAStore:
-    def __init__(self, url: str) -> None:
-        self.clock = Clock()
-        self.store = JobStore(url, clock=self.clock)
-        self.queue, self.ledger = DurableEngine(self.store), DurableLedger(self.store, trusted_bots=_TRUSTED)
-
-    async def begin(self, lane: Lane = "work") -> str | None:
-        released = sa.select(JOBS.c.id, JOBS.c.leg).where(
-            JOBS.c.released, JOBS.c.state == "queued", JOBS.c.lane == lane
-        )
-        found = await self.store.run(lambda tx: tx.rows.execute(released.order_by(JOBS.c.seq)).first())
-        if found is not None:
-            await self.store.run(lambda tx: jobs.begin(tx, found.id, found.leg, "w1"))
-        return None if found is None else str(found.id)
-
-    async def finish(self, job_id: str, state: JobState) -> None:
-        await self._with(job_id, lambda tx, row: jobs.finish(tx, row, state, "", None))
-
-    async def park(self, job_id: str) -> None:
-        await self._with(job_id, lambda tx, row: jobs.park(tx, row, 10.0**12, 0, ""))
-
-    async def _with(self, job_id: str, change: Callable[[Transaction, sa.Row[Any]], object]) -> None:
-        asked = sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)
-        await self.store.run(
-            lambda tx: change(tx, jobs.check_ours(tx, job_id, tx.rows.execute(asked).scalar_one(), "w1"))
-        )
-
-
-@asynccontextmanager
-async def opened_file(path: Path) -> AsyncIterator[BooksInAFile]:
-    database = Database(path)
-    yield BooksInAFile(database)
-    await database.close()
-
-
-@pytest.fixture(params=["memory", "file", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
-    path = tmp_path / "queue.sqlite"
+    clock = Clock()
     if request.param == "memory":
-        yield BooksInMemory()
+        engine = InMemoryEngine(clock=clock)
+        yield Books(clock, engine, InMemoryLedger(engine, trusted_bots=_TRUSTED, clock=clock), engine)
         return
-    if request.param == "file":
-        async with opened_file(path) as in_a_file:
-            yield in_a_file
-        return
-    in_a_store = BooksInAStore(
-        request.getfixturevalue("postgres_url") if request.param == "postgresql" else f"sqlite:///{path}"
-    )
-    yield in_a_store
-    await in_a_store.store.close()
+    file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    store = JobStore(request.getfixturevalue("postgres_url") if request.param == "postgresql" else file, clock=clock)
+    yield Books(clock, DurableEngine(store), DurableLedger(store, trusted_bots=_TRUSTED), Legs(store))
+    await store.close()
 
 
 async def begun(books: Books, job: Job, state: JobState | None = JobState.DONE) -> None:
@@ -219,18 +133,6 @@ async def test_a_thread_is_told_the_same_thing_once_an_hour(books: Books) -> Non
     assert not await ledger.may_tell(10, 7, "locked")
     clock.now += 1
     assert await ledger.may_tell(10, 7, "locked")
-
-
-def test_of_many_who_would_tell_the_same_at_once_one_may(tmp_path: Path) -> None:
-    async def ask(_: int) -> bool:
-        database = Database(tmp_path / "queue.sqlite")
-        try:
-            return await SqliteLedger(database).may_tell(10, 7, "locked")
-        finally:
-            await database.close()
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sorted(threads.map(lambda number: asyncio.run(ask(number)), range(8))) == [False] * 7 + [True]
 
 
 async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books: Books) -> None:
@@ -307,15 +209,17 @@ async def test_a_stranger_whose_job_is_refused_does_not_count_as_a_person_who_lo
 
 async def test_no_count_reads_a_table_or_an_index_from_end_to_end(tmp_path: Path) -> None:
     """However many jobs there are, only those of the hour and the place are looked at."""
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    asked: list[tuple[str, Any]] = []
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
+    await DurableLedger(store).tally(from_ci(a_job()))
+    counts = [each for each in asked if each[0].startswith("SELECT")]
 
-    def plans(rows: sqlite3.Connection) -> list[str]:
-        asked: list[str] = []
-        rows.set_trace_callback(asked.append)
-        statements._tally(rows, job=from_ci(a_job()), since=0.0, trusted_bots=TrustedBots())
-        rows.set_trace_callback(None)
-        return [str(step[3]) for each in asked for step in rows.execute(f"EXPLAIN QUERY PLAN {each}").fetchall()]
+    def plans(tx: Transaction) -> list[str]:
+        explained = (tx.rows.exec_driver_sql(f"EXPLAIN QUERY PLAN {each}", values) for each, values in counts)
+        return [str(step[3]) for each in explained for step in each]
 
-    async with opened_file(tmp_path / "queue.sqlite") as books:
-        found = await books.database.run(plans)
+    found = await store.run(plans)
+    await store.close()
     assert all(step.startswith("SEARCH") for step in found), found
-    assert sum("COVERING INDEX begun_" in step for step in found) == 4, found
+    assert sum("COVERING INDEX jobs_begun_" in step for step in found) == 4, found

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from bot.domain.commands import Closed, Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import JobRecord
+from bot.engine.protocols import JobEngine
 from bot.engine.records import Signal, Stored
 from bot.engine.work import JobEnded, JobParked
 from tests.builders import a_job
 from tests.clocks import Clock
+from tests.durable import Legs
 from tests.held_jobs import HeldJobs
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 FOREVER = JobParked(until=10.0**12)
 DONE = JobEnded(state=JobState.DONE)
@@ -26,7 +35,7 @@ class Bench:
     """An engine whose jobs begin and end when they are told to."""
 
     clock: Clock
-    engine: InMemoryEngine
+    engine: JobEngine
     jobs: HeldJobs
 
     async def parked(self, job_id: str = "j1", *, number: int = 7, disposition: JobParked = FOREVER) -> None:
@@ -42,11 +51,17 @@ class Bench:
         return stored
 
 
-@pytest.fixture
-def bench() -> Bench:
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     clock = Clock()
-    engine = InMemoryEngine(clock=clock)
-    return Bench(clock=clock, engine=engine, jobs=HeldJobs(engine))
+    if request.param == "memory":
+        engine = InMemoryEngine(clock=clock)
+        yield Bench(clock=clock, engine=engine, jobs=HeldJobs(engine))
+        return
+    file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    store = JobStore(request.getfixturevalue("postgres_url") if request.param == "postgresql" else file, clock=clock)
+    yield Bench(clock=clock, engine=DurableEngine(store), jobs=HeldJobs(Legs(store)))
+    await store.close()
 
 
 async def test_a_waiting_job_is_nobodys_and_holds_up_no_other(bench: Bench) -> None:
