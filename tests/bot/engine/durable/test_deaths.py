@@ -1,0 +1,198 @@
+"""Workers die: which job is to blame is found out without taking its neighbours along, and none ends in silence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from bot.domain.commands import Stop
+from bot.domain.job import JobState
+from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, pause_after
+from bot.engine.durable import jobs
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import JOBS, SUSPECTS
+from tests.builders import a_job
+from tests.clocks import Clock
+from tests.durable import begun
+
+_PUT_OFF = 6
+"""More than the seconds for which a suspect leaves a worker alone that has another one."""
+
+
+class Lives:
+    """Workers, one after another: each takes what it can get."""
+
+    def __init__(self, store: JobStore, clock: Clock) -> None:
+        self.store, self.clock, self.engine = store, clock, DurableEngine(store)
+
+    async def stored(self, *job_ids: str) -> None:
+        for number, job_id in enumerate(job_ids):
+            await self.engine.accept(a_job(job_id, number=number))
+
+    async def taken(self, worker: str) -> dict[str, int]:
+        """Every queued job that a worker gets now, and the deaths that it is charged with."""
+        ready = sa.select(JOBS.c.id).where(
+            JOBS.c.released, JOBS.c.state == JobState.QUEUED, JOBS.c.held_until <= self.clock.now
+        )
+        return await self._begun(ready, worker)
+
+    async def taken_over(self, dead: str, worker: str) -> dict[str, int]:
+        """The same of what a worker had that has died, as DBOS runs its workflows again."""
+        return await self._begun(sa.select(JOBS.c.id).where(JOBS.c.worker == dead), worker)
+
+    async def _begun(self, which: sa.Select[Any], worker: str) -> dict[str, int]:
+        asked = which.order_by(JOBS.c.seq)
+        ids: list[str] = await self.store.run(lambda tx: list(tx.rows.execute(asked).scalars()))
+        found = {job_id: await begun(self.engine, job_id, worker) for job_id in ids}
+        return {job_id: got[2] for job_id, got in found.items() if got is not None}
+
+    async def given_back(self, job_id: str, worker: str) -> None:
+        await self._ours(job_id, worker, release=True)
+
+    async def done(self, job_id: str, worker: str) -> None:
+        await self._ours(job_id, worker, release=False)
+
+    async def _ours(self, job_id: str, worker: str, *, release: bool) -> None:
+        def change(tx: Transaction) -> None:
+            leg = tx.rows.execute(sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)).scalar_one()
+            row = jobs.check_ours(tx, job_id, leg, worker)
+            if release:
+                jobs.release(tx, row, 0.0)
+            else:
+                jobs.finish(tx, row, JobState.DONE, "", None)
+
+        await self.store.run(change)
+
+
+@pytest.fixture
+async def lives(database: str) -> AsyncIterator[Lives]:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    yield Lives(store, clock)
+    await store.close()
+
+
+async def test_a_death_with_several_in_hand_is_charged_to_none_of_them(lives: Lives) -> None:
+    await lives.stored("a", "b", "c")
+    assert await lives.taken("w1") == {"a": 0, "b": 0, "c": 0}
+    # From now on they are in hand one at a time.
+    assert await lives.taken_over("w1", "w2") == {"a": 0}
+    lives.clock.now += _PUT_OFF
+    assert await lives.taken("w2") == {}
+
+
+async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(lives: Lives) -> None:
+    await lives.stored("a", "poison", "b")
+    life, finished, charged = 0, set[str](), list[int]()
+    assert len(await lives.taken("w0")) == 3
+    while len(finished) < 3 and life < 10:
+        life += 1
+        worker = f"w{life}"
+        had = await lives.taken_over(f"w{life - 1}", worker)
+        had |= await lives.taken(worker)
+        while had:
+            for job_id, deaths in had.items():
+                assert deaths == 0 or job_id == "poison"
+                charged += [deaths] if job_id == "poison" else []
+                if deaths >= MOST_DEATHS or job_id != "poison":
+                    await lives.done(job_id, worker)
+                    finished.add(job_id)
+            lives.clock.now += _PUT_OFF
+            had = await lives.taken(worker)
+        lives.clock.now += ALONE_SECONDS + 1
+    assert finished == {"a", "poison", "b"}
+    assert charged == list(range(MOST_DEATHS + 1))
+
+
+async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_slow(lives: Lives) -> None:
+    await lives.stored("a", "b", "c", "d")
+    assert len(await lives.taken("w1")) == 4
+    assert await lives.taken_over("w1", "w2") == {"a": 0}
+    await lives.store.run(lambda tx: jobs.get_on(tx, "a", 1))
+    lives.clock.now += _PUT_OFF
+    assert await lives.taken("w2") == {"b": 0}
+    await lives.engine.update("b", lambda record: replace(record, base_sha="1234"))
+    lives.clock.now += _PUT_OFF
+    assert await lives.taken("w2") == {"c": 0}
+    lives.clock.now += ALONE_SECONDS + 1
+    assert await lives.taken("w2") == {"d": 0}
+
+
+async def test_new_jobs_do_not_wait_for_suspects(lives: Lives) -> None:
+    await lives.stored("a", "b")
+    assert len(await lives.taken("w1")) == 2
+    assert await lives.taken_over("w1", "w2") == {"a": 0}
+    await lives.engine.accept(a_job("new", number=9))
+    assert await lives.taken("w2") == {"new": 0}
+
+
+async def test_another_worker_takes_the_other_suspects(lives: Lives) -> None:
+    await lives.stored("a", "b")
+    assert len(await lives.taken("w1")) == 2
+    assert await lives.taken_over("w1", "w2") == {"a": 0}
+    lives.clock.now += _PUT_OFF
+    assert await lives.taken("w3") == {"b": 0}
+
+
+async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> None:
+    await lives.stored("a")
+    assert await lives.taken("w1") == {"a": 0}
+    for steps, deaths in ((3, 0), (2, 1), (3, 2)):
+        await lives.store.run(lambda tx, steps=steps: jobs.get_on(tx, "a", steps))  # type: ignore[misc]
+        await lives.taken_over("w1", "w1")
+        lives.clock.now += ALONE_SECONDS + 1
+        await lives.taken("w1")
+        assert await lives.store.run(lambda tx: jobs.deaths_of(tx, "a")) == deaths
+
+
+async def test_three_restarts_in_a_bad_minute_take_nobody(lives: Lives) -> None:
+    await lives.stored("a")
+    assert await lives.taken("w1") == {"a": 0}
+    for deaths in (0, 1):
+        assert await lives.taken_over("w1", "w1") == {"a": deaths}
+        lives.clock.now += 5
+    assert await lives.taken_over("w1", "w1") == {}
+    assert await lives.taken("w1") == {}
+    lives.clock.now += 60
+    assert await lives.taken("w1") == {"a": 2}
+
+
+async def test_a_job_that_is_given_back_is_charged_with_nothing(lives: Lives) -> None:
+    await lives.stored("a")
+    for _ in range(6):
+        assert await lives.taken("w1") == {"a": 0}
+        await lives.given_back("a", "w1")
+
+
+@pytest.mark.parametrize("lane", ["work", "steer"])
+async def test_a_job_is_handed_out_to_be_given_up_however_often_that_is_cut(lives: Lives, lane: str) -> None:
+    await lives.engine.accept(a_job("a", command=Stop() if lane == "steer" else None))
+    seen = list((await lives.taken("w1")).values())
+    for _ in range(MOST_DEATHS + 5):
+        found = await lives.taken_over("w1", "w1")
+        lives.clock.now += 3600
+        seen += (found or await lives.taken("w1")).values()
+    assert [deaths >= MOST_DEATHS for deaths in seen] == [False] * (MOST_DEATHS + 1) + [True] * 5
+
+
+async def test_a_job_that_kills_even_those_who_only_report_that_ends(lives: Lives) -> None:
+    await lives.stored("a", "b")
+    assert await lives.taken("w1") == {"a": 0, "b": 0}
+    await lives.taken_over("w1", "w1")
+    charged = SUSPECTS.update().where(SUSPECTS.c.job_id == "a").values(deaths=HOPELESS_DEATHS - 1)
+    await lives.store.run(lambda tx: tx.rows.execute(charged))
+    await lives.taken_over("w1", "w2")
+    stored = await lives.engine.get("a")
+    assert stored is not None
+    assert stored.state is JobState.FAILED
+    assert str(HOPELESS_DEATHS) in stored.reason
+
+
+def test_the_pauses_grow_and_the_end_is_days_away() -> None:
+    assert sum(map(pause_after, range(HOPELESS_DEATHS))) > 3 * 24 * 3600
+    assert pause_after(HOPELESS_DEATHS) == 3600
