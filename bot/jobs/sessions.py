@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from agent_runtime import DatabaseSession, FileSession, Session, SessionError
+from agent_runtime import DatabaseSession, FileSession, Session, SessionError, SessionInUseError
 from bot.workspace.removal import SET_ASIDE, discard
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,8 @@ class DatabaseJobSessions:
         Raises:
             SessionError: it cannot be used.
         """
-        self.forget("")
+        with suppress(SessionInUseError):  # another process starts at the same moment, so the database can be used
+            self.forget("")
 
     def of(self, job_id: str) -> DatabaseSession:
         """See `JobSessions.of`."""

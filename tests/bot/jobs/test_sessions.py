@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,19 @@ async def test_a_database_that_cannot_be_used_is_told_before_the_first_job_witho
     with pytest.raises(SessionUnavailableError) as error:
         DatabaseJobSessions(postgres_url.replace("/codepilot", "/missing")).prepare()
     assert PASSWORD not in str(error.value)
+
+
+def test_processes_that_start_at_the_same_moment_prepare_one_database(postgres_url: str) -> None:
+    gate = threading.Barrier(6)
+
+    def start(_: int) -> None:
+        sessions = DatabaseJobSessions(postgres_url)
+        gate.wait()
+        for _ in range(5):
+            sessions.prepare()
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(start, range(6))) == [None] * 6
 
 
 async def test_the_files_of_a_session_are_the_same_in_another_directory(tmp_path: Path) -> None:
