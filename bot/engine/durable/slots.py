@@ -12,14 +12,12 @@ from typing import Protocol
 import psycopg
 
 from bot.domain.errors import QueueError
-from bot.engine.durable.store import JobStore
+from bot.engine.durable.store import SILENCE, JobStore
 from bot.workspace.locks import try_lock
 
-_CLASS = 0x636F64
+ADVISORY_CLASS = 0x636F64
 """Tells the locks of workers from all other advisory locks of the database."""
 _MOST = 10_000
-_SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
-"""PostgreSQL ends the session of a worker whose machine or network is gone, and so its lock, after three seconds."""
 
 
 class Slots(Protocol):
@@ -103,7 +101,7 @@ class PostgresSlots:
         """See `Slots.take`."""
         try:
             self._session = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
-            for name, value in _SILENCE.items():
+            for name, value in SILENCE.items():
                 await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
             for number in range(_MOST):
                 if await self._locked("pg_try_advisory_lock", number):
@@ -133,7 +131,7 @@ class PostgresSlots:
             self._session = None
 
     async def _locked(self, function: str, number: int) -> bool:
-        return await self._asked(f"SELECT {function}(%s, %s)", _CLASS, number)
+        return await self._asked(f"SELECT {function}(%s, %s)", ADVISORY_CLASS, number)
 
     async def _asked(self, question: str, *values: int) -> bool:
         if self._session is None:

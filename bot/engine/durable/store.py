@@ -33,6 +33,12 @@ log = logging.getLogger(__name__)
 APPLICATION = "codepilot"
 """Our name in tables that other applications of DBOS may share."""
 
+SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
+"""PostgreSQL ends a session, and gives its locks to others, three seconds after its machine or network is gone."""
+
+IDLE_SECONDS = 5.0
+"""How long a process may stand still in a transaction; they take milliseconds."""
+
 _BUSY_SECONDS = 30.0
 _CONNECTIONS = 8
 _TRIES = 5
@@ -301,7 +307,9 @@ def _address(url: str) -> sa.URL:
 
 def _engine(address: sa.URL) -> Engine:
     if address.get_backend_name() == "postgresql":
-        return sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
+        engine = sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
+        sa.event.listen(engine, "connect", _bound)
+        return engine
     path = Path(address.database or "")
     engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
     sa.event.listen(engine, "connect", _prepare)
@@ -318,6 +326,15 @@ def _engine(address: sa.URL) -> Engine:
                 path.with_name(f"{path.name}{part}").unlink(missing_ok=True)
         engine.connect().close()
     return engine
+
+
+def _bound(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
+    """Have PostgreSQL end the session of who is gone or stands still, whose locks would hold up all others."""
+    cursor = connection.cursor()
+    for name, value in {**SILENCE, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}.items():
+        cursor.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+    cursor.close()
+    connection.commit()
 
 
 def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:

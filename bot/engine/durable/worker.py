@@ -21,7 +21,7 @@ from bot.engine.deaths import MOST_DEATHS
 from bot.engine.durable import jobs
 from bot.engine.durable.engine import UNDER_WAY, Leg
 from bot.engine.durable.slots import Slots, closing
-from bot.engine.durable.store import APPLICATION, JobStore, Transaction
+from bot.engine.durable.store import APPLICATION, IDLE_SECONDS, JobStore, Transaction
 from bot.engine.records import Signal
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
 
@@ -107,6 +107,7 @@ class DurableWorker:
             application_version=_VERSION,
             serializer=DBOSPortableJSONSerializer(),
             run_migrations=False,
+            sys_db_idle_transaction_timeout_sec=IDLE_SECONDS,
             use_listen_notify=False,
             notification_listener_polling_interval_sec=_LOOK_SECONDS,
             log_level="WARNING",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import psycopg
@@ -13,6 +15,7 @@ from alembic.migration import MigrationContext
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
 from bot.engine.durable import jobs
+from bot.engine.durable import store as durable_store
 from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
 from bot.engine.durable.slots import PostgresSlots
 from bot.engine.durable.store import JobStore, Transaction
@@ -105,3 +108,27 @@ async def test_a_worker_whose_connection_is_lost_ends_and_gives_its_jobs_back(
     with pytest.raises(QueueError, match="was lost"):
         await running.ended()
     await store.close()
+
+
+async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_store, "IDLE_SECONDS", 0.3)
+    still, other = JobStore(postgres_url), JobStore(postgres_url)
+    stopped, goes_on = threading.Event(), threading.Event()
+
+    def stand_still(tx: Transaction) -> bool:
+        jobs.lock(tx, "work", a_job().repo.id, a_job().thread.key)
+        stopped.set()
+        goes_on.wait(20)
+        return jobs.accept(tx, a_job(), 0.0)
+
+    standing = asyncio.create_task(still.run(stand_still))
+    await asyncio.to_thread(stopped.wait, 20)
+    async with asyncio.timeout(10):
+        assert await DurableEngine(other).accept(a_job())
+    goes_on.set()
+    with pytest.raises(QueueError):
+        await standing
+    for each in (still, other):
+        await each.close()
