@@ -1,4 +1,7 @@
-"""How long GitHub waits for an answer to a delivery: a real web server and queue, 100 deliveries a second."""
+"""How long GitHub waits for an answer to a delivery, and how many are answered a second: SQLite, PostgreSQL, Probot.
+
+The receiver stores each job for good before it answers. Probot, which is installed here from npm, stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import hashlib
 import hmac
 import json
 import multiprocessing
-import tempfile
+import os
+import shutil
+import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,69 +26,123 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
+from bench.stores import stores
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
 
 SECRET = "bench" * 8
 RATE = 100
 SECONDS = 10
 PERSON = {"id": 1, "login": "mona", "type": "User"}
 COMMAND = "/codepilot fix it"
+_ALL, _AT_ONCE = 3000, 32
+_LEAST = {"SQLite": 300, "PostgreSQL": 500}
+_PROBOT = "14.3.2"
 Signed = tuple[bytes, dict[str, str]]
 
 
 def measure() -> list[Figure]:
-    """The server in a process of its own; the client sends on a fixed schedule, whatever the answers take."""
+    """Each server in a process of its own; all are sent the same by this one."""
+    with _probot() as url:
+        theirs = asyncio.run(_load(url)) if url else None
+    beside = f"Probot {_PROBOT}: {theirs[0]:.0f}/s, {theirs[2]:.1f} ms" if theirs else "no Node here for Probot"
+    figures = []
+    with stores() as found:
+        for name, new in found.items():
+            with _receiver(new()) as url:
+                rate, middle, late = asyncio.run(_load(url))
+            least = _LEAST[name]
+            figures += [
+                Figure(
+                    what=f"answer to a delivery, as many as can be, {name}", value=1000 / rate, unit="ms",
+                    bound=1000 / least, beside=f"{rate:.0f}/s; {beside}",
+                ),
+                Figure(what=f"answer to a delivery at {RATE}/s, {name} (median)", value=middle, unit="ms"),
+                Figure(what=f"the same (p99), {name}", value=late, unit="ms", bound=25, beside=beside),
+            ]  # fmt: skip
+    return figures
+
+
+@contextmanager
+def _receiver(store: str) -> Iterator[str]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    with tempfile.TemporaryDirectory() as directory:
-        server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, directory), daemon=True)
-        server.start()
-        port = ours.recv()
-        waits = asyncio.run(_load(f"http://127.0.0.1:{port}/webhook"))
-        ours.send("stop")
-        server.join(timeout=10)
-    middle, late = (percentile(waits, share) * 1000 for share in (0.5, 0.99))
-    return [
-        Figure(what=f"answer to a delivery at {RATE}/s (median)", value=middle, unit="ms"),
-        Figure(what=f"answer to a delivery at {RATE}/s (p99)", value=late, unit="ms", bound=25),
-    ]
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, store), daemon=True)
+    server.start()
+    yield f"http://127.0.0.1:{ours.recv()}/webhook"
+    ours.send("stop")
+    server.join(timeout=10)
 
 
-def _serve(pipe: Connection, directory: str) -> None:
-    asyncio.run(_server(pipe.send, pipe.recv, Path(directory)))
+def _serve(pipe: Connection, store: str) -> None:
+    asyncio.run(_server(pipe.send, pipe.recv, store))
 
 
-async def _server(tell: Callable[[int], None], wait: Callable[[], object], directory: Path) -> None:
-    database = Database(directory / "queue.sqlite")
-    queue = SqliteQueue(database)
+async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: str) -> None:
+    store = JobStore(url)
     options = WebhookOptions(secret=SecretStr(SECRET), listening=Listening())
-    runner = make_runner(make_app(options, queue))
+    runner = make_runner(make_app(options, DurableEngine(store)))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     tell(runner.addresses[0][1])
     await asyncio.to_thread(wait)
     await runner.cleanup()
-    await database.close()
+    await store.close()
 
 
-async def _load(url: str) -> list[float]:
-    waits: list[float] = []
-    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+@contextmanager
+def _probot() -> Iterator[str]:
+    """An App on Probot that does nothing with what it is sent; empty when there is no Node."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        yield ""
+        return
+    folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / f"codepilot-bench/probot-{_PROBOT}"
+    if not (folder / "node_modules").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        npm = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"probot@{_PROBOT}"]
+        subprocess.run(npm, cwd=folder, check=True, capture_output=True)
+    program = shutil.copy(Path(__file__).with_name("probot_server.mjs"), folder)
+    with subprocess.Popen(["node", program, SECRET], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}/webhook"
+        finally:
+            server.kill()
+
+
+async def _load(url: str) -> tuple[float, float, float]:
+    """Answers a second with many at once; then the median and the 99th percentile in ms, sent on a fixed schedule."""
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(_send(session, url, signed(10**6 + number)) for number in range(_AT_ONCE)))
+        deliveries = iter([signed(number) for number in range(_ALL)])
+
+        async def some() -> None:
+            for delivery in deliveries:
+                await _send(session, url, delivery)
+
         begun = time.perf_counter()
-        for number in range(RATE * SECONDS):
-            await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
-            group.create_task(_send(session, url, number, waits))
-    return waits
+        await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
+        rate = _ALL / (time.perf_counter() - begun)
+        begun = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            for number in range(RATE * SECONDS):
+                await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
+                tasks.append(group.create_task(_send(session, url, signed(_ALL + number))))
+    waits = [task.result() * 1000 for task in tasks]
+    return rate, percentile(waits, 0.5), percentile(waits, 0.99)
 
 
-async def _send(session: aiohttp.ClientSession, url: str, number: int, waits: list[float]) -> None:
-    body, headers = signed(number)
+async def _send(session: aiohttp.ClientSession, url: str, delivery: Signed) -> float:
+    body, headers = delivery
     begun = time.perf_counter()
     async with session.post(url, data=body, headers=headers) as response:
-        assert response.status == 202, await response.text()
-    waits.append(time.perf_counter() - begun)
+        answer = await response.text()
+        assert response.status in {200, 202}, answer
+        assert "duplicate" not in answer, answer
+        assert "ignored" not in answer, answer
+    return time.perf_counter() - begun
 
 
 def signed(number: int, *, person: dict[str, Any] = PERSON, said: str = COMMAND, **other: Any) -> Signed:  # noqa: ANN401 - JSON

@@ -9,13 +9,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import (
+    bench_accepting,
     bench_action_install,
     bench_budget,
     bench_context,
     bench_crowd,
     bench_delivery,
     bench_edits,
+    bench_engine,
     bench_host,
+    bench_idle,
     bench_import,
     bench_job_setup,
     bench_limits,
@@ -39,6 +42,9 @@ if __name__ == "__main__":
             bench_loop,
             bench_context,
             bench_delivery,
+            bench_accepting,
+            bench_engine,
+            bench_idle,
             bench_crowd,
             bench_budget,
             bench_job_setup,

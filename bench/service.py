@@ -56,10 +56,11 @@ def scripted(directory: Path, replies: Sequence[str]) -> dict[str, str]:
 
 @asynccontextmanager
 async def serving(directory: Path, told: Mapping[str, str]) -> AsyncIterator[str]:
-    """`codepilot serve` as an operator starts it; the address of its webhook. What it says is in the file `log`."""
+    """`codepilot serve` as an operator starts it; the address of its webhook. Files: `log`, what it says; `pid`."""
     log = directory / "log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=told, stderr=stderr)
+    (directory / "pid").write_text(str(process.pid))
     try:
         while not (found := re.search(r"listening on (http://\S+/webhook)", log.read_text())):
             assert process.returncode is None, log.read_text()

@@ -1,0 +1,46 @@
+"""A worker whose jobs do nothing but write down when: python -m bench.engine_worker DATABASE FOLDER JOBS_AT_ONCE.
+
+Each attempt appends a line to a file of the worker in `FOLDER`: `JOB THREAD BEGUN ENDED`, in nanoseconds of the clock
+that all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from bot.domain.job import JobState
+from bot.engine.durable.slots import slots_of
+from bot.engine.durable.store import JobStore
+from bot.engine.durable.worker import DurableWorker
+from bot.engine.owed_endings import Owed
+from bot.engine.work import Disposition, JobAttempt, JobEnded
+
+WORK_SECONDS = 0.01
+
+
+class _Noting:
+    def __init__(self, folder: Path) -> None:
+        self._log = (folder / f"{os.getpid()}.log").open("a", encoding="utf-8", buffering=1)
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        begun = time.monotonic_ns()
+        await asyncio.sleep(WORK_SECONDS)
+        self._log.write(f"{attempt.job.id} {attempt.job.thread.key} {begun} {time.monotonic_ns()}\n")
+        return JobEnded(state=JobState.DONE)
+
+    async def tell(self, owed: Owed) -> bool:
+        raise AssertionError(owed)
+
+
+async def _main(url: str, folder: Path, jobs_at_once: int) -> None:
+    store = JobStore(url)
+    slots = slots_of(store, folder / "workers")
+    await DurableWorker(store, _Noting(folder), jobs_at_once=jobs_at_once, slots=slots).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
