@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,38 @@ _NUMBERS = itertools.count()
 _USER_INSTEAD_OF_ROOT = "nobody"  # PostgreSQL refuses to run as root
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Postgres:
-    """A running server."""
+    """A running server.
+
+    Attributes:
+        port: where it listens on the loopback.
+        home: its directory.
+        command: what starts it.
+        user: who it runs as; None for this process's user.
+    """
 
     port: int
+    home: Path
+    command: Sequence[str | Path]
+    user: str | None
+    _server: subprocess.Popen[bytes] | None = None
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         return f"postgresql://tester:{password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Start it, for the first time or after `stop`."""
+        with (self.home / "log").open("ab") as log:
+            self._server = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.home, user=self.user)
+        _wait_for(self, self._server, self.home / "log")
+
+    def stop(self) -> None:
+        """End it at once, as if its machine had lost power."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGQUIT)
+            self._server.wait(30)
+            self._server = None
 
     def run(self, statement: str, database: str = "postgres") -> None:
         """Run one statement outside of any transaction."""
@@ -68,18 +92,13 @@ def running(bin_directory: Path, *, fsync: bool = False) -> Iterator[Postgres]:
         )  # fmt: skip
         options = ["listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories="]
         options.append(f"fsync={'on' if fsync else 'off'}")
-        with (home / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [bin_directory / "postgres", "-D", home / "data", *(f"--{option}" for option in options)],
-                stdout=log, stderr=log, cwd=home, user=user,
-            )  # fmt: skip
+        command = [bin_directory / "postgres", "-D", home / "data", *(f"--{option}" for option in options)]
+        postgres = Postgres(port=port, home=home, command=command, user=user)
         try:
-            postgres = Postgres(port=port)
-            _wait_for(postgres, server, home / "log")
+            postgres.start()
             yield postgres
         finally:
-            server.send_signal(signal.SIGQUIT)  # at once; nobody needs the data any more
-            server.wait(30)
+            postgres.stop()
 
 
 def _wait_for(postgres: Postgres, server: subprocess.Popen[bytes], log: Path) -> None:
