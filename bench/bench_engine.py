@@ -78,8 +78,7 @@ class _Handler:
 
 
 def _soon(name: str, new: NewDatabase) -> list[Figure]:
-    with tempfile.TemporaryDirectory() as folder:
-        starts, others, stops = asyncio.run(_on_one_worker(new(), Path(folder)))
+    starts, others, stops = asyncio.run(_on_one_worker(new()))
     return [
         Figure(what=f"from accepting a job to its start, {name} (median)", value=1000 * percentile(starts, 0.5),
                unit="ms", bound=200, beside=f"most: {1000 * max(starts):.0f} ms"),
@@ -90,11 +89,11 @@ def _soon(name: str, new: NewDatabase) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _on_one_worker(url: str, folder: Path) -> tuple[list[float], list[float], list[float]]:
+async def _on_one_worker(url: str) -> tuple[list[float], list[float], list[float]]:
     store = JobStore(url)
     engine = DurableEngine(store)
     handler = _Handler(engine)
-    worker = DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store, folder))
+    worker = DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store))
     running, spread = asyncio.create_task(worker.run()), random.Random(0)  # noqa: S311 - spreads, and protects nothing
 
     async def start_of(number: int, installation: int) -> float:

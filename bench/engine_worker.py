@@ -38,7 +38,7 @@ class _Noting:
 
 async def _main(url: str, folder: Path, jobs_at_once: int) -> None:
     store = JobStore(url)
-    slots = slots_of(store, folder / "workers")
+    slots = slots_of(store)
     await DurableWorker(store, _Noting(folder), jobs_at_once=jobs_at_once, slots=slots).run()
 
 

@@ -92,7 +92,12 @@ def running(bin_directory: Path, *, fsync: bool = False) -> Iterator[Postgres]:
         )  # fmt: skip
         options = ["listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories="]
         options.append(f"fsync={'on' if fsync else 'off'}")
-        command = [bin_directory / "postgres", "-D", home / "data", *(f"--{option}" for option in options)]
+        command: list[str | Path] = [
+            bin_directory / "postgres",
+            "-D",
+            home / "data",
+            *(f"--{option}" for option in options),
+        ]
         postgres = Postgres(port=port, home=home, command=command, user=user)
         try:
             postgres.start()

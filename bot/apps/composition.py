@@ -128,7 +128,7 @@ async def service(
             store,
             Worker(contexts, Patience(longest_pause=_LONGEST_PAUSE_SECONDS)),
             jobs_at_once=settings.jobs,
-            slots=slots_of(store, settings.agent.data_dir / "workers"),
+            slots=slots_of(store),
             drain_seconds=settings.drain_seconds,
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded

@@ -141,9 +141,9 @@ class PostgresSlots:
         return bool(row and row[0])
 
 
-def slots_of(store: JobStore, folder: Path) -> Slots:
-    """The places of a database's workers: locks in PostgreSQL, or files in `folder` for an SQLite file."""
-    return FileSlots(folder) if store.is_file else PostgresSlots(store.url)
+def slots_of(store: JobStore) -> Slots:
+    """The places of a database's workers: locks in PostgreSQL, or files beside an SQLite file."""
+    return PostgresSlots(store.url) if store.path is None else FileSlots(store.path.resolve().parent / "workers")
 
 
 @asynccontextmanager

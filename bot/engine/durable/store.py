@@ -133,7 +133,7 @@ class JobStore:
         self.url = address.render_as_string(hide_password=False)
         self.name, self.is_file = _name(address), _is_file(address)
         self._address = address
-        self._path = Path(address.database or "") if self.is_file else None
+        self.path = Path(address.database or "") if self.is_file else None
         with _explained(address):
             self.engine = _engine(address)
             try:
@@ -148,7 +148,7 @@ class JobStore:
             except BaseException:  # whatever it was, nobody else closes it
                 self.engine.dispose()
                 raise
-        self._identity = _identity(self._path)
+        self._identity = _identity(self.path)
         # SQLite has one writer at a time, whatever waits for it.
         self._threads = ThreadPoolExecutor(1 if self.is_file else _CONNECTIONS, thread_name_prefix="store")
         self._waiting = SimpleQueue[_Waiting]()
@@ -217,7 +217,7 @@ class JobStore:
             raise
 
     def _check_file(self) -> None:
-        if _identity(self._path) != self._identity:
+        if _identity(self.path) != self._identity:
             raise QueueError(
                 f"the job database {self.name} was deleted or replaced while this process runs, which can no longer "
                 "store jobs and must be restarted; move or restore that file only while the bot is stopped"

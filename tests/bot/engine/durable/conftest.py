@@ -27,7 +27,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def running(database: str, tmp_path: Path) -> AsyncIterator[Running]:
     """An engine, and a worker that has not begun."""
     store = JobStore(database)
-    running = Running(store, slots_of(store, tmp_path / "workers"))
+    running = Running(store, slots_of(store))
     yield running
     await running.stop()
     await store.close()

@@ -50,7 +50,7 @@ class Logging:
 async def main(database: str, folder: Path, name: str) -> None:
     store = JobStore(database)
     handler = Logging(DurableEngine(store), folder, name)
-    slots = slots_of(store, folder / "workers")
+    slots = slots_of(store)
     await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
 
 
