@@ -148,9 +148,9 @@ class DurableWorker:
     async def _register_queues(self) -> None:
         register, several = self._store.client.register_queue_async, self._jobs_at_once
         shares: dict[Lane, tuple[int, int]] = {
-            # One place more than an installation can fill: nobody waits for all of another one's jobs.
+            # One place more than an installation, or whoever steers, can fill: nobody waits for all of another's jobs.
             "work": (several + 1, several),
-            "steer": (_STEERING_JOBS, _STEERING_JOBS),
+            "steer": (_STEERING_JOBS, _STEERING_JOBS - 1),
             "event": (1, 1),
         }
         for lane, (at_once, of_one) in shares.items():
