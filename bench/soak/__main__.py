@@ -29,8 +29,8 @@ from bench.service import variables
 from bench.soak.repositories import REPOSITORIES, Hostile
 from bench.soak.watching import Seen, Watched, watched
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
 from localhub import App, Comment, LocalHub, Repo
 from tests.model_server import ModelServer, Received
 
@@ -78,7 +78,7 @@ class Soak:
         self.variables = variables(hub, app, directory, jobs=jobs, provider="openai", base_url=model, model="soak")
         self.variables["OPENAI_API_KEY"] = "sk-none"
         self.hub, self.app, self.directory = hub, app, directory
-        self.queue = SqliteQueue(Database(directory / "bot" / "queue.sqlite"))
+        self.queue = DurableEngine(JobStore(f"sqlite:///{directory / 'bot' / 'jobs.sqlite'}"))
         self._read: set[int] = set()
         self._job_of: dict[int, str] = {}
 

@@ -1,4 +1,4 @@
-"""Read what versions before 4 of the database, and format 1 of sealed jobs, kept of a job: strings by name."""
+"""Read what format 1 of sealed jobs kept of a job: strings by name."""
 
 from __future__ import annotations
 

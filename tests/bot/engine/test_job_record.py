@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bot.domain.errors import OtherVersionError
-from bot.engine.job_record import CommentRecord, JobRecord, Posted, decode_record, encode_record
+from bot.domain.job import Actor
+from bot.engine.approvals import ApprovalAnswer
+from bot.engine.job_record import CommentRecord, JobRecord, Posted, decode_record, encode_record, got_on
 from bot.publishing.view import DeniedCall
 
 _DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
@@ -55,3 +57,20 @@ def test_a_record_in_the_form_of_another_version_is_neither_read_nor_written_ove
     stored = _newer(JobRecord(), version=99)
     with pytest.raises(OtherVersionError):
         _rewritten(stored, JobRecord())
+
+
+def test_a_value_that_this_version_cannot_read_takes_no_other_with_it() -> None:
+    written = json.loads(encode_record(JobRecord(base_sha="a" * 40, seen=True)))
+    read = decode_record(json.dumps({**written, "result": {"outcome": "?"}, "of a later version": 1}))
+    assert read == JobRecord(base_sha="a" * 40, seen=True)
+
+
+def test_only_what_was_not_there_before_is_progress() -> None:
+    begun = JobRecord(comment=CommentRecord(requests=1))
+    assert got_on(JobRecord(), begun)
+    assert got_on(begun, replace(begun, comment=CommentRecord(requests=1, posted=Posted(id=1, url=""))))
+    assert got_on(begun, replace(begun, parts={"part 1": CommentRecord(requests=1)}))
+    assert not got_on(begun, replace(begun, comment=CommentRecord(requests=2)))
+    given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
+    answered = replace(begun.approvals, answers={"7f3a": given})
+    assert not got_on(begun, replace(begun, approvals=answered))

@@ -1,70 +1,42 @@
-"""A file of version 3, whose jobs had strings by name in place of a record: what was under way goes on."""
+"""Strings by name, which format 1 of sealed jobs kept of a job, become a record."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from bot.domain.job import Actor, JobState
-from bot.engine.approvals import ApprovalAnswer
+from bot.domain.job import JobState
 from bot.engine.facts import record_of_facts
-from bot.engine.job_record import (
-    CommentRecord,
-    GitHubOutage,
-    JobRecord,
-    Outage,
-    Posted,
-    StoredRecord,
-    decode_record,
-    encode_record,
-    got_on,
-)
-from bot.engine.queue import SqliteQueue
+from bot.engine.job_record import CommentRecord, GitHubOutage, JobRecord, Outage, Posted, decode_record
 from bot.github import PullLink
-from bot.jobs import approvals
 from bot.publishing.published import CommitRef, Published
 from bot.publishing.verdict import Verdict
 from bot.publishing.view import DeniedCall
-from tests.queues import Clock, claimed, opened_queue
 
 _VERSION_3 = Path(__file__).with_name("queue_v3.sql")
-"""What version 3 itself wrote, dumped: a job that was approved and is done, and one that waits, with every fact."""
+"""What an engine wrote that had the same strings: one job that is done, one that waits with every fact."""
 _BASE = "3f9b854b9f0977b50c235feaa9e15844bf5b5dac"
 
 
-@pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
-    path = tmp_path / "queue.sqlite"
-    with sqlite3.connect(path) as rows:
-        rows.executescript(_VERSION_3.read_text())
-    rows.close()
-    clock = Clock()
-    clock.now = 1_795_386_400.0
-    async with opened_queue(path, clock) as queue:
-        yield queue
+def _record(job_id: str) -> JobRecord:
+    with closing(sqlite3.connect(":memory:")) as rows:
+        rows.executescript(_VERSION_3.read_text(encoding="utf-8"))
+        facts = dict(rows.execute("SELECT key, value FROM facts WHERE job_id = ?", (job_id,)).fetchall())
+    return decode_record(record_of_facts(facts))
 
 
-async def test_a_job_that_waits_for_an_approval_gets_it_and_goes_on(queue: SqliteQueue) -> None:
-    record = StoredRecord(queue, "waits")
-    asked = await approvals.awaited(record)
-    assert asked is not None
-    assert (asked.request_id, asked.kind, asked.bound_to) == ("1df8dc30", "permission", _BASE)
-    assert [each.at for each in await approvals.shown_by(record)] == ["2026-11-22T22:24:53Z"]
-    assert await claimed(queue) is None
-    given = ApprovalAnswer(request_id=asked.request_id, approved=True, note="", by=Actor(id=1, login="mona"))
-    assert await approvals.answer(record, given)
-    assert await queue.wake("waits")
-    assert await claimed(queue) == "waits"
-    assert await approvals.answered(record, asked) == given
+def test_a_job_that_waits_for_an_approval_knows_what_it_asked() -> None:
+    approvals = _record("waits").approvals
+    assert approvals.waiting is not None
+    asked = (approvals.waiting.request_id, approvals.waiting.kind, approvals.waiting.bound_to)
+    assert asked == ("1df8dc30", "permission", _BASE)
+    assert [each.at for each in approvals.shown.values()] == ["2026-11-22T22:24:53Z"]
 
 
-async def test_what_a_job_has_done_is_not_done_twice(queue: SqliteQueue) -> None:
-    record = await queue.record("waits")
+def test_what_a_job_has_done_is_not_done_twice() -> None:
+    record = _record("waits")
     assert record.progress is not None
     assert [each.label for each in record.progress.activities] == ["Writing calc.py"]
     assert (record.check.head_sha, record.check.requests) == (_BASE, 1)
@@ -99,8 +71,8 @@ async def test_what_a_job_has_done_is_not_done_twice(queue: SqliteQueue) -> None
     assert record.approvals.alike_void
 
 
-async def test_a_job_that_is_done_is_known_with_its_commit_and_its_words(queue: SqliteQueue) -> None:
-    record = await queue.record("done")
+def test_a_job_that_is_done_is_known_with_its_commit_and_its_words() -> None:
+    record = _record("done")
     assert record.published.commit == CommitRef(
         sha="c200941ad85e8446112e963b172951e7916b5b05", branch="codepilot/issue-1-done"
     )
@@ -120,20 +92,3 @@ def test_an_ending_that_nobody_may_be_told_yet_stays_one() -> None:
     record = decode_record(record_of_facts({"ending": "failed\nNo.\nMore.", "unproven": "yes"}))
     assert record.ending is not None
     assert (record.ending.state, record.ending.body, record.ending.proven) == (JobState.FAILED, "No.\nMore.", False)
-
-
-def test_a_value_that_this_version_cannot_read_takes_no_other_with_it() -> None:
-    written = json.loads(encode_record(JobRecord(base_sha=_BASE, seen=True)))
-    read = decode_record(json.dumps({**written, "result": {"outcome": "?"}, "of a later version": 1}))
-    assert read == JobRecord(base_sha=_BASE, seen=True)
-
-
-def test_only_what_was_not_there_before_is_progress() -> None:
-    begun = JobRecord(comment=CommentRecord(requests=1))
-    assert got_on(JobRecord(), begun)
-    assert got_on(begun, replace(begun, comment=CommentRecord(requests=1, posted=Posted(id=1, url=""))))
-    assert got_on(begun, replace(begun, parts={"part 1": CommentRecord(requests=1)}))
-    assert not got_on(begun, replace(begun, comment=CommentRecord(requests=2)))
-    given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
-    answered = replace(begun.approvals, answers={"7f3a": given})
-    assert not got_on(begun, replace(begun, approvals=answered))
