@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from agent_runtime.context.toolchain import toolchain
@@ -24,6 +25,10 @@ from tests.contracts.validator import Contract
 ROOT = Path(__file__).parent.parent
 
 pytest_plugins = ["localhub.pytest_plugin"]
+
+# A busy machine makes no test fail.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 # Each worker, and each of the hundreds of processes that tests start, would compile all of the code anew.
 sys.dont_write_bytecode = False
