@@ -16,7 +16,7 @@ from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded
 
 DONE = JobEnded(state=JobState.DONE)
-SECONDS = 20.0
+SECONDS = 60.0
 """A deadline, for a machine that is busy."""
 
 
