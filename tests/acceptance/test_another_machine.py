@@ -128,6 +128,27 @@ async def test_a_store_that_is_down_is_waited_for(
         assert stage.file(sha, "ran.txt") == "made"
 
 
+async def test_a_store_that_is_down_when_a_job_comes_to_wait_gets_its_files_later(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = {"storage_url": (tmp_path / "shared").as_uri()}
+    async with staged(hub, tmp_path, [ASKS], operator=ASKING, serving=storage, files=IGNORING) as first:
+        (tmp_path / "shared").rename(tmp_path / "away")
+        number = first.issue().number
+        pause = await pause_of(first, first.say(number, "/codepilot fix"))
+        await eventually(lambda: "only this machine can continue the job until its files are stored" in caplog.text)
+    (tmp_path / "away").rename(tmp_path / "shared")
+    async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first):
+        await eventually(lambda: any((tmp_path / "shared").rglob("snapshots/*/*")), within=20)
+    move(first)
+    async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
+        stage.say(number, f"/codepilot approve {pause.short_id}")
+        end = await stage.ended(pause.job_id)
+        assert end.state is JobState.DONE, end
+        [(_, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, "ran.txt") == "made"
+
+
 async def test_nothing_is_stored_by_default(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ASKS], operator=ASKING, files=IGNORING) as stage:
         await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
