@@ -13,10 +13,12 @@ from agent_runtime import SessionInUseError, SessionUnavailableError
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.in_memory import InMemoryEngine
-from bot.engine.records import Stored
+from bot.engine.job_record import StoredRecord
+from bot.engine.records import Signal, Stored
 from bot.github import GitHubError
-from bot.jobs.context import JobContext, JobContextFactory
+from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.patience import Patience
+from bot.pipeline import worker as worker_module
 from bot.pipeline.worker import Worker
 from bot.publishing.active import Allowed
 from tests.builders import a_job
@@ -40,7 +42,8 @@ class _Contexts:
     async def opened(self, _: Job) -> AsyncIterator[JobContext]:
         if self._error is not None:
             raise self._error
-        yield cast("Any", None)
+        phases = SimpleNamespace(begin=lambda _name: None)
+        yield cast("Any", SimpleNamespace(record=StoredRecord(self.queue, "j1"), phases=phases))
 
 
 async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine, Stored]:
@@ -100,4 +103,30 @@ async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:
     stored = await engine.get("j1")
     assert stored is not None
     assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+    assert (await engine.record("j1")).ending is None
+
+
+class _Cut:
+    """Loses the database in the middle of a job."""
+
+    def __init__(self, _: JobContext) -> None:
+        self.steps, self.is_to_stop = 0, False
+
+    def hear(self, _: Signal) -> None:
+        raise AssertionError
+
+    async def run(self) -> Ending:
+        raise QueueError("the server is gone")
+
+
+async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "JobPipeline", _Cut)
+    engine = InMemoryEngine()
+    await engine.accept(a_job())
+    contexts = _Contexts(engine, None)
+    with pytest.raises(QueueError, match="gone"):
+        await engine.run_next(Worker(cast("JobContextFactory", contexts), Patience()))
+    stored = await engine.get("j1")
+    assert stored is not None
+    assert stored.state is JobState.QUEUED
     assert (await engine.record("j1")).ending is None
