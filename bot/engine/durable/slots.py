@@ -114,7 +114,7 @@ class PostgresSlots:
         """See `Slots.still_taken`."""
         try:
             return self._session is not None and await self._asked("SELECT true")
-        except psycopg.Error:
+        except QueueError:
             return False
 
     async def is_free(self, number: int) -> bool:
@@ -136,8 +136,11 @@ class PostgresSlots:
     async def _asked(self, question: str, *values: int) -> bool:
         if self._session is None:
             raise QueueError("this worker has not taken a place yet")
-        async with self._use:
-            row = await (await self._session.execute(question.encode(), values)).fetchone()
+        try:
+            async with self._use:
+                row = await (await self._session.execute(question.encode(), values)).fetchone()
+        except psycopg.Error as error:
+            raise QueueError(f"the connection to the job database was lost: {error}") from error
         return bool(row and row[0])
 
 

@@ -14,7 +14,7 @@ import pytest
 from bot.domain.errors import QueueError
 from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.slots import slots_of
+from bot.engine.durable.slots import PostgresSlots, slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.work import JobParked
 from tests.bot.engine.durable.running import Running
@@ -33,6 +33,17 @@ async def test_workers_of_one_database_never_have_the_same_place_wherever_their_
     await second.close()
     for each in stores:
         await each.close()
+
+
+async def test_a_worker_whose_connection_is_lost_is_told_so_whatever_it_asks(postgres_url: str) -> None:
+    slots = PostgresSlots(postgres_url)
+    await slots.take()
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    with pytest.raises(QueueError, match="was lost"):
+        await slots.is_free(7)
+    assert not await slots.still_taken()
+    await slots.close()
 
 
 @contextmanager
