@@ -19,7 +19,7 @@ from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS
 from bot.engine.deaths import pause_after as pause_after_deaths
-from bot.engine.durable.store import Transaction, insert
+from bot.engine.durable.store import APPLICATION, Transaction, insert
 from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS, SUSPECTS
 from bot.engine.job_record import JobRecord, RecordedEnding, decode_record, encode_record, got_on
 from bot.engine.owed_endings import Owed
@@ -81,7 +81,7 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
 def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
     """Store a job that waits already, unless it is known."""
     if accept(tx, job, 0.0, JobState.WAITING):
-        tx.rows.execute(_job(job.id, begun_at=tx.now, waits_until=until, leg=1))
+        _change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
         put_record(tx, job.id, record)
         _wake_later(tx, job.id, 1, until)
 
@@ -97,7 +97,7 @@ def take_up(tx: Transaction, job_id: str) -> None:
 def unhold(tx: Transaction, job_id: str) -> str | None:
     """Let a held job run; the workflow that is delayed until then, if there is one."""
     row = _locked(tx, job_id)
-    tx.rows.execute(_job(job_id, held_until=0.0))
+    _change(tx, job_id, held_until=0.0)
     return workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
 
 
@@ -115,7 +115,8 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
         if pause is None or _put_off(tx, row, pause):
             return None
         _move(tx, row, JobState.QUEUED)
-    if _has_a_suspect(tx, row, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
+    deaths = tx.rows.execute(_DEATHS, {"of_job": job_id}).scalar()
+    if deaths is not None and _has_a_suspect(tx, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
         return None
     try:
         job = loaded(row.body)
@@ -130,8 +131,9 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     attempt = row.attempts + 1
     begun_at = tx.now if row.begun_at is None else row.begun_at
     _move(tx, row, JobState.RUNNING, worker=worker, attempts=attempt, begun_at=begun_at, waits_until=None)
-    tx.rows.execute(SUSPECTS.update().where(SUSPECTS.c.job_id == job_id).values(claimed_at=tx.now))
-    return job, attempt, deaths_of(tx, job_id)
+    if deaths is not None:
+        tx.rows.execute(SUSPECTS.update().where(_of(SUSPECTS, job_id)).values(claimed_at=tx.now))
+    return job, attempt, deaths or 0
 
 
 def check_ours(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[Any]:
@@ -256,13 +258,22 @@ def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal
 
 def deaths_of(tx: Transaction, job_id: str) -> int:
     """How many deaths of workers a job is charged with."""
-    return tx.rows.execute(sa.select(SUSPECTS.c.deaths).where(SUSPECTS.c.job_id == job_id)).scalar() or 0
+    return tx.rows.execute(_DEATHS, {"of_job": job_id}).scalar() or 0
 
 
 def owe(tx: Transaction, job_id: str, pause: float) -> None:
     """Keep that the ending of a job is to be told, from `pause` seconds on."""
     tx.rows.execute(insert(tx, OWED).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
     tx.enqueue(TELL, f"{job_id}-told-0", ENDINGS, None, pause, job_id)
+
+
+def executors(tx: Transaction) -> frozenset[str]:
+    """The executors of DBOS that have workflows under way."""
+    table = "dbos.workflow_status" if tx.rows.dialect.name == "postgresql" else "workflow_status"
+    # Its client would read each workflow whole; and on SQLite all that ended, for it does not use its own index.
+    having = f"SELECT DISTINCT executor_id FROM {table} WHERE status = 'PENDING' AND application_name = :ours"  # noqa: S608 - ours
+    found = tx.rows.execute(sa.text(having), {"ours": APPLICATION}).scalars()
+    return frozenset(each for each in found if each is not None)
 
 
 def take_owed(tx: Transaction, job_id: str) -> Owed | None:
@@ -294,9 +305,9 @@ def postpone(tx: Transaction, owed: Owed) -> None:
     tx.enqueue(TELL, f"{owed.job_id}-told-{owed.tries}", ENDINGS, None, pause, owed.job_id)
 
 
-def lock(tx: Transaction, lane: str, repo_id: int, thread: int) -> None:
-    """Have one thread's jobs of a lane change one after another."""
-    tx.lock("jobs", lane, repo_id, thread)
+def lock(tx: Transaction, lane: str, repo_id: int, thread: int) -> bool:
+    """Have one thread's jobs of a lane change one after another; see `Transaction.lock`."""
+    return tx.lock("jobs", lane, repo_id, thread)
 
 
 def workflow_id(job_id: str, leg: int) -> str:
@@ -309,13 +320,11 @@ def _stored_record(tx: Transaction, job_id: str) -> str | None:
 
 
 def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:
-    place = tx.rows.execute(
-        sa.select(JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread).where(_of(JOBS, job_id))
-    ).one_or_none()
-    if place is None:
+    row = tx.rows.execute(_ROW, {"of_job": job_id}).one_or_none()
+    if row is None:
         raise QueueError(f"there is no job {job_id} in the queue")
-    lock(tx, *place)
-    return tx.rows.execute(sa.select(JOBS).where(_of(JOBS, job_id))).one()
+    waited = lock(tx, row.lane, row.repo_id, row.thread)
+    return tx.rows.execute(_ROW, {"of_job": job_id}).one() if waited else row
 
 
 def _place(lane: str, repo_id: int, thread: int) -> dict[str, str | int]:
@@ -324,6 +333,10 @@ def _place(lane: str, repo_id: int, thread: int) -> dict[str, str | int]:
 
 
 # Made once: to make a statement takes as long as to execute it.
+_ROW = sa.select(JOBS).where(JOBS.c.id == sa.bindparam("of_job"))
+_CHANGE = JOBS.update().where(JOBS.c.id == sa.bindparam("of_job"))
+_DEATHS = sa.select(SUSPECTS.c.deaths).where(SUSPECTS.c.job_id == sa.bindparam("of_job"))
+_CLEAR = SUSPECTS.delete().where(SUSPECTS.c.job_id == sa.bindparam("of_job"))
 _HERE = (
     JOBS.c.lane == sa.bindparam("in_lane"),
     JOBS.c.repo_id == sa.bindparam("in_repo"),
@@ -351,7 +364,7 @@ def _release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> Non
     if row is None:
         return
     leg = row.leg + 1
-    tx.rows.execute(_job(row.id, leg=leg, released=True))
+    _change(tx, row.id, leg=leg, released=True)
     share, delay = _share(lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
     tx.enqueue(RUN, workflow_id(row.id, leg), queue_of(lane), share, delay, row.id, leg)
 
@@ -382,9 +395,8 @@ def _charge(tx: Transaction, row: sa.Row[Any]) -> float | None:
     return None
 
 
-def _has_a_suspect(tx: Transaction, row: sa.Row[Any], worker: str) -> bool:
-    """Whether a job is a suspect, and its worker has had another one under way for a short time only."""
-    suspects = sa.select(SUSPECTS.c.job_id)
+def _has_a_suspect(tx: Transaction, worker: str) -> bool:
+    """Whether a worker has had a suspect under way for a short time only."""
     under_way = (
         sa.select(JOBS.c.id)
         .join(SUSPECTS, SUSPECTS.c.job_id == JOBS.c.id)
@@ -392,8 +404,7 @@ def _has_a_suspect(tx: Transaction, row: sa.Row[Any], worker: str) -> bool:
             JOBS.c.state == JobState.RUNNING, JOBS.c.worker == worker, SUSPECTS.c.claimed_at > tx.now - ALONE_SECONDS
         )
     )
-    both = sa.and_(sa.exists(suspects.where(_of(SUSPECTS, row.id))), sa.exists(under_way))
-    return bool(tx.rows.execute(sa.select(both)).scalar())
+    return tx.rows.execute(under_way.limit(1)).one_or_none() is not None
 
 
 def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
@@ -419,11 +430,11 @@ def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> Non
 def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> None:
     if row.state != to and to not in TRANSITIONS[JobState(row.state)]:
         raise TransitionError(f"job {row.id} cannot go from {row.state} to {to}")
-    tx.rows.execute(_job(row.id, state=to, **values))
+    _change(tx, row.id, state=to, **values)
 
 
 def _clear(tx: Transaction, job_id: str) -> None:
-    tx.rows.execute(SUSPECTS.delete().where(_of(SUSPECTS, job_id)))
+    tx.rows.execute(_CLEAR, {"of_job": job_id})
 
 
 def _check_last(job_id: str, state: JobState) -> None:
@@ -431,8 +442,8 @@ def _check_last(job_id: str, state: JobState) -> None:
         raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
 
 
-def _job(job_id: str, **values: object) -> sa.Update:
-    return JOBS.update().where(_of(JOBS, job_id)).values(**values)
+def _change(tx: Transaction, job_id: str, **values: object) -> None:
+    tx.rows.execute(_CHANGE, {**values, "of_job": job_id})
 
 
 def _of(table: sa.Table, job_id: str) -> sa.ColumnElement[bool]:

@@ -81,13 +81,17 @@ class Transaction:
             options["delay_seconds"] = delay
         self._client.enqueue_in_transaction(self.rows, options, *args)
 
-    def lock(self, *what: object) -> None:
+    def lock(self, *what: object) -> bool:
         """Have what happens here happen before or after all else that takes the same lock, until the transaction ends.
 
-        SQLite has one writer at a time, so there is nothing to do.
+        Returns:
+            Whether something else may have happened meanwhile: what was read before may be outdated. SQLite has one
+            writer at a time, so there is nothing to wait for.
         """
-        if self.rows.dialect.name == "postgresql":
-            self.rows.execute(_LOCK, {"what": " ".join(map(str, what))})
+        if self.rows.dialect.name != "postgresql":
+            return False
+        self.rows.execute(_LOCK, {"what": " ".join(map(str, what))})
+        return True
 
 
 _Waiting = tuple[Callable[[Transaction], Any], Future[Any]]

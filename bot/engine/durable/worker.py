@@ -168,11 +168,7 @@ class DurableWorker:
 
     async def _recover(self, slot: int) -> int:
         """Have the jobs of workers run again whose place is free; give back how many others have jobs."""
-        with self._store.checked():
-            pending = await self._store.client.list_workflows_async(
-                status="PENDING", load_input=False, load_output=False
-            )
-        others = {each.executor_id for each in pending if each.executor_id} - {_executor(slot)}
+        others = await self._store.run(jobs.executors) - {_executor(slot)}
         for executor in others:
             if await self._slots.is_free(int(executor.removeprefix(_executor("")))):
                 log.warning("the worker %s is dead; its jobs are taken over", executor)
