@@ -61,13 +61,17 @@ class Machine:
         Raises:
             AssertionError: it does not begin.
         """
-        wanted = _WORKING if self.works else _LISTENING
 
         def begun() -> bool:
             assert self.alive, f"{self.name} has ended by itself:\n{self.said}"
-            return wanted.search(self.said) is not None
+            return self.begun
 
         await eventually(begun, within=START_SECONDS)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it does its work."""
+        return bool(self.worker if self.works else self.address)
 
     @property
     def alive(self) -> bool:

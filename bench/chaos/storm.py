@@ -155,7 +155,7 @@ class _Running:
         if self._chance.random() < _START_SHARE:
             await machine.start()
             lines = self._chance.randint(0, 3)
-            await self._soon(lambda: machine.said.count("\n") >= lines or not machine.alive or bool(machine.worker))
+            await self._soon(lambda: machine.said.count("\n") >= lines or not machine.alive or machine.begun)
             await machine.end()
             self.storm.ends["killed while they start"] += 1
         await self._start(machine)
