@@ -47,8 +47,8 @@ class World:
     accept_core_seconds: float = 2 / 240
     """Measured: 240 accepts a second on 2 cores that PostgreSQL and the receiver share; all counted as PostgreSQL's."""
     poll_core_seconds: float = 0.022
-    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, which polls five
-    queues every 0.2 s."""
+    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, which polled each of
+    five queues every 0.2 s. Since then it polls less often, and these figures are too high."""
     poll_seconds: float = 0.2
     """bot/engine/durable/worker.py. The cost is taken to fall in proportion: nearly all transactions are polls."""
     polling_threads: int = 5
