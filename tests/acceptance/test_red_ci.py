@@ -183,10 +183,12 @@ async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tm
         ran(stage, "failure")
         for name in ("build", "lint"):
             hub.check(stage.repo, other, head_sha=head, name=name, conclusion="failure")
-        await stage.answer_to("check_suite", "completed")
+        heard = [await stage.answer_to(event, "completed") for event in ("workflow_run", "check_run", "check_suite")]
         stage.open_for_work.set()
-        for event in ("workflow_run", "check_run", "check_suite"):
-            await stage.end_after(event, "completed")
+        for answer in heard:
+            end = await stage.ended(answer["job"])
+            if (begun := (await stage.queue.record(end.job_id)).leads_to) is not None:
+                await stage.ended(begun)
         jobs = [each.job for each in await stage.queue.of_thread(stage.repo.id, pull.number)]
         ends = [await stage.ended(each.id) for each in jobs if each.lane == "work"]
         # What is heard once the fix is there finds another commit.

@@ -42,6 +42,8 @@ _LOOKERS = 4
 _HEAR_SECONDS = 0.5
 _STEERING_JOBS = 3
 """More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
+_EVENT_JOBS = 8
+"""As many are taken in one poll: a storm of events must not last for hours."""
 _TELLING_JOBS = 2
 _CLOSING_SECONDS = 15.0
 
@@ -151,7 +153,7 @@ class DurableWorker:
             # One place more than an installation, or whoever steers, can fill: nobody waits for all of another's jobs.
             "work": (several + 1, several),
             "steer": (_STEERING_JOBS, _STEERING_JOBS - 1),
-            "event": (1, 1),
+            "event": (_EVENT_JOBS, _EVENT_JOBS),
         }
         for lane, (at_once, of_one) in shares.items():
             await register(
