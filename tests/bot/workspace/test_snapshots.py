@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from bot.domain.errors import StorageError
 from bot.workspace import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
 from bot.workspace.blob_address import open_blobs
 from bot.workspace.blobs import BlobStore
-from bot.workspace.capturing import SnapshotLimits
+from bot.workspace.capturing import _TICK_NS, SnapshotLimits
 from bot.workspace.snapshots import Snapshots
 from bot.workspace.storing import Left
 from bot.workspace.vault import Vault
 from tests import s3
 from tests.hostile_trees import nest
 from tests.origin import Origin
+from tests.waiting import eventually
 
 REPO = 4711
 KEY = b"k" * 32
@@ -132,6 +134,9 @@ async def parked(
         (tree.path / "deps/lib").write_text("by set-up\n")
         await tree.take_as_given(["deps"])
         work(tree.path)
+        made = time.time_ns()
+        # What was changed in this very moment is stored again the next time.
+        await eventually(lambda: time.time_ns() > made + 2 * _TICK_NS or None)
         return tree.generation, seen(tree.path)
 
 
