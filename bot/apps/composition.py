@@ -147,8 +147,7 @@ async def service(
 
 
 def _opened_store(settings: Settings) -> JobStore:
-    own_file = f"sqlite:///{settings.agent.data_dir / 'jobs.sqlite'}"
-    store = JobStore(settings.database_url.get_secret_value() if settings.database_url else own_file)
+    store = JobStore(settings.jobs_url)
     try:
         import_file(store, settings.agent.data_dir / "queue.sqlite")
     except BaseException:  # whatever it was, nobody else closes it

@@ -67,7 +67,7 @@ def patches_of(settings: Settings) -> PatchStore:
     if settings.storage_url is None:
         return PatchFiles(folder)
     vault = Vault(
-        blobs=_blobs_of(settings, settings.storage_url), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")
+        blobs=blobs_of(settings, settings.storage_url), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")
     )
     return PatchBlobs(vault, folder)
 
@@ -81,11 +81,17 @@ def snapshots_of(settings: Settings) -> Snapshots | None:
     """
     if settings.storage_url is None:
         return None
-    blobs = _blobs_of(settings, settings.storage_url)
+    blobs = blobs_of(settings, settings.storage_url)
     return Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
 
 
-def _blobs_of(settings: Settings, url: str) -> BlobStore:
+def blobs_of(settings: Settings, url: str) -> BlobStore:
+    """The blob store at an address, reached with the operator's key.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        StorageError: the directory of the blob store cannot be made.
+    """
     access = BlobAccess(
         access_key_id=settings.aws_access_key_id or "",
         secret_access_key=settings.aws_secret_access_key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -38,8 +39,9 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
     """
     reader = Reader(_taken(environ))
     service, agent = reader.values(Settings), reader.agent()
-    found = {field: service.get(field) for field in ("webhook_secret", "app_id", "private_key", "api_url")}
-    return Survey(problems=tuple(each.text for each in reader.faults()), agent=agent, **found)
+    nothing: dict[str, Any] = {"webhook_secret": SecretStr(""), "app_id": 0, "private_key": SecretStr("")}
+    settings = Settings(agent=agent, **(nothing | service))
+    return Survey(problems=tuple(each.text for each in reader.faults()), settings=settings, wrong=reader.wrong)
 
 
 def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:

@@ -96,10 +96,15 @@ class Settings:
     """The address of an S3-compatible service, if it is not Amazon's."""
 
     @property
+    def jobs_url(self) -> str:
+        """The address of the database of the jobs, with its password."""
+        own_file = f"sqlite:///{self.agent.data_dir / 'jobs.sqlite'}"
+        return self.database_url.get_secret_value() if self.database_url else own_file
+
+    @property
     def shared_database(self) -> str | None:
         """The address of the database that other machines' workers may share; None for a file of this one's."""
-        url = self.database_url.get_secret_value() if self.database_url else ""
-        return url if url.startswith("postgresql:") else None
+        return self.jobs_url if self.jobs_url.startswith("postgresql:") else None
 
     @property
     def database_passwords(self) -> tuple[SecretStr, ...]:
@@ -219,19 +224,13 @@ class Survey:
 
     Attributes:
         problems: one sentence for each setting that is missing, wrong or unknown.
-        agent: with the default of each setting that is wrong or missing.
-        webhook_secret: see `Settings`; None where it is wrong or missing, as all that follow.
-        app_id: see `Settings`.
-        private_key: see `Settings`.
-        api_url: see `Settings`.
+        settings: with the default of each setting that is missing or wrong; empty, or 0, where there is none.
+        wrong: the fields of those.
     """
 
     problems: tuple[str, ...]
-    agent: AgentSettings
-    webhook_secret: SecretStr | None
-    app_id: int | None
-    private_key: SecretStr | None
-    api_url: str | None
+    settings: Settings
+    wrong: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

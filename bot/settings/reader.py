@@ -102,6 +102,11 @@ class Reader:
             unknown.append(InputProblem(text=f"{PREFIX}{name} is no setting of this version; {fix}"))
         return (*self._problems, *unknown)
 
+    @property
+    def wrong(self) -> frozenset[str]:
+        """The fields of the settings that are missing or wrong, as far as they were read."""
+        return frozenset(each.field for each in self._wrong)
+
     def check(self) -> None:
         """Raise ConfigError when anything is wrong."""
         if faults := self.faults():

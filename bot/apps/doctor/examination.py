@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from bot.apps.doctor import findings, probes
 from bot.apps.doctor.findings import Finding
-from bot.publishing.redact import Redactor
+from bot.apps.services import redactor_for
 from bot.settings.model import Survey
+
+_UNKNOWN = "not set, or invalid"
 
 
 async def examine(survey: Survey, *, online: bool) -> list[Finding]:
@@ -18,26 +20,29 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
         survey: the settings, as far as there are any.
         online: whether to ask the model, which costs a little.
     """
-    agent, key = survey.agent, survey.private_key
+    settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
     found = [
-        findings.bad("settings", wrong, fix or wrong)
+        findings.bad("settings", what, fix or what)
         # Two sentences, or two halves of one: what is wrong, and what it should be.
-        for wrong, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
+        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
     ]
     found += [] if survey.problems else [findings.good("settings", "complete")]
     found += [probes.user(allow_root=agent.allow_root)]
     # bubblewrap is started from the main thread, which waits for it here.
     found += [*probes.sandbox(agent), *probes.programs()]
     found += [*probes.data_directory(agent.data_dir), *probes.temporary_files(), probes.terminals()]
-    if survey.webhook_secret is None:
-        found += [findings.skipped("webhook secret", "not set, or invalid")]
+    found += [findings.skipped("database", _UNKNOWN) if "database_url" in wrong else probes.database(settings)]
+    storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
+    found += [findings.skipped("blob store", _UNKNOWN) if storage else probes.blob_store(settings)]
+    if "webhook_secret" in wrong:
+        found += [findings.skipped("webhook secret", _UNKNOWN)]
     else:
-        found += [findings.webhook_secret(survey.webhook_secret.get_secret_value())]
+        found += [findings.webhook_secret(settings.webhook_secret.get_secret_value())]
+    unknown = bool(wrong & {"app_id", "private_key", "api_url"})
     asked = await asyncio.gather(
-        probes.github(survey.app_id, key.get_secret_value() if key else None, survey.api_url),
+        probes.github(None if unknown else settings),
         probes.model(agent, online=online),
     )
     found += [*asked[0], asked[1]]
-    secrets = (survey.webhook_secret, key, agent.api_key)
-    redactor = Redactor(secret.get_secret_value() for secret in secrets if secret is not None)
+    redactor = redactor_for(settings)
     return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from agent_runtime import AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
@@ -15,14 +16,18 @@ from bot.apps.doctor import findings
 from bot.apps.doctor.findings import Finding
 from bot.apps.process import ROOT
 from bot.apps.services import networks, sandbox_settings
-from bot.domain.errors import ConfigError, QueueError
+from bot.apps.storage import blobs_of
+from bot.domain.errors import ConfigError, QueueError, StorageError
 from bot.gate.network import reach, reachable, unkept
 from bot.github import describe_app
 from bot.settings.agent import AgentSettings
+from bot.settings.model import Settings
 from bot.settings.table import PROVIDER_KEYS
 
 _SECONDS = 20
 _ONLINE_TOKENS = 16  # the least that every service takes
+_TRIALS = "doctor"
+"""The names of the objects that are stored on trial begin with it; no other part of the bot uses it."""
 
 
 def user(*, allow_root: bool) -> Finding:
@@ -56,7 +61,7 @@ def programs() -> list[Finding]:
 
 
 def data_directory(place: Path) -> list[Finding]:
-    """The directory of the queue, the mirrors and the workspaces, and a database in it."""
+    """The directory of the mirrors, the workspaces and, by default, the database."""
     if not place.exists():
         above = next(each for each in place.absolute().parents if each.exists())
         if not os.access(above, os.W_OK | os.X_OK):
@@ -66,7 +71,7 @@ def data_directory(place: Path) -> list[Finding]:
         return [findings.bad("data directory", f"{place} is not a writable directory", _make(place))]
     status = place.stat()
     whose = findings.directory(str(place), status.st_mode, status.st_uid, os.geteuid())
-    return [whose, _disk("disk", place), database(place)]
+    return [whose, _disk("disk", place)]
 
 
 def _make(place: Path) -> str:
@@ -78,25 +83,56 @@ def _disk(name: str, place: Path) -> Finding:
     return findings.disk(name, str(place), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
 
 
-def database(place: Path) -> Finding:
-    """A job database in the data directory; the bot's own is opened if there is one, else one that goes again."""
-    own, trial = place / "jobs.sqlite", place / f"doctor-{secrets.token_hex(4)}.sqlite"
-    path = own if own.exists() else trial
+def database(settings: Settings) -> Finding:
+    """The database of the jobs; an SQLite file that is not there yet is made under another name, and goes again."""
+    shared, url, trial = settings.shared_database, settings.jobs_url, None
+    if shared is not None:
+        name = f"PostgreSQL at {urlsplit(shared).hostname or 'a local socket'}"
+        fix = "Check CODEPILOT_DATABASE_URL."
+    else:
+        path = Path(url.removeprefix("sqlite:///"))
+        name = str(path)
+        fix = f"Keep {path.parent} on a local disk; a damaged database can be moved away, but its jobs are lost."
+        if settings.database_url is None and not path.parent.is_dir():
+            return findings.skipped("database", f"{path.parent} is not there yet")
+        if not path.exists():
+            trial = path.with_name(f"doctor-{secrets.token_hex(4)}.sqlite")
+            url = f"sqlite:///{trial}"
     try:
         from bot.engine.durable.store import JobStore, examine  # noqa: PLC0415 - the extra `service` may be missing
 
-        if path is trial:
-            JobStore(f"sqlite:///{path}").close_here()
-        examine(f"sqlite:///{path}")
+        if trial is not None:
+            JobStore(url).close_here()
+        examine(url)
     except ImportError as error:
         return findings.bad("database", str(error), "pip install 'codepilot-bot[service]'")
     except QueueError as error:
-        fix = f"{error}. Keep {place} on a local disk; a damaged database can be moved away, but its jobs are lost."
-        return findings.bad("database", f"{path} cannot be used", fix)
+        return findings.bad("database", f"{name} cannot be used", f"{error}. {fix}")
     finally:
-        for left in place.glob(f"{trial.name}*"):
+        for left in trial.parent.glob(f"{trial.name}*") if trial is not None else ():
             left.unlink()
-    return findings.good("database", str(path) if path is own else "can be made")
+    return findings.good("database", name if trial is None else f"{name}, can be made")
+
+
+def blob_store(settings: Settings) -> Finding:
+    """The blob store: whether a small object can be written, read, listed and deleted there."""
+    if settings.storage_url is None:
+        if settings.shared_database is None:
+            return findings.good("blob store", "none, which is enough for one machine")
+        fix = "Set CODEPILOT_STORAGE_URL, or workers on other machines cannot continue the jobs that wait on this one."
+        return findings.warning("blob store", "none, while machines may share the database", fix)
+    name, content = f"{_TRIALS}/{secrets.token_hex(8)}", secrets.token_bytes(16)
+    try:
+        blobs = blobs_of(settings, settings.storage_url)
+        blobs.put(name, content)
+        whole = blobs.get(name, limit=len(content)) == content and name in {each.name for each in blobs.list(_TRIALS)}
+        blobs.delete(name)
+    except (ConfigError, StorageError) as error:
+        return findings.bad("blob store", f"{settings.storage_url} cannot be used", str(error))
+    if not whole:
+        fix = "The service must give and list each object as soon as it was stored; use one that does."
+        return findings.bad("blob store", f"{settings.storage_url} does not have what was just stored", fix)
+    return findings.good("blob store", settings.storage_url)
 
 
 def temporary_files() -> list[Finding]:
@@ -128,12 +164,13 @@ def _number(path: Path) -> int | None:
         return None
 
 
-async def github(app_id: int | None, private_key: str | None, api_url: str | None) -> list[Finding]:
-    """Sign in as the App, and compare the clocks."""
-    if app_id is None or private_key is None or api_url is None:
-        why = "the App's id or key is not set"
+async def github(settings: Settings | None) -> list[Finding]:
+    """Sign in as the App, and compare the clocks; None when it is not known how."""
+    if settings is None:
+        why = "the App's id or key, or GitHub's address, is not set or invalid"
         return [findings.skipped("GitHub App", why), findings.clock(datetime.now(UTC), None)]
-    answer = await describe_app(app_id, private_key, api_url)
+    key = settings.private_key.get_secret_value()
+    answer = await describe_app(settings.app_id, key, settings.api_url)
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (

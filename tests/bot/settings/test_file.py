@@ -117,7 +117,7 @@ def test_a_file_with_a_secret_must_not_be_open_to_every_user(file: Path, mode: i
 def test_a_file_without_a_secret_may_be(file: Path) -> None:
     file.write_text("jobs: 2\n")
     file.chmod(0o644)
-    assert survey({"CODEPILOT_CONFIG": str(file)}).agent.level == "ask"
+    assert survey({"CODEPILOT_CONFIG": str(file)}).settings.agent.level == "ask"
     assert not any("chmod" in problem for problem in _problems(file))
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -18,10 +19,16 @@ from bot.apps.doctor.examination import examine
 from bot.apps.doctor.findings import Finding
 from bot.engine.durable.store import JobStore
 from bot.settings.load import survey
+from bot.settings.model import Settings
+from bot.workspace.blob_address import open_blobs
 from localhub import LocalHub
+from tests import s3
 from tests.containers import StandIn
 from tests.model_server import Fails, ModelServer
+from tests.postgres import PASSWORD, postgres_server, postgres_url
 from tests.stage import build
+
+__all__ = ["postgres_server", "postgres_url"]
 
 SECRET = "0123456789abcdef-0123456789abcdef"
 
@@ -51,6 +58,12 @@ async def _found(environ: dict[str, str], *, online: bool = False) -> dict[str, 
     return {each.name: each for each in await examine(survey(environ), online=online)}
 
 
+def settings_of(place: Path, **variables: str) -> Settings:
+    """What is set for a data directory; names without `CODEPILOT_`."""
+    named = {f"CODEPILOT_{name}": value for name, value in variables.items()}
+    return survey({"CODEPILOT_DATA_DIR": str(place), **named}).settings
+
+
 async def test_a_machine_on_which_the_bot_could_work_has_nothing_bad(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o700)
     found = await _found(environ)
@@ -66,6 +79,7 @@ async def test_without_any_settings_everything_else_is_looked_at_all_the_same(mo
     assert found["settings"].verdict == "bad"
     assert found["sandbox"].verdict == "good"
     assert {name for name, each in found.items() if each.verdict == "skipped"} == {
+        "database",
         "webhook secret",
         "GitHub App",
         "clock",
@@ -156,7 +170,7 @@ async def test_a_disk_without_room_is_bad(environ: dict[str, str], full_disk: Pa
 def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "jobs.sqlite"
     path.write_text(content)
-    finding = probes.database(tmp_path)
+    finding = probes.database(settings_of(tmp_path))
     assert finding.verdict == ("bad" if content else "good")
     if content:
         assert path.read_text() == content
@@ -166,19 +180,89 @@ def test_a_database_of_a_newer_version_is_said(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     store.run_here(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
     store.close_here()
-    finding = probes.database(tmp_path)
+    finding = probes.database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
 
 
 def test_a_database_that_can_be_made_is_made_on_trial(tmp_path: Path) -> None:
-    assert probes.database(tmp_path).verdict == "good"
+    assert probes.database(settings_of(tmp_path)).verdict == "good"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_database_that_is_set_is_looked_at_and_left_as_it_is(tmp_path: Path, postgres_url: str) -> None:
+    assert probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    with psycopg.connect(postgres_url) as connection:
+        count = "SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        assert connection.execute(count).fetchone() == (0,)
+    JobStore(postgres_url).close_here()
+    assert probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    finding = probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url))
+    assert finding.verdict == "bad"
+    assert "newer version" in finding.fix
+    elsewhere = tmp_path / "elsewhere.sqlite"
+    assert probes.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{elsewhere}")).verdict == "good"
+    missing = tmp_path / "missing" / "jobs.sqlite"
+    assert probes.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{missing}")).verdict == "bad"
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_database_that_refuses_us_is_said_without_its_password(
+    environ: dict[str, str], postgres_url: str
+) -> None:
+    wrong = "wr0ng-battery-staple"
+    environ["CODEPILOT_DATABASE_URL"] = postgres_url.replace(PASSWORD, wrong)
+    finding = (await _found(environ))["database"]
+    assert finding.verdict == "bad"
+    assert "password authentication failed" in finding.fix
+    assert wrong not in finding.found + finding.fix
+
+
+async def test_the_blob_store_that_is_set_is_tried_and_nothing_stays(environ: dict[str, str], tmp_path: Path) -> None:
+    assert (await _found(environ))["blob store"].verdict == "good"
+    (tmp_path / "blobs").mkdir(mode=0o700)
+    in_directory = {**environ, "CODEPILOT_STORAGE_URL": (tmp_path / "blobs").as_uri()}
+    assert (await _found(in_directory))["blob store"].verdict == "good"
+    assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+    with s3.running() as server:
+        access = {
+            "AWS_ACCESS_KEY_ID": "tester",
+            "AWS_SECRET_ACCESS_KEY": s3.KEY,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+        }
+        bucket = {**environ, **access, "CODEPILOT_STORAGE_URL": f"s3://{s3.BUCKET}/bot"}
+        assert (await _found(bucket))["blob store"].verdict == "good"
+        assert not list(open_blobs(f"s3://{s3.BUCKET}/bot", server.access).list("doctor"))
+        missing = (await _found({**bucket, "CODEPILOT_STORAGE_URL": "s3://no-such-bucket"}))["blob store"]
+    assert (missing.verdict, "NoSuchBucket" in missing.fix) == ("bad", True)
+    assert s3.KEY not in missing.found + missing.fix
+
+
+def test_machines_that_share_a_database_and_no_files_are_warned_of(tmp_path: Path) -> None:
+    finding = probes.blob_store(settings_of(tmp_path, DATABASE_URL="postgresql://bot@db.example/bot"))
+    assert finding.verdict == "warning"
+    assert "CODEPILOT_STORAGE_URL" in finding.fix
+
+
+async def test_what_is_set_wrong_is_not_replaced_by_its_default(environ: dict[str, str]) -> None:
+    environ |= {"CODEPILOT_API_URL": "http://github.example", "CODEPILOT_DATABASE_URL": "mysql://bot@db.example/bot"}
+    found = await _found({**environ, "CODEPILOT_STORAGE_URL": "ftp://files.example"})
+    skipped = {name for name, each in found.items() if each.verdict == "skipped"}
+    assert skipped == {"database", "blob store", "GitHub App", "clock"}
+
+
+def test_githubs_own_address_needs_no_setting(environ: dict[str, str]) -> None:
+    del environ["CODEPILOT_API_URL"]
+    surveyed = survey(environ)
+    assert (surveyed.settings.api_url, surveyed.wrong) == ("https://api.github.com", frozenset())
 
 
 def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bot.engine.durable.store", None)
-    finding = probes.database(tmp_path)
+    finding = probes.database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "codepilot-bot[service]" in finding.fix
 
