@@ -16,10 +16,13 @@ import pytest
 import yaml
 
 from bot.__main__ import cli
+from bot.apps.metrics import Metrics
 from bot.apps.watchdog import ENDING_SECONDS
 from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
+from bot.engine.in_memory import InMemoryEngine
+from bot.github import AppSession
 from bot.settings.model import Settings
 from bot.settings.setting import PREFIX, settings_of
 from bot.settings.table import SETTINGS
@@ -195,8 +198,8 @@ def test_every_reference_of_a_manifest_leads_somewhere(component: str) -> None:
         volumes = {each["name"] for each in template["spec"]["volumes"]} | set(claims)
         assert {each["name"] for each in container["volumeMounts"]} == volumes
         ports = {each["name"] for each in container["ports"]}
-        for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-            assert container.get(probe, {}).get("httpGet", {"port": "http"})["port"] in ports | {"http"}
+        probes = [container.get(each, {}) for each in ("livenessProbe", "readinessProbe", "startupProbe")]
+        assert {each["httpGet"]["port"] for each in probes if "httpGet" in each} <= ports
     for service in of_kind("Service", among).values():
         [name] = selected(service["spec"]["selector"])
         [container] = templates[name]["spec"]["containers"]
@@ -204,7 +207,12 @@ def test_every_reference_of_a_manifest_leads_somewhere(component: str) -> None:
     for budget in of_kind("PodDisruptionBudget", among).values():
         assert len(selected(budget["spec"]["selector"]["matchLabels"])) == 1
     for policy in of_kind("NetworkPolicy", among).values():
-        assert selected(policy["spec"]["podSelector"]["matchLabels"])
+        chosen = selected(policy["spec"]["podSelector"]["matchLabels"])
+        let_in = {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
+        assert chosen
+        for name in chosen:
+            [container] = templates[name]["spec"]["containers"]
+            assert {each["name"] for each in container["ports"]} == let_in
     for ingress in of_kind("Ingress", among).values():
         [path] = ingress["spec"]["rules"][0]["http"]["paths"]
         assert path["path"] == "/webhook", "probes and metrics are not public"
@@ -250,14 +258,26 @@ async def test_the_autoscaler_counts_the_jobs_that_need_a_worker(postgres_url: s
         assert connection.execute(trigger["metadata"]["query"]).fetchone() == (2,)
 
 
-def test_an_autoscaler_gives_a_worker_as_many_jobs_as_it_runs() -> None:
+def test_the_autoscaler_reaches_the_database_for_trying() -> None:
+    among = base_and("trial-postgres")
+    [policy] = [each for name, each in of_kind("NetworkPolicy", among).items() if name == "codepilot-postgres"]
+    [rule] = policy["spec"]["ingress"]
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}} in rule["from"]
+
+
+async def test_an_autoscaler_gives_a_worker_as_many_jobs_as_it_runs() -> None:
     among = manifests(*_MANIFESTS)
     options = pods(among)["codepilot-worker"]["spec"]["containers"][0]["args"]
     jobs = options[options.index("--concurrency") + 1]
     [scaled] = of_kind("ScaledObject", among).values()
     assert scaled["spec"]["triggers"][0]["metadata"]["targetQueryValue"] == jobs
     [autoscaler] = of_kind("HorizontalPodAutoscaler", among).values()
-    assert autoscaler["spec"]["metrics"][0]["external"]["target"]["averageValue"] == jobs
+    external = autoscaler["spec"]["metrics"][0]["external"]
+    assert external["target"]["averageValue"] == jobs
+    [states] = external["metric"]["selector"]["matchExpressions"]
+    told = (await Metrics().read(InMemoryEngine(), AppSession(0.0))).decode()
+    for state in states["values"]:
+        assert f'{external["metric"]["name"]}{{{states["key"]}="{state}"}}' in told
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
