@@ -90,7 +90,7 @@ class AgentSettings:
     """Seconds without data from the model service before a reply is considered broken off; by default 900 for a model
     that may think and 300 for others."""
     data_dir: Annotated[parsing.FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
-    """The directory of the queue, the mirrors and the workspaces; created if it is missing."""
+    """The directory of the mirrors, the workspaces and, by default, the jobs; created if it is missing."""
     triggers: Annotated[parsing.Triggers, Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER")] = (
         _TRIGGERS
     )
