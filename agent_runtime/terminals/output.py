@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from agent_runtime.core.binary import without_binary
 from agent_runtime.terminals.screen import Screen
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 
@@ -132,11 +133,15 @@ class Capture:
         return self._head + self._tail
 
     def render(self, *, whole: str | None = None) -> str:
-        """The text, or its head and tail with a line between that counts what is missing and names the `whole`."""
+        """The text, or its head and tail with a line between that counts what is missing and names the `whole`.
+
+        Binary data is left out of either.
+        """
         if not self.cut:
-            return self.kept()
+            return without_binary(self.kept())
         missing = self.characters - len(self._head) - len(self._tail)
         first = self._head_lines + 1
         last = self.lines - self._tail.count("\n") + 1
         where = f"; all of it: {whole}" if whole else ""
-        return f"{self._head}\n[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]\n{self._tail}"
+        left_out = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]"
+        return f"{without_binary(self._head)}\n{left_out}\n{without_binary(self._tail)}"

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent_runtime.core.binary import without_binary
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.globs import Include
 
@@ -158,20 +159,24 @@ class Hits:
         self._placed = found
 
     def text(self) -> str:
-        """The hits as the model reads them."""
+        """The hits as the model reads them: `path:line:text`; with context, lines below the path of their file."""
         total = sum(self._counts.values())
         if not total:
             return "[find] No matches found."
         hits = self.shown()
         matched = sum(hit.matched for hit in hits)
         lines = [f"[find] {total} match(es) (showing {matched} of {total}):"]
-        with_context = matched < len(hits)
         previous: Hit | None = None
         for hit in hits:
-            if with_context and previous and not _follows(hit, previous):
+            text = f"{hit.line}{':' if hit.matched else '-'}{hit.text}"
+            if not self._context:
+                lines.append(f"{hit.file}:{text}")
+                continue
+            if previous is None or previous.name != hit.name:
+                lines += [*([""] if previous else []), hit.file]
+            elif not _follows(hit, previous):
                 lines.append("--")
-            mark = ":" if hit.matched else "-"
-            lines.append(f"{hit.file}{mark}{hit.line}{mark}{hit.text}")
+            lines.append(text)
             previous = hit
         if matched < total and len(self._counts) > 1:
             lines.append(f"[more: {self._spread()}. Narrow it with target or include, or a more exact pattern.]")
@@ -222,6 +227,7 @@ class Hits:
             head = f"[{start} characters]…" if start else ""
             tail = f"…[{len(text) - end} characters]" if end < len(text) else ""
             text = f"{head}{text[start:end]}{tail}"
+        text = without_binary(text)
         return Hit(name=name, line=number, text=text, matched=matched, cut=cut)
 
     def _begin(self, path: bytes) -> None:

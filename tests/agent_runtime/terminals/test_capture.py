@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from hypothesis import given
@@ -26,6 +27,17 @@ def test_long_text_is_head_count_and_tail() -> None:
     assert text.endswith("…]\n\nline 100\n")
     assert "lines 2-" in text
     assert "logs/a.log" in text
+
+
+def test_binary_data_is_left_out_and_the_text_around_it_stays() -> None:
+    output = Output()
+    output.feed(b"$ cat photo.png\n" + random.Random(1).randbytes(10_000) + b"\ndone\n")  # noqa: S311 - noise is enough
+    shown = output.whole()
+    assert shown.startswith("$ cat photo.png\n")
+    assert shown.endswith("done\n")
+    assert "characters of binary data]" in shown
+    assert shown.count("\ufffd") < 12
+    assert len(shown) < 400
 
 
 @given(st.lists(st.text(max_size=30), max_size=30), st.integers(1, 20))

@@ -80,7 +80,7 @@ async def test_more_matches_than_wanted_are_counted(search: SearchTools) -> None
 
 async def test_context_is_shown_but_not_returned(search: SearchTools) -> None:
     result = await search.find("other", context=1)
-    assert result.text.split("\n")[1:] == ["src/b.py-1-needle", "src/b.py:2:other", "src/b.py-3-needle needle"]
+    assert result.text.split("\n")[1:] == ["src/b.py", "1-needle", "2:other", "3-needle needle"]
     assert result.value == [{"file": "src/b.py", "line": 2, "text": "other"}]
 
 

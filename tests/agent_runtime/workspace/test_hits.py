@@ -49,7 +49,7 @@ def test_a_remark_of_ripgrep_is_no_match(size: int) -> None:
     remark = b'./a: WARNING: stopped searching binary file after match (found "\\0" byte around offset 9)\n'
     for context in (0, 1):
         hits = fed(Hits(most=9, context=context), b"./a\x001:x\n" + remark + b"\n./b\x001:x\n", size)
-        assert hits.text() == "[find] 2 match(es) (showing 2 of 2):\na:1:x\nb:1:x"
+        assert [(hit.file, hit.line, hit.text) for hit in hits.shown()] == [("a", 1, "x"), ("b", 1, "x")]
 
 
 @pytest.mark.parametrize("size", [1, 4, 1 << 16])
@@ -66,14 +66,17 @@ def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_diff
     assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.text()
 
 
-def test_context_is_marked_and_groups_are_parted() -> None:
+def test_context_is_marked_groups_are_parted_and_each_file_is_named_once() -> None:
     hits = fed(
-        Hits(most=2, context=1),
-        b"./a\x001-before\n2:x\n3-after\n--\n8-before\n9:x\n10-after\n--\n19-unwanted\n20:x\n",
+        Hits(most=3, context=1),
+        b"./src/a\x001-before\n2:x\n3-after\n--\n8-before\n9:x\n10-after\n\n"
+        b"./src/b\x001:x\n2-after\n--\n19-unwanted\n20:x\n",
     )
     assert hits.text().split("\n") == [
-        "[find] 3 match(es) (showing 2 of 3):",
-        "a-1-before", "a:2:x", "a-3-after", "--", "a-8-before", "a:9:x", "a-10-after",
+        "[find] 4 match(es) (showing 3 of 4):",
+        "src/a", "1-before", "2:x", "3-after", "--", "8-before", "9:x", "10-after", "",
+        "src/b", "1:x", "2-after",
+        "[more: src/a 2, src/b 2. Narrow it with target or include, or a more exact pattern.]",
     ]  # fmt: skip
 
 
@@ -98,6 +101,8 @@ def test_a_line_too_long_to_look_at_is_named() -> None:
 def test_bytes_that_are_no_text_are_shown_as_far_as_they_can_be() -> None:
     (hit,) = fed(Hits(most=1), b"./a\x001:caf\xe9 x\r\n").shown()
     assert hit.text == "caf\ufffd x"
+    (hit,) = fed(Hits(most=1), b"./a\x001:pin" + b"\xff\xfe" * 60 + b"\n").shown()
+    assert hit.text == "pin[120 characters of binary data]"
 
 
 def test_a_name_that_is_not_printable_is_escaped() -> None:
