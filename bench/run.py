@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench import (
     bench_accepting,
     bench_action_install,
+    bench_answers,
     bench_budget,
     bench_context,
     bench_crowd,
@@ -52,6 +53,7 @@ if __name__ == "__main__":
             bench_red_ci,
             bench_edits,
             bench_reply,
+            bench_answers,
             bench_search,
             bench_sessions,
             bench_terminals,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent_runtime.core.errors import ToolError
@@ -17,7 +18,8 @@ from agent_runtime.workspace.changes import (
     check_placeholders,
     make,
 )
-from agent_runtime.workspace.diffs import diff
+from agent_runtime.workspace.diffs import counted, diff
+from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.hunks import place_hunks
 from agent_runtime.workspace.incremental import SyntaxMemory
 from agent_runtime.workspace.overlay import Overlay, TextFile
@@ -26,7 +28,8 @@ from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.text import Text, version_of
 
-_MAX_WHOLE_WRITES = 5
+_MOST_WHOLE_CHARS = 1_000_000
+"""More than a reply holds; contents that are kept can be written again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,23 +59,24 @@ class FileWrite:
 class StepLimits:
     """What may be done a limited number of times in a step, and how often it was."""
 
-    whole_writes: int = 0
+    whole_chars: int = 0
     edited: set[str] = field(default_factory=set)
 
     def copy(self) -> StepLimits:
         """The same counts, to try something out on."""
-        return StepLimits(self.whole_writes, set(self.edited))
+        return StepLimits(self.whole_chars, set(self.edited))
 
     def check(self, change: WriteCall, canonical: str) -> None:
         """Refuse what would be too much.
 
         Raises:
-            ToolError: it is a whole-file write too many, or a second edit of a file by line numbers.
+            ToolError: whole files come to more than a step may write, or it is a second edit of a file by line numbers.
         """
-        if change.mode in WHOLE_MODES and self.whole_writes >= _MAX_WHOLE_WRITES:
+        size = self.whole_chars + len(change.contents[0])
+        if change.mode in WHOLE_MODES and size > _MOST_WHOLE_CHARS:
             raise ToolError(
-                f"{change.path!r} not written: {_MAX_WHOLE_WRITES} whole-file writes (w, a) are made in this step "
-                "already; write the others in the next step"
+                f"{change.path!r} not written: the whole files (w, a) of this step would come to {size:,} characters, "
+                f"and {_MOST_WHOLE_CHARS:,} may be written in one; write the others in the next step"
             )
         if change.mode in LINE_MODES and canonical in self.edited:
             raise ToolError(
@@ -82,7 +86,8 @@ class StepLimits:
 
     def count(self, change: WriteCall, canonical: str) -> None:
         """Count a write that was made."""
-        self.whole_writes += change.mode in WHOLE_MODES
+        if change.mode in WHOLE_MODES:
+            self.whole_chars += len(change.contents[0])
         if change.mode in LINE_MODES:
             self.edited.add(canonical)
 
@@ -147,15 +152,7 @@ class Planner:
         data = new.encode(changed.raw)
         version = version_of(data)
         fault = self._fault(change.path, old, new, force=change.force or whole)
-        # What the model needs to see of the change; not what it has just written itself.
-        if old is None:
-            shown = []
-        elif new.raw == old.text.raw:
-            shown = ["Nothing changed: the file read so already."]
-        elif change.mode == "a":
-            shown = [f"Added lines {len(old.text.lines) + 1}-{len(new.lines)}."]
-        else:
-            shown = [diff(old.text.lines, new.lines) or "Only line endings or the last newline changed."]
+        shown = [] if old is None else [_shown(old.text, new, changed.edits, loose=bool(changed.notes))]
         return FileWrite(
             canonical=canonical,
             change=StagedFile(path=canonical, data=data, old=old.data if old else None),
@@ -219,14 +216,15 @@ class Planner:
             told = [f"[write_file] {section.path!r} {verb}. Version {version}."]
             write = FileWrite(canonical=target, change=made, text=None, version=version, origin=canonical, told=told)
             return [write, _removal(canonical, before, [])] if moved else []
-        edits, notes = place_hunks(section.path, old.text.lines, section.hunks)
-        new = _like(old.text, engine.apply(old.text, edits))
+        placed = place_hunks(section.path, old.text.lines, section.hunks)
+        new = _like(old.text, engine.apply(old.text, placed.edits))
         if not force:
             check_placeholders(section.path, [line for hunk in section.hunks for line in hunk.new], old.text)
         data = new.encode(new.raw)
         version = version_of(data)
-        notes += self._fault(section.path, old, new, force=force)
-        shown = diff(old.text.lines, new.lines) or "Nothing changed: the file read so already."
+        notes = [*placed.notes, *self._fault(section.path, old, new, force=force)]
+        shown = _shown(old.text, new)
+        shown += f"\n{diff(old.text.lines, new.lines, within=placed.loose)}" if placed.loose else ""
         write = FileWrite(
             canonical=target,
             change=StagedFile(
@@ -256,6 +254,22 @@ def _changed(change: WriteCall, canonical: str, old: TextFile | None, seen: Seen
         raise
     except ToolError as error:
         raise ToolError(f"{change.path!r} not written: {error}", kind=error.kind) from error
+
+
+def _shown(old: Text, new: Text, edits: Sequence[LineEdit] = (), *, loose: bool = False) -> str:
+    """What the model needs to see of a change of a file, but not what it has just sent.
+
+    Args:
+        old: the file before.
+        new: the file after.
+        edits: the edits by line that made it, if these did.
+        loose: whether what became of the call is not quite what it said.
+    """
+    if new.raw == old.raw:
+        return "Nothing changed: the file read so already."
+    # An edit by line does not quote the lines that it is about; what it answers shows whether they were the right ones.
+    shown = diff(old.lines, new.lines, sent=edits) if edits or loose else counted(old.lines, new.lines)
+    return shown or "Only line endings or the last newline changed."
 
 
 def _require_free(path: str, content: str | None, files: Overlay) -> None:

@@ -162,8 +162,8 @@ class FileTools:
         """Write contents, as many as the mode takes: 'w' the whole file, 'a' append, 'edit' in place of
         start_line..end_line, 'insert' below after_line (0: top), 'multi_edit' one per (start, end) of edits, numbers as
         read; 'replace' two: old lines (unique in the file), new lines; 'patch' one, no path: '*** Begin Patch' with
-        Add/Update/Delete File sections, all or nothing. Per step at most 5 w/a, and one edit/insert/multi_edit per
-        file. force=True writes what was refused. Returns the new version.
+        Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit per file. force=True
+        writes what was refused. Returns the new version.
 
         Raises:
             ToolError: a wrong argument, a limit, or a refusal; nothing is written then.

@@ -76,7 +76,7 @@ class Writer:
     def state(self) -> dict[str, Plain]:
         """Where the step stands; see `resume`."""
         bases: dict[str, Plain] = {path: [version, *lines] for path, (version, lines) in self._seen.bases().items()}
-        return {"whole_writes": self._limits.whole_writes, "edited": [*sorted(self._limits.edited)], "bases": bases}
+        return {"whole_chars": self._limits.whole_chars, "edited": [*sorted(self._limits.edited)], "bases": bases}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on in the middle of a step, after the files that it knows were read again.
@@ -84,7 +84,7 @@ class Writer:
         Args:
             state: what `state` gave when the step was paused.
         """
-        self._limits = StepLimits(state["whole_writes"], set(state["edited"]))
+        self._limits = StepLimits(state.get("whole_chars", 0), set(state["edited"]))
         for path, (version, *lines) in state["bases"].items():
             self._seen.put_back(path, version, tuple(lines))
 

@@ -81,10 +81,12 @@ class Changed:
     Attributes:
         raw: the file's new text.
         notes: what the model should know about how it came to be.
+        edits: the edits by line that made it, as they were placed; none in other modes.
     """
 
     raw: str
     notes: list[str] = field(default_factory=list)
+    edits: list[LineEdit] = field(default_factory=list)
 
 
 class StaleError(ToolError):
@@ -187,7 +189,7 @@ def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
         if edit != new
     ]
     notes = [f"The file changed since you read it: {', '.join(moves)}."] if moves else []
-    return Changed(raw=engine.apply(text, placed), notes=notes)
+    return Changed(raw=engine.apply(text, placed), notes=notes, edits=placed)
 
 
 def _line_edits(change: WriteCall, count: int) -> list[LineEdit]:

@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-_CONTEXT = 2
-_RUN = 12  # lines of one addition or removal that are shown; the model wrote the addition itself
+from agent_runtime.workspace.edits import LineEdit, lines_of
+
+_CONTEXT = 3
+_RUN = 12  # lines of one addition or removal that are shown
+_RUN_BESIDE_SENT = 4  # of a removal where the author of the addition needs only to see that the place is right
 _LINES = 40
+_RANGES = 40
 _WIDTH = 200
 _STRETCH = 256
 _COMPARED = 20_000  # lines on both sides together
@@ -24,36 +28,69 @@ def numbered(number: int, line: str, width: int, mark: str = " ") -> str:
     return f"{number:>{width}} {mark} {cut}" if line else f"{number:>{width}} {mark}".rstrip()
 
 
-def diff(before: Sequence[str], after: Sequence[str]) -> str:
+def diff(
+    before: Sequence[str],
+    after: Sequence[str],
+    *,
+    sent: Sequence[LineEdit] = (),
+    within: Sequence[tuple[int, int]] | None = None,
+) -> str:
     """A short diff, empty when nothing changed.
 
     Removed lines carry their old numbers and `-`, added and unchanged ones their new numbers, with `+` or nothing.
+
+    Args:
+        before: the old lines.
+        after: the new lines.
+        sent: the edits that made one of the other, where the reader has just sent them: of the lines that they bring
+            only the numbers are shown.
+        within: ranges of old lines, from 1; changes elsewhere are left out. None for all changes.
     """
     head = _same(before, after)
     tail = _same(before[head:][::-1], after[head:][::-1])
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
     if not old and not new:
         return ""
-    if len(old) + len(new) > _COMPARED:
+    if not sent and len(old) + len(new) > _COMPARED:
         return f"(lines {head + 1}-{head + len(old)} replaced by {len(new)} lines; too much to compare)"
-    groups = _groups(
-        [
-            ("equal", 0, head, 0, head),
-            *_changes(old, new, head),
-            ("equal", len(before) - tail, len(before), len(after) - tail, len(after)),
-        ]
-    )
+    end = ("equal", len(before) - tail, len(before), len(after) - tail, len(after))
+    changes = _sent(before, sent, len(after)) if sent else [("equal", 0, head, 0, head), *_changes(old, new, head), end]
+    groups = _groups(changes)
     width = len(str(max(len(before), len(after))))
     shown: list[str] = []
     for group in groups:
+        if within is not None and not any(_touches(code, within) for code in group):
+            continue
         shown += ["…"] if shown else []
         for tag, a, b, c, d in group:
             if tag == "equal":
                 shown += [numbered(i + 1, after[i], width) for i in range(c, d)]
-            else:
-                shown += [*_run(before, a, b, width, "-"), *_run(after, c, d, width, "+")]
+                continue
+            shown += _run(before, a, b, width, "-", most=_RUN_BESIDE_SENT if sent else _RUN)
+            if not sent:
+                shown += _run(after, c, d, width, "+")
+            elif c < d:
+                shown.append(f"{c + 1:>{width}} + … {d - c} line{'s' if d - c > 1 else ''} as sent, to {d}")
     rest = len(shown) - _LINES
     return "\n".join(shown if rest <= 1 else [*shown[:_LINES], f"… {rest} more lines of diff"])
+
+
+def counted(before: Sequence[str], after: Sequence[str]) -> str:
+    """How many lines were added and removed, and where; empty when none was."""
+    spans = changed_spans(before, after)
+    if not spans:
+        return ""
+    added, removed = sum(d - c for _, _, c, d in spans), sum(b - a for a, b, _, _ in spans)
+    places = ranges(spans)
+    more = [f"{len(places) - _RANGES} more places"] if len(places) > _RANGES else []
+    return f"Changed lines: {', '.join([*places[:_RANGES], *more])} (+{added} -{removed})."
+
+
+def ranges(spans: Sequence[tuple[int, int, int, int]]) -> list[str]:
+    """Changed lines by their new numbers; where lines only went, the line that they stood behind."""
+    return [
+        (f"{c + 1}-{d}" if d > c + 1 else str(d)) if d > c else f"after {c} ({b - a} removed)" for a, b, c, d in spans
+    ]
 
 
 def outer_span(before: Sequence[str], after: Sequence[str]) -> tuple[int, int, int]:
@@ -173,11 +210,39 @@ def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
         group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
 
 
-def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str) -> Iterator[str]:
-    if stop - start <= _RUN + 1:
+def _sent(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list[Opcode]:
+    """The opcodes of some edits, without the lines at their ends that stay as they were.
+
+    Args:
+        before: the old lines.
+        edits: of them, none on top of another.
+        count: of the new lines.
+    """
+    codes: list[Opcode] = []
+    at = to = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        old, new = before[edit.start - 1 : edit.end], lines_of(edit.text)
+        head = _same(old, new)
+        tail = _same(old[head:][::-1], new[head:][::-1])
+        a, b = edit.start - 1 + head, edit.end - tail
+        c, d = to + a - at, to + a - at + len(new) - head - tail
+        if a < b or c < d:
+            codes += [("equal", at, a, to, c), ("replace", a, b, c, d)]
+            at, to = b, d
+    return [*codes, ("equal", at, len(before), to, count)]
+
+
+def _touches(code: Opcode, within: Sequence[tuple[int, int]]) -> bool:
+    """Whether a change is about one of the ranges of old lines."""
+    tag, a, b, _, _ = code
+    return tag != "equal" and any(a < last and first <= max(b, a + 1) for first, last in within)
+
+
+def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN) -> Iterator[str]:
+    if stop - start <= most + 1:
         yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, stop))
         return
-    half = _RUN // 2
+    half = most // 2
     yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, start + half))
     yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
     yield from (numbered(i + 1, lines[i], width, mark) for i in range(stop - half, stop))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.edits import LineEdit
@@ -16,44 +17,56 @@ _MOST_HEADS = 50
 _WORD_GOES_ON = re.compile(r"\w\w")
 
 
-def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> tuple[list[LineEdit], list[str]]:
-    """Find every hunk in a file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedHunks:
+    """Where hunks stand in a file.
 
-    Returns:
-        The edits, and a note for each hunk that did not match exactly.
+    Attributes:
+        edits: what they do.
+        notes: one for each hunk that did not match as it was written.
+        loose: the old lines, first and last, of those hunks.
+    """
+
+    edits: list[LineEdit] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    loose: list[tuple[int, int]] = field(default_factory=list)
+
+
+def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> PlacedHunks:
+    """Find every hunk in a file.
 
     Raises:
         ToolError: some are not found or not unique; the text tells of each, and that nothing was applied.
     """
-    edits: list[LineEdit] = []
-    notes: list[str] = []
+    placed = PlacedHunks()
     faults: list[str] = []
     for number, hunk in enumerate(hunks, 1):
         what = f"{path!r}, hunk {number}" if len(hunks) > 1 else f"{path!r}"
         try:
-            placed, note = _place(what, lines, hunk)
+            _place(what, lines, hunk, placed)
         except ToolError as error:
             faults.append(str(error))
-            continue
-        edits += placed
-        notes += [f"{what}: {note}"] if note else []
     if faults:
         more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
         raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
-    return edits, notes
+    return placed
 
 
-def _place(what: str, lines: Sequence[str], hunk: Hunk) -> tuple[list[LineEdit], str]:
+def _place(what: str, lines: Sequence[str], hunk: Hunk, placed: PlacedHunks) -> None:
     heads = _heads(lines, hunk.headers)
     if not hunk.old:
         after = _insertion_point(what, lines, hunk, heads)
-        return [LineEdit(start=after + 1, end=after, text="".join(f"{line}\n" for line in hunk.new))], ""
+        placed.edits.append(LineEdit(start=after + 1, end=after, text="".join(f"{line}\n" for line in hunk.new)))
+        return
     regions = [_scopes(lines, heads), [range(heads[0], len(lines))]] if heads else None
     match = find_block(lines, hunk.old, hunk.new, what=what, regions=regions, at_end=hunk.at_end)
     notes = [] if match.rung == "exact" else [f"not an exact match: {match.rung} differed."]
     if hunk.headers and not heads:
         notes.append(f"no line {hunk.headers[-1].strip()!r} as the @@ says, but the lines stand only once.")
-    return match.edits, " ".join(notes)
+    placed.edits.extend(match.edits)
+    if notes:
+        placed.notes.append(f"{what}: {' '.join(notes)}")
+        placed.loose.append((match.start, match.end))
 
 
 def _insertion_point(what: str, lines: Sequence[str], hunk: Hunk, heads: Sequence[int]) -> int:

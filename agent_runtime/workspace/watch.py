@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.diffs import changed_spans
+from agent_runtime.workspace.diffs import changed_spans, ranges
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.text import decode, split, version_of
 
@@ -98,18 +98,11 @@ class Watch:
             files += 1
             if files > _MOST_FILES:
                 continue
-            # The changed lines by their new numbers; where lines only went, the line that they stood behind.
-            ranges = (
-                []
-                if old.stamp is None or old.text is None or new.text is None
-                else [
-                    (f"{c + 1}-{d}" if d > c + 1 else str(d)) if d > c else f"after {c} ({b - a} removed)"
-                    for a, b, c, d in changed_spans(split(old.text), split(new.text))
-                ]
-            )
-            shown = ranges[: min(_MOST_RANGES, room)]
+            known = old.stamp is not None and old.text is not None and new.text is not None
+            places = ranges(changed_spans(split(old.text or ""), split(new.text or ""))) if known else []
+            shown = places[: min(_MOST_RANGES, room)]
             room -= len(shown)
-            told += _told(canonical, old, new, shown, len(ranges) - len(shown))
+            told += _told(canonical, old, new, shown, len(places) - len(shown))
         if files > _MOST_FILES:
             told.append(f"… and {files - _MOST_FILES} more files")
         return told

@@ -97,16 +97,10 @@ async def test_a_step_is_bounded_in_calls_and_in_what_it_shows(start: Start) -> 
     assert "more characters were shown in this step and are left out" in model.read[2]
 
 
-async def test_a_step_writes_five_whole_files_and_no_more(start: Start, place: Path) -> None:
-    names = [f"{number}.txt" for number in range(6)]
-    runtime, model = start(
-        reply("\n".join(f'write_file("{name}")' for name in names), *names),
-        reply("for n in range(6):\n    write_file(f'{n}.txt', mode='a' if n % 2 else 'w')", *names),
-        reply('write_file("5.txt")', "5.txt", done="Written."),
-    )
-    assert (await runtime.run("Write six files")).steps == 3
-    assert "'5.txt' not written: 5 whole-file writes (w, a) are made in this step already" in model.read[1]
-    assert "'5.txt' not written: 5 whole-file writes (w, a) are made in this step already" in model.read[2]
+async def test_a_step_writes_more_whole_files_than_the_five_that_are_promised(start: Start, place: Path) -> None:
+    names = [f"{number}.txt" for number in range(9)]
+    runtime, _ = start(reply("\n".join(f'write_file("{name}")' for name in names), *names, done="Written."))
+    assert (await runtime.run("Write nine files")).steps == 1
     assert files_in(place) == names
 
 

@@ -58,7 +58,7 @@ WHOLE = [
     case("a new file", {}, 'write_file("a")', "x\n", after={"a": "x\n"}),
     case("a new file in new directories", {}, 'write_file("d/e/a")', "x\n", after={"d/e/a": "x\n"}),
     case("an empty file", {}, 'write_file("a")', "", after={"a": ""}, says=r"0 bytes, 0 lines"),
-    case("overwriting", {"a": "old\n"}, 'write_file("a")', "new\n", after={"a": "new\n"}, says=r"1 - old\n1 \+ new"),
+    case("overwriting", {"a": "old\n"}, 'write_file("a")', "new\n", after={"a": "new\n"}, says=r"Changed lines: 1 \(\+1 -1\)\.$"),
     case("w is exact to the byte: blanks", {}, 'write_file("a")', "\n\n x \t\n\n", after={"a": "\n\n x \t\n\n"}),
     case("w leaves CRLF behind", {"a": "x\r\ny\r\n"}, 'write_file("a")', "x\ny\n", after={"a": "x\ny\n"}, says="Only line endings"),
     case("w of what stands there", {"a": "x\n"}, 'write_file("a")', "x\n", says="Nothing changed"),
@@ -80,9 +80,9 @@ WHOLE = [
     case("w with lines", {"a": "x\n"}, 'write_file("a", 1, 1)', "y\n", refused="takes no end_line; for that use mode='edit'"),
     case("w at a version", {"a": "x\n"}, 'write_file("a", version="00000000")', "y\n", refused="version='00000000', but it is at version"),
     case("w at a version of nothing", {}, 'write_file("a", version="00000000")', "y\n", refused="there is no such text file"),
-    case("five whole writes", {}, "\n".join(f'write_file("{i}")' for i in range(5)), *"01234", after={str(i): str(i) for i in range(5)}),
-    case("six whole writes", {}, "\n".join(f'write_file("{i}")' for i in range(6)), *"012345", refused="Nothing was written.*line 6.*5 whole-file writes"),
-    case("append", {"a": "x\n"}, 'write_file("a", mode="a")', "y\n", after={"a": "x\ny\n"}, says="Added lines 2-2"),
+    case("nine whole writes", {}, "\n".join(f'write_file("{i}")' for i in range(9)), *"012345678", after={str(i): str(i) for i in range(9)}),
+    case("too much in whole writes", {}, 'write_file("a")\nwrite_file("b", mode="a")', "x" * 600_000, "y" * 600_000, refused="Nothing was written.*line 2.*1,200,000 characters, and 1,000,000"),
+    case("append", {"a": "x\n"}, 'write_file("a", mode="a")', "y\n", after={"a": "x\ny\n"}, says=r"Changed lines: 2 \(\+1 -0\)\.$"),
     case("append to nothing", {}, 'write_file("a", mode="a")', "y\n", after={"a": "y\n"}),
     case("append to an unfinished line", {"a": "x"}, 'write_file("a", mode="a")', "y", after={"a": "x\ny"}),
     case("append with CRLF", {"a": "x\r\n"}, 'write_file("a", mode="a")', "y\nz\n", after={"a": "x\r\ny\r\nz\r\n"}),
@@ -92,7 +92,7 @@ WHOLE = [
 ]  # fmt: skip
 
 LINES = [
-    case("edit one line", {"a": NUMBERS}, 'write_file("a", 5, 5, mode="edit")', "five\n", after={"a": NUMBERS.replace("5", "five")}, says=r"5 - 5\n 5 \+ five"),
+    case("edit one line", {"a": NUMBERS}, 'write_file("a", 5, 5, mode="edit")', "five\n", after={"a": NUMBERS.replace("5", "five")}, says=r"5 - 5\n 5 \+ … 1 line as sent, to 5\n 6   6"),
     case("edit by keyword", {"a": NUMBERS}, 'write_file("a", mode="edit", start_line=2, end_line=9)', "x\n", after={"a": "1\nx\n10\n"}),
     case("edit the first line", {"a": NUMBERS}, 'write_file("a", 1, 1, mode="edit")', "x\n", after={"a": NUMBERS.replace("1\n", "x\n", 1)}),
     case("edit all", {"a": NUMBERS}, 'write_file("a", 1, 10, mode="edit")', "x\n", after={"a": "x\n"}),
@@ -203,7 +203,7 @@ REPLACES = [
 ]  # fmt: skip
 
 PATCHES = [
-    case("update", {"a": NUMBERS}, PATCH, update("a", "@@", " 4", "-5", "+five", " 6"), after={"a": NUMBERS.replace("5", "five")}, says=r"'a' updated.*\n.*\n.*\n 5 - 5"),
+    case("update", {"a": NUMBERS}, PATCH, update("a", "@@", " 4", "-5", "+five", " 6"), after={"a": NUMBERS.replace("5", "five")}, says=r"'a' updated.*\nChanged lines: 5 \(\+1 -1\)\.$"),
     case("update without @@", {"a": NUMBERS}, PATCH, update("a", " 4", "-5", "+five", " 6"), after={"a": NUMBERS.replace("5", "five")}),
     case("only removed and added lines", {"a": NUMBERS}, PATCH, update("a", "@@", "-5", "+five"), after={"a": NUMBERS.replace("5", "five")}),
     case("lines removed", {"a": NUMBERS}, PATCH, update("a", "@@", " 4", "-5", "-6", " 7"), after={"a": NUMBERS.replace("5\n6\n", "")}),
@@ -237,7 +237,7 @@ PATCHES = [
     case("patch: trailing space", {"a": "x  \ny\n"}, PATCH, update("a", "@@", " x", "-y", "+z"), after={"a": "x  \nz\n"}, says="'a': not an exact match: trailing whitespace differed"),
     case("patch: indentation", {"a.py": CALC}, PATCH, update("a.py", "@@", "-return a - b", "+if a:", "+    return b", "+return a"), after={"a.py": CALC.replace("        return a - b\n", "        if a:\n            return b\n        return a\n")}, says="indentation differed"),
     case("patch: punctuation", {"a": "say \u201chi\u201d\nx\n"}, PATCH, update("a", "@@", ' say "hi"', "-x", "+y"), after={"a": "say \u201chi\u201d\ny\n"}, says="Unicode punctuation differed"),
-    case("patch: the rung of each hunk", {"a": "x \ny\nz\n"}, PATCH, update("a", "@@", "-x", "+X", "@@", "-z", "+Z"), after={"a": "X\ny\nZ\n"}, says="'a', hunk 1: not an exact match"),
+    case("patch: the rung of each hunk", {"a": "x \ny\nz\n"}, PATCH, update("a", "@@", "-x", "+X", "@@", "-z", "+Z"), after={"a": "X\ny\nZ\n"}, says=r"'a', hunk 1: not an exact match.*\nChanged lines: 1, 3 \(\+2 -2\)\.\n1 - x \n1 \+ X\n"),
     case("patch: never by likeness", {"a": "value = compute(1)\n"}, PATCH, update("a", "@@", "-value = compute(2)", "+x"), refused=r"(?s)no file was changed:.*nearest lines are\n1 \| value = compute\(1\)"),
     case("patch: already applied", {"a": "x\nnew\n"}, PATCH, update("a", "@@", " x", "-old", "+new"), refused="already applied: the new text stands at lines 1-2"),
     case("patch: one hunk of two fails", {"a": NUMBERS}, PATCH, update("a", "@@", "-5", "+five", "@@", "-eleven", "+11"), refused="'a', hunk 2: the old text is nowhere"),

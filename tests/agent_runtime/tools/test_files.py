@@ -199,20 +199,40 @@ def test_a_whole_write_puts_the_payload_to_the_byte(agent: Agent) -> None:
     assert agent.text("old.txt") == "new"
 
 
-def test_an_edit_answers_with_a_diff_and_the_new_version(agent: Agent) -> None:
+def test_an_edit_by_line_answers_with_what_stands_around_it_and_the_new_version(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     result = agent.step("five\n").write("a.txt", 5, 5, mode="edit")
     version = version_of(agent.text("a.txt").encode())
     assert result.value == version
     assert result.text.split("\n") == [
         f"[write_file] 'a.txt' written (24 bytes, 10 lines). Version {version}.",
+        " 2   2",
         " 3   3",
         " 4   4",
         " 5 - 5",
-        " 5 + five",
+        " 5 + … 1 line as sent, to 5",
         " 6   6",
         " 7   7",
+        " 8   8",
     ]
+
+
+def test_what_was_sent_is_not_shown_again(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    content = "".join(f"a rather long new line {number}\n" for number in range(100))
+    sent = agent.step(content).write("a.txt", 1, 9, mode="edit").text
+    assert "a rather long new line" not in sent
+    assert sent.split("\n")[1:] == [
+        "  1 - 1",
+        "  2 - 2",
+        "    - … 5 more lines",
+        "  8 - 8",
+        "  9 - 9",
+        "  1 + … 100 lines as sent, to 100",
+        "101   10",
+    ]
+    whole = agent.step("new\n").write("a.txt")
+    assert whole.text.split("\n")[1:] == ["Changed lines: 1 (+1 -101)."]
 
 
 def test_an_insertion_joins_no_lines(agent: Agent) -> None:
@@ -230,7 +250,7 @@ def test_several_ranges_are_in_the_numbers_of_the_file_as_it_was(agent: Agent) -
 
 def test_an_append_says_which_lines_it_added(agent: Agent) -> None:
     agent.put("a.txt", "a")
-    assert agent.step("b\nc\n").write("a.txt", mode="a").text.endswith("\nAdded lines 2-3.")
+    assert agent.step("b\nc\n").write("a.txt", mode="a").text.endswith("\nChanged lines: 2-3 (+2 -0).")
     assert agent.text("a.txt") == "a\nb\nc\n"
     agent.step("x\n").write("new.txt", mode="a")
     assert agent.text("new.txt") == "x\n"
@@ -336,14 +356,14 @@ def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(a
 # Limits of a step.
 
 
-def test_five_whole_writes_a_step(agent: Agent) -> None:
-    tools = agent.step(*"123456")
-    for i in range(5):
+def test_whole_writes_of_a_step_are_bounded_by_their_size_and_not_by_their_number(agent: Agent) -> None:
+    tools = agent.step(*["x" * 30_000] * 33, "y" * 20_000, "z")
+    for i in range(33):
         tools.write(f"{i}.txt", mode="a" if i % 2 else "w")
-    with pytest.raises(ToolError, match="5 whole-file writes"):
-        tools.write("5.txt")
-    agent.step("6").write("5.txt")
-    assert agent.text("5.txt") == "6"
+    with pytest.raises(ToolError, match="1,010,000 characters, and 1,000,000 may be written"):
+        tools.write("33.txt")
+    agent.step("6").write("33.txt")
+    assert agent.text("33.txt") == "6"
 
 
 @pytest.mark.parametrize("names", [("a.txt", "./a.txt"), ("a.txt", "link.txt"), ("link.txt", "a.txt")])

@@ -80,17 +80,15 @@ def test_numbers_of_a_file_written_in_the_step_still_refer_to_the_step_before(wo
 
 
 def test_the_limits_of_a_step_go_on_counting(workspace: Workspace) -> None:
-    reply = Reply(*["x\n"] * 9)
+    reply = Reply("x" * 600_000, "x\n", "x\n", "x" * 600_000)
     files = reply.begin(BlockFiles(workspace))
-    for number in range(4):
-        files.write(f"{number}.txt")
+    files.write("0.txt")
     files.write("a.txt", mode="edit", start_line=1, end_line=1)
     again = reply.go_on(workspace, saved(files))
     with pytest.raises(ToolError, match=r"'a\.txt'"):
         again.write("a.txt", mode="edit", start_line=2, end_line=2)
-    again.write("4.txt")
-    with pytest.raises(ToolError, match="5 whole-file writes"):
-        again.write("5.txt")
+    with pytest.raises(ToolError, match="1,200,000 characters"):
+        again.write("1.txt")
 
 
 def test_kept_contents_keep_their_numbers(workspace: Workspace) -> None:

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.diffs import diff, opcodes
+from agent_runtime.workspace.diffs import counted, diff, opcodes
+from agent_runtime.workspace.edits import LineEdit
 
 TEN = [f"line {i}" for i in range(1, 11)]
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)
 
 
-def test_a_change_is_shown_with_numbers_and_two_lines_around_it() -> None:
+def test_a_change_is_shown_with_numbers_and_three_lines_around_it() -> None:
     assert diff(TEN, [*TEN[:4], "new", "newer", *TEN[5:]]).split("\n") == [
+        " 2   line 2",
         " 3   line 3",
         " 4   line 4",
         " 5 - line 5",
@@ -24,14 +26,49 @@ def test_a_change_is_shown_with_numbers_and_two_lines_around_it() -> None:
         " 6 + newer",
         " 7   line 6",
         " 8   line 7",
+        " 9   line 8",
     ]
+
+
+def test_changes_that_were_just_sent_are_shown_by_their_numbers_only() -> None:
+    edit = LineEdit(start=4, end=10, text="line 4\n" + "new\n" * 20)
+    assert diff(TEN, [*TEN[:4], *["new"] * 20], sent=[edit]).split("\n") == [
+        " 2   line 2",
+        " 3   line 3",
+        " 4   line 4",
+        " 5 - line 5",
+        " 6 - line 6",
+        "   - … 2 more lines",
+        " 9 - line 9",
+        "10 - line 10",
+        " 5 + … 20 lines as sent, to 24",
+    ]
+
+
+def test_changes_elsewhere_are_left_out() -> None:
+    after = ["first", *TEN[1:9], "last"]
+    assert diff(TEN, after, within=[(8, 10)]).split("\n")[-2:] == ["10 - line 10", "10 + last"]
+    assert "first" not in diff(TEN, after, within=[(8, 10)])
+    assert diff(TEN, after, within=[(5, 6)]) == ""
+
+
+def test_changes_are_counted_with_their_places() -> None:
+    assert counted(TEN, TEN) == ""
+    assert (
+        counted(TEN, ["new", *TEN[:4], "five", "more", *TEN[5:9]])
+        == "Changed lines: 1, 6-7, after 11 (1 removed) (+3 -2)."
+    )
+    many = counted(
+        [str(number) for number in range(200)], [str(number) if number % 2 else "x" for number in range(200)]
+    )
+    assert ", 79, 60 more places (+100 -100)." in many
 
 
 def test_changes_far_apart_are_parted() -> None:
     after = ["first", *TEN[1:9], "last"]
     assert diff(TEN, after).split("\n…\n") == [
-        " 1 - line 1\n 1 + first\n 2   line 2\n 3   line 3",
-        " 8   line 8\n 9   line 9\n10 - line 10\n10 + last",
+        " 1 - line 1\n 1 + first\n 2   line 2\n 3   line 3\n 4   line 4",
+        " 7   line 7\n 8   line 8\n 9   line 9\n10 - line 10\n10 + last",
     ]
 
 

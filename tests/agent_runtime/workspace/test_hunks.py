@@ -108,10 +108,10 @@ def test_a_patch_made_of_a_difference_makes_that_difference(
     assert isinstance(section, UpdateFile)
     end = newline if final else ""
     text = Text(newline.join(before) + end)
-    edits, notes = place_hunks("f", text.lines, section.hunks)
-    assert not notes
+    placed = place_hunks("f", text.lines, section.hunks)
+    assert not placed.notes
     joined = newline if newline in text.raw else "\n"
-    assert apply(text, edits) == (joined.join(after) + (end and joined) if after else "")
+    assert apply(text, placed.edits) == (joined.join(after) + (end and joined) if after else "")
 
 
 @given(LINES, st.lists(st.tuples(st.lists(LINE, max_size=3), st.lists(LINE, max_size=3)), min_size=1, max_size=3))
@@ -121,7 +121,7 @@ def test_any_hunks_are_placed_where_they_stand_once_or_refused(
     hunks = [Hunk(old=tuple(old), new=tuple(new)) for old, new in parts]
     text = Text("".join(f"{line}\n" for line in lines))
     try:
-        edits, _ = place_hunks("f", text.lines, hunks)
+        edits = place_hunks("f", text.lines, hunks).edits
         after = apply(text, edits)
     except ToolError:
         return
@@ -148,7 +148,7 @@ def test_a_header_narrows_by_whole_words_and_by_indentation(header: str, places_
     ]
     hunk = Hunk(headers=(header,), old=("    def run(self):",), new=("    def go(self):",))
     try:
-        [edit], _ = place_hunks("f", lines, [hunk])
+        [edit] = place_hunks("f", lines, [hunk]).edits
     except ToolError as error:
         assert places_told in str(error)  # noqa: PT017 - either the place or the refusal is expected
     else:
