@@ -120,6 +120,7 @@ class ToolReturned:
         text: the result as the model would read it, or the error's text.
         ok: False when the call raised.
         label: a few words for people watching.
+        ended: when, in seconds since 1970; 0 in logs of earlier versions.
     """
 
     number: int
@@ -130,6 +131,7 @@ class ToolReturned:
     ok: bool
     seconds: float
     label: str
+    ended: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,6 +194,7 @@ class Calls:
                 ok=ok,
                 seconds=time.monotonic() - begun,
                 label=label,
+                ended=time.time(),
             )
         )
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SessionNewerError
-from agent_runtime.core.events import Observed, Recorded, Started
+from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
 
@@ -122,6 +122,7 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
         (Task, "output_schema"),
         (Started, "facts"),
         (Observed, "unfit"),
+        (ToolReturned, "ended"),
         (Outcome, "output_json"),
     }
 )

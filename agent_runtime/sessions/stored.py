@@ -52,8 +52,8 @@ class OpenLog(Protocol):
 class StoredSession(ABC):
     """A session that lies in a store outside this process.
 
-    What only asks (`exists`, `metadata`, `list_sessions`, and `load` until the session is opened) takes no lock.
-    Everything else opens the session for this process alone, until `close` or until the object is no longer used.
+    What only asks (`exists`, `metadata`, `list_sessions`, and `load` and `read` until the session is opened) takes no
+    lock. Everything else opens the session for this process alone, until `close` or until the object is no longer used.
 
     Attributes:
         session_id: names the conversation; any text.
@@ -125,7 +125,15 @@ class StoredSession(ABC):
         Raises:
             SessionError: it cannot be read.
         """
-        return messages_of(self._read() if self._log is None else self._log.events)
+        return messages_of(self.read())
+
+    def read(self) -> Sequence[Recorded]:
+        """Everything that is recorded by now, oldest first, also of a session that another process works on.
+
+        Raises:
+            SessionError: it cannot be read.
+        """
+        return self._read() if self._log is None else self._log.events
 
     def save(self, messages: Iterable[object]) -> None:
         """Make the conversation this one: what goes on from what is known is added, anything else takes its place.

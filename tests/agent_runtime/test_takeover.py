@@ -76,7 +76,7 @@ async def _heard(child: Process) -> str:
 
 def _kept(url: str) -> list[str]:
     """The kinds of the events that are kept by now."""
-    return [type(each).__name__ for each in DatabaseSession(ID, db_url=url)._read()]
+    return [type(each).__name__ for each in DatabaseSession(ID, db_url=url).read()]
 
 
 def _move_to_another_machine(url: str) -> None:

@@ -417,7 +417,7 @@ async def test_who_is_told_of_a_request_finds_it_in_the_store(
     kept: list[type] = []
 
     def look(**_: object) -> None:
-        kept.append(type(DatabaseSession("kept", db_url=url)._read()[-1]))
+        kept.append(type(DatabaseSession("kept", db_url=url).read()[-1]))
 
     async with start(COUNT, DONE, session=DatabaseSession("kept", db_url=url)) as runtime:
         on_paused(runtime)(look)
