@@ -165,7 +165,7 @@ class JobRecord:
         continues: the number of the pull request in which it continues; 0 for none.
         branch_number: which of the branches that fix one workflow run is its own.
         steps: how many steps its agent has made.
-        progress: what its agent did until it came to wait.
+        progress: what was known when its agent started; the rest is in the log of its session.
         denied: the calls that were denied because nobody could be asked.
         approvals: what it asked people.
         outage: the outage of the model service that it has met last.

@@ -202,6 +202,10 @@ class JobServices:
         """Whether an attempt at the job has left a session. It may block, and raise `SessionError`."""
         return self.sessions is not None and self.sessions.has(job.id)
 
+    def session_events(self, job: Job) -> Sequence[Event]:
+        """What the session of a job has recorded; nothing without one. It may block, and raise `SessionError`."""
+        return () if self.sessions is None else self.sessions.events(job.id)
+
     def forget_session(self, job: Job) -> None:
         """Drop the session of a job that needs it no more. It may block, and raise `SessionError`."""
         if self.sessions is not None:

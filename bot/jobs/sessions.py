@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from agent_runtime import DatabaseSession, FileSession, Session, SessionError, SessionInUseError
+from agent_runtime import DatabaseSession, Event, FileSession, Session, SessionError, SessionInUseError
 from bot.workspace.removal import SET_ASIDE, discard
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,10 @@ class JobSessions(Protocol):
 
     def has(self, job_id: str) -> bool:
         """Whether an attempt at the job has left a session."""
+        ...
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """What the session of a job has recorded; nothing without one."""
         ...
 
     def forget(self, job_id: str) -> None:
@@ -58,6 +62,10 @@ class FileJobSessions:
     def has(self, job_id: str) -> bool:
         """See `JobSessions.has`."""
         return (self._folder / job_id).exists()
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """See `JobSessions.events`."""
+        return self.of(job_id).read()
 
     def forget(self, job_id: str) -> None:
         """See `JobSessions.forget`."""
@@ -116,6 +124,10 @@ class DatabaseJobSessions:
     def has(self, job_id: str) -> bool:
         """See `JobSessions.has`."""
         return self.of(job_id).exists()
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """See `JobSessions.events`."""
+        return self.of(job_id).read()
 
     def forget(self, job_id: str) -> None:
         """See `JobSessions.forget`."""

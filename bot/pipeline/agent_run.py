@@ -63,6 +63,7 @@ class AgentRun:
         self._messages = Messages()
         self._stopped = ""
         self._parked = False
+        self._fresh = reporter.progress
 
     def hear(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it runs."""
@@ -125,6 +126,7 @@ class AgentRun:
 
     async def _begin_anew(self) -> Ending:
         self._context.phases.begin("prepare")
+        self._reporter.progress = self._fresh
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
         async with opened_anew(self._context, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
@@ -132,11 +134,14 @@ class AgentRun:
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
                     return await self._end(tree, Outcome(status=Status.STOPPED))
+                await self._reporter.keep()
                 brief, ready = prepared
                 return await self._end(tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready)))
 
     async def _go_on(self, asked: Waiting, answer: ApprovalAnswer) -> Ending:
         """Continue at the call that waited, in the files as they were left."""
+        if not await asyncio.to_thread(self._context.services.has_session, self._context.job):
+            return await self._begin_anew()  # as an attempt did that was cut off before its first step
 
         def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
             pending = runtime.pending
@@ -244,17 +249,16 @@ class AgentRun:
         """Wait for a person, or keep what the run came to and publish it."""
         context = self._context
         context.phases.begin("publish")
+        if denied := self._reporter.progress.denied:
+            await context.record.update(lambda record: replace(record, denied=denied))
         settled = await parked(context, self._reporter, outcome, stopped=self._stopped)
         if isinstance(settled, Ending):
             self._parked = True
             return settled
         outcome = readable(settled)
-        if denied := self._reporter.progress.denied:
-            await context.record.update(lambda record: replace(record, denied=denied))
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
             asked = approvals.request_for(outcome.pending, self._assignment.grant, until=until)
-            await self._reporter.keep()
             await approvals.ask(context.record, asked)
             self._parked = True
             return await self._delivery.waits(asked)

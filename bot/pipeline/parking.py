@@ -34,7 +34,6 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
     if outage is None:
         return replace(outcome, reason=model_outage.given_up(outcome, patience))
     reporter.progress = replace(reporter.progress, awaits="")
-    await reporter.keep()
     reason = model_outage.told(outage, outcome.reason or "", patience=patience)
     view = reporter.now(state="parked", reason=reason)
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from agent_runtime import (
     Event,
@@ -11,6 +13,7 @@ from agent_runtime import (
     Replied,
     ReplyBroken,
     StepStarted,
+    Summarised,
     ToolCalled,
     ToolReturned,
     Usage,
@@ -22,6 +25,9 @@ from bot.publishing.verdict import Check, Edits, judged
 from bot.publishing.view import Activity, DeniedCall
 
 _MOST_DENIED = 50
+_TICK_SECONDS = 0.01
+"""How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
+never taken to be older than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,34 +93,43 @@ class Progress:
         """The progress once it is known when files were changed, whatever changed them."""
         return replace(self, edits=Edits.joined(self.edits, edits))
 
-    def after(self, event: Event, *, at: float = 0.0) -> Progress:
-        """The progress once `event` has happened, at `at` in seconds since the epoch."""
+    def resumed(self, log: Iterable[Event]) -> Progress:
+        """What it is once another process, which began the run, has recorded all of `log`; this is how it began."""
+        begun = self
+        if self.steps:  # an earlier version kept what the log tells, too, when a run came to wait
+            begun = replace(
+                self, activities=(), checks=(), running=(), edits=None, places=(), steps=0, usage=Usage(), awaits=""
+            )
+        return reduce(Progress.after, log, begun)
+
+    def after(self, event: Event) -> Progress:
+        """The progress once `event` has happened."""
         match event:
             case StepStarted():
                 return replace(self, steps=event.step)
-            case Replied() | ReplyBroken() | ModelAwaited():
+            case Replied() | ReplyBroken() | Summarised() | ModelAwaited():
                 return self._heard(event)
             case ToolCalled():
-                return replace(self, activities=(*self.activities, Activity(label=event.label, state="doing")))
+                return self.told(Activity(label=event.label, state="doing"))
             case ToolReturned():
-                done = Activity(label=event.label, state="done" if event.ok else "failed")
-                return self._returned(event, at, (*self.activities[:-1], done))
+                return self._returned(event)
             case NetworkLost(reason=reason):
                 return replace(self, network_lost=reason)
             case _:
                 return self
 
-    def _heard(self, event: Replied | ReplyBroken | ModelAwaited) -> Progress:
+    def _heard(self, event: Replied | ReplyBroken | Summarised | ModelAwaited) -> Progress:
         """The progress once the model answered, or did not."""
         if isinstance(event, ModelAwaited):
             again = duration(event.seconds)
             return replace(self, awaits=f"the model service does not answer; trying again in {again}")
-        awaits = "" if isinstance(event, Replied) else self.awaits
-        return replace(self, usage=self.usage + event.usage, awaits=awaits)
+        progress = replace(self, usage=self.usage + event.usage)
+        return replace(progress, steps=event.step, awaits="") if isinstance(event, Replied) else progress
 
-    def _returned(self, event: ToolReturned, at: float, activities: tuple[Activity, ...]) -> Progress:
+    def _returned(self, event: ToolReturned) -> Progress:
         """The progress once a tool has run: what it checked, and whether it changed a file."""
-        progress = replace(self, activities=activities)
+        progress = self.told(Activity(label=event.label, state="done" if event.ok else "failed"))
+        at = event.ended - _TICK_SECONDS
         if event.tool == "write_file":
             return progress.edited(Edits(first=at, last=at)) if event.ok else progress
         value = event.value if isinstance(event.value, dict) else {}

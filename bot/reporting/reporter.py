@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Mapping
@@ -20,10 +21,6 @@ from bot.publishing.verdict import Edits, Verdict, verdict_of
 from bot.publishing.view import Activity, StatusView
 from bot.publishing.wording import asker_of, unasked_of
 from bot.workspace.change import Change
-
-_TICK_SECONDS = 0.01
-"""How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
-never taken to be older than it."""
 
 
 class StatusReporter:
@@ -62,7 +59,7 @@ class StatusReporter:
 
     def listen(self, event: Event) -> None:
         """Take in an event of the run."""
-        self.progress = self.progress.after(event, at=time.time() - _TICK_SECONDS)
+        self.progress = self.progress.after(event)
 
     def tell(self, activity: Activity) -> None:
         """Take in what no agent does."""
@@ -109,14 +106,21 @@ class StatusReporter:
         return Verdict.SETUP_FAILED if failed else None
 
     async def keep(self) -> None:
-        """Store what was done so far, for the process that resumes a waiting job."""
+        """Store what is known when the agent starts; of the rest the session tells a process that resumes the job."""
         progress = self.progress
         await self._context.record.update(lambda record: replace(record, progress=progress))
 
     async def recall(self) -> None:
-        """Go on from what was kept."""
-        if (kept := (await self._context.record.read()).progress) is not None:
-            self.progress = kept
+        """Go on from where an earlier attempt, or leg, came.
+
+        Raises:
+            SessionError: its session cannot be read.
+        """
+        record, services, job = await self._context.record.read(), self._context.services, self._context.job
+        begun = record.progress or self.progress
+        begun = replace(begun, denied=record.denied or begun.denied)
+        # Long logs take a while.
+        self.progress = await asyncio.to_thread(lambda: begun.resumed(services.session_events(job)))
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""

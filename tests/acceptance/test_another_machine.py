@@ -106,6 +106,9 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert "restarted from the beginning" in caplog.text
+        result = (await stage.queue.record(job_id)).result
+        assert result is not None
+        assert [each.label for each in result.progress.activities] == ["Writing calc.py"]  # and none of the lost run
 
 
 async def test_a_store_that_is_down_is_waited_for(

@@ -320,11 +320,40 @@ async def test_a_run_that_had_finished_is_published_and_not_made_again(
     async with staged(hub, tmp_path, after=first, operator=level) as stage:
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
+        assert end.status.startswith("### ⚠️ Not verified" if approved else "### ✅ Done, an ad-hoc check passed"), (
+            end.status
+        )
         assert (COMPLETION if not approved else "Nothing left.") in end.status
         assert sum(provider.remaining for provider in stage.providers) == 0
         assert len(stage.pulls()) == 1
         [branch] = stage.bot_branches()
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+
+
+async def test_a_run_that_begins_again_after_an_approval_and_is_cut_off_begins_once_more(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        pause = await pause_of(first, command)
+    (first.data / "workspaces").rename(tmp_path / "lost")
+    preparing = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        preparing.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AgentRun, "_prepare", hang)
+        async with staged(hub, tmp_path, operator=ASKING, after=first) as second:
+            second.say(issue.number, f"/codepilot approve {pause.short_id}")
+            await asyncio.wait_for(preparing.wait(), 30)
+    again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
+    async with staged(hub, tmp_path, again, operator=ASKING, after=first) as stage:
+        end = await stage.ended(pause.job_id)
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
 
 
 @pytest.mark.parametrize("kind", ["question", "permission"])

@@ -1,9 +1,23 @@
 from __future__ import annotations
 
-from agent_runtime import Connection, NetworkLost, NetworkUsed, ToolReturned
+from dataclasses import replace
+
+from agent_runtime import (
+    Connection,
+    Event,
+    NetworkLost,
+    NetworkUsed,
+    Replied,
+    Summarised,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
 from bot.publishing.progress import Progress
 from bot.publishing.verdict import Edits
 from bot.publishing.view import Activity, DeniedCall
+
+SET_UP = Activity(label="setup: make deps", state="done")
 
 
 def test_a_network_that_went_away_is_remembered() -> None:
@@ -26,20 +40,21 @@ def test_a_denied_call_is_kept_once() -> None:
     assert Progress().without(call).without(other).without(call).denied == (call, other)
 
 
-def returned(tool: str, value: dict[str, object] | None = None, **args: object) -> ToolReturned:
-    return ToolReturned(number=1, tool=tool, args=args, value=value, text="", ok=True, seconds=2, label=tool)  # type: ignore[arg-type] # plain data
+def returned(tool: str, value: dict[str, object] | None = None, *, at: float = 3, **args: object) -> ToolReturned:
+    call = ToolReturned(number=1, tool=tool, args=args, value=value, text="", ok=True, seconds=2, label=tool)  # type: ignore[arg-type] # plain data
+    return replace(call, ended=at)
 
 
-def executed(command: str, status: str, exit_code: int | None, *, check: bool = False) -> ToolReturned:
+def executed(command: str, status: str, exit_code: int | None, *, check: bool = False, at: float = 3) -> ToolReturned:
     value: dict[str, object] = {"status": status, "exit_code": exit_code}
-    return returned("execute", value, session_id="main", command=command, check=check)
+    return returned("execute", value, at=at, session_id="main", command=command, check=check)
 
 
 def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
     progress = Progress()
     for command, check in (("pytest -q", False), ("ls", True), ("python -c 'x'", False), ("python -c 'y'", True)):
-        progress = progress.after(executed(command, "completed", 1, check=check), at=3)
-    assert [(each.command, each.exit_code, each.ended) for each in progress.checks] == [
+        progress = progress.after(executed(command, "completed", 1, check=check))
+    assert [(each.command, each.exit_code, round(each.ended)) for each in progress.checks] == [
         ("pytest -q", 1, 3),
         ("python -c 'y'", 1, 3),
     ]
@@ -48,26 +63,45 @@ def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
 def test_the_line_of_a_step_that_failed_is_a_check_without_being_called_one() -> None:
     progress = Progress(failing=("python tools/check.py\n./lint.sh | tee log",))
     for command in ("python tools/check.py", "python tools/other.py", "./lint.sh | tee log"):
-        progress = progress.after(executed(command, "completed", 1), at=3)
+        progress = progress.after(executed(command, "completed", 1))
     assert [each.command for each in progress.checks] == ["python tools/check.py"]
 
 
 def test_a_check_that_went_on_is_told_with_the_end_that_was_read_later() -> None:
-    looked = returned("read_output", {"status": "running", "exit_code": None}, session_id="main")
-    ended = returned("read_output", {"status": "completed", "exit_code": 0}, session_id="main")
-    begun = Progress().after(executed("pytest", "running", None), at=60).after(looked, at=70)
+    looked = returned("read_output", {"status": "running", "exit_code": None}, at=70, session_id="main")
+    ended = returned("read_output", {"status": "completed", "exit_code": 0}, at=80, session_id="main")
+    begun = Progress().after(executed("pytest", "running", None, at=60)).after(looked)
     assert [each.exit_code for each in begun.checks] == [None]
-    over = begun.after(ended, at=80)
-    assert [(each.exit_code, each.seconds, each.ended) for each in over.checks] == [(0, 22, 80)]
+    over = begun.after(ended)
+    assert [(each.exit_code, round(each.seconds), round(each.ended)) for each in over.checks] == [(0, 22, 80)]
     assert over.running == ()
-    assert over.after(ended, at=90).checks == over.checks
+    assert over.after(replace(ended, ended=90)).checks == over.checks
 
 
 def test_a_write_makes_earlier_checks_outdated_and_a_refused_call_is_no_check() -> None:
-    passed = (
-        Progress().after(executed("pytest", "completed", 0), at=3).after(returned("execute", command="pytest"), at=4)
-    )
+    passed = Progress().after(executed("pytest", "completed", 0)).after(returned("execute", at=4, command="pytest"))
     assert [each.standing for each in passed.judged] == ["counts"]
-    written = passed.after(returned("write_file", path="a.py"), at=2).after(returned("write_file", path="a.py"), at=5)
+    written = passed.after(returned("write_file", at=2, path="a.py")).after(returned("write_file", at=5, path="a.py"))
     assert [each.standing for each in written.judged] == ["outdated"]
     assert [each.standing for each in passed.edited(Edits(first=4, last=4)).judged] == ["before"]
+
+
+def test_a_run_is_the_same_to_a_process_that_reads_its_log_as_to_one_that_saw_it() -> None:
+    begun = Progress(failing=("make check",), warning="no network", setup_failed="make deps", activities=(SET_UP,))
+    log: list[Event] = [
+        Replied(step=1, text="", usage=Usage(input_tokens=5)),
+        returned("write_file", at=2, path="a.py"),
+        executed("pytest", "completed", 0, at=4),
+        Summarised(upto=1, text="", usage=Usage(input_tokens=7)),
+    ]
+    seen = begun
+    for event in log:
+        if isinstance(event, ToolReturned):  # only those who watch are told of its beginning
+            seen = seen.after(ToolCalled(number=1, tool=event.tool, args={}, label=event.label))
+        seen = seen.after(event)
+    assert begun.resumed(log) == seen
+    assert (seen.steps, seen.usage.input_tokens, [each.state for each in seen.activities]) == (1, 12, ["done"] * 3)
+    # Earlier versions kept of a run that came to wait what its log tells, too: nothing is counted twice.
+    assert seen.resumed(log).checks == seen.checks
+    assert seen.resumed(log).usage == seen.usage
+    assert seen.resumed(log).setup_failed == "make deps"
