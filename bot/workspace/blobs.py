@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from pydantic import SecretStr
 
@@ -73,8 +71,8 @@ class BlobStore(Protocol):
         """Where it is, without credentials."""
         ...
 
-    def put(self, name: str, content: bytes | Path) -> None:
-        """Keep some bytes, or the content of a file, in place of what had the name."""
+    def put(self, name: str, content: bytes) -> None:
+        """Keep some content in place of what had the name."""
         ...
 
     def get(self, name: str, *, limit: int) -> bytes | None:
@@ -83,19 +81,6 @@ class BlobStore(Protocol):
         Raises:
             BlobTooLargeError: it has more than `limit` bytes.
         """
-        ...
-
-    def fetch(self, name: str, target: Path, *, limit: int) -> bool:
-        """Write the content to a new file with mode 0600; whether there is any. After an error there is no file.
-
-        Raises:
-            BlobTooLargeError: it has more than `limit` bytes.
-            OSError: the file exists or cannot be written.
-        """
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Whether there is one of that name."""
         ...
 
     def delete(self, name: str) -> None:
@@ -132,22 +117,21 @@ class DirectoryBlobs:
         """Where it is."""
         return f"file://{self._root}"
 
-    def put(self, name: str, content: bytes | Path) -> None:
+    def put(self, name: str, content: bytes) -> None:
         """See `BlobStore`."""
         path = self._path(name)
         with self._told():
             self._check_root()
-            self._make(path.parent)
-            descriptor, partial = tempfile.mkstemp(dir=self._partial)  # with mode 0600
+            descriptor, name = tempfile.mkstemp(dir=self._partial)  # with mode 0600
+            partial = Path(name)
             try:
                 with os.fdopen(descriptor, "wb") as target:
-                    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source:
-                        shutil.copyfileobj(source, target, 1024 * 1024)
+                    target.write(content)
                     target.flush()
                     os.fsync(target.fileno())
-                Path(partial).replace(path)
+                self._move(partial, path)
             except BaseException:  # whatever it was, nobody else knows of the file
-                Path(partial).unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
                 raise
             _sync(path.parent)
 
@@ -164,30 +148,13 @@ class DirectoryBlobs:
             raise BlobTooLargeError(name, self.address, limit)
         return content
 
-    def fetch(self, name: str, target: Path, *, limit: int) -> bool:
-        """See `BlobStore`."""
-        with self._told():
-            try:
-                source = self._path(name).open("rb")
-            except FileNotFoundError:
-                self._check_root()
-                return False
-        with source, new_file(target) as file:
-            if os.fstat(source.fileno()).st_size > limit:
-                raise BlobTooLargeError(name, self.address, limit)
-            shutil.copyfileobj(source, file, 1024 * 1024)
-        return True
-
-    def exists(self, name: str) -> bool:
-        """See `BlobStore`."""
-        with self._told():
-            self._check_root()
-            return self._path(name).is_file()
-
     def delete(self, name: str) -> None:
         """See `BlobStore`."""
         with self._told():
-            self._path(name).unlink(missing_ok=True)
+            path = self._path(name)
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # there are others in it
+                path.parent.rmdir()
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
@@ -210,6 +177,18 @@ class DirectoryBlobs:
         if not self._partial.is_dir():
             raise NotADirectoryError(None, "the directory is gone, or is not mounted")
 
+    def _move(self, partial: Path, path: Path) -> None:
+        """Give a whole file its name, in a directory that a `delete` may be removing."""
+        while True:
+            self._make(path.parent)
+            try:
+                partial.replace(path)
+            except FileNotFoundError:
+                if not partial.exists():
+                    raise
+            else:
+                return
+
     def _make(self, folder: Path) -> None:
         """Make a directory below the root, with mode 0700 and durably, and those above it."""
         if not folder.is_dir():
@@ -221,8 +200,6 @@ class DirectoryBlobs:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise StorageError(
                 self.address, f"{error.strerror or error}", "Check the directory's owner, its mode and the free space."
@@ -238,18 +215,6 @@ def checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot name a blob: use letters, digits, `.`, `_`, `-` and `/`")
     return name
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file with mode 0600, which does not stay after an error."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-    except BaseException:  # whatever it was, nobody may take it for the whole
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _failed(error: OSError) -> None:

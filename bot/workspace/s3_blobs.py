@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from io import SEEK_END, BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
@@ -15,12 +13,11 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from bot.domain.errors import BlobTooLargeError, StorageError
-from bot.workspace.blobs import BlobAccess, BlobInfo, checked, new_file
+from bot.workspace.blobs import BlobAccess, BlobInfo, checked
 
 if TYPE_CHECKING:  # these are in the library's stubs only
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
-_PIECE = 1024 * 1024
 _ONE_REQUEST = 16 * 1024 * 1024
 """Bytes that are put without the three further requests of a multipart upload."""
 _CLIENT: ClientConfig = {
@@ -65,15 +62,10 @@ class S3Blobs:
         """Where it is, without credentials."""
         return self._address
 
-    def put(self, name: str, content: bytes | Path) -> None:
+    def put(self, name: str, content: bytes) -> None:
         """See `BlobStore`."""
-        with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source, self._told():
-            large = source.seek(0, SEEK_END) > _ONE_REQUEST
-            source.seek(0)
-            try:
-                obstore.put(self._store, self._key(name), source, use_multipart=large)
-            except FileNotFoundError as error:  # the bucket
-                raise self._failed(error) from error
+        with self._told():
+            obstore.put(self._store, self._key(name), content, use_multipart=len(content) > _ONE_REQUEST)
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """See `BlobStore`."""
@@ -86,30 +78,6 @@ class S3Blobs:
             if found.meta["size"] > limit:
                 raise BlobTooLargeError(name, self._address, limit)
             return bytes(found.bytes())
-
-    def fetch(self, name: str, target: Path, *, limit: int) -> bool:
-        """See `BlobStore`."""
-        with self._told():
-            try:
-                found = obstore.get(self._store, self._key(name))
-            except FileNotFoundError as error:
-                self._check_bucket(error)
-                return False
-            if found.meta["size"] > limit:
-                raise BlobTooLargeError(name, self._address, limit)
-            with new_file(target) as file:
-                for piece in found.stream(min_chunk_size=_PIECE):
-                    file.write(piece)
-        return True
-
-    def exists(self, name: str) -> bool:
-        """See `BlobStore`."""
-        with self._told():
-            try:
-                obstore.head(self._store, self._key(name))
-            except FileNotFoundError:
-                return False
-        return True
 
     def delete(self, name: str) -> None:
         """See `BlobStore`."""
@@ -147,5 +115,5 @@ class S3Blobs:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:  # the latter: the bucket
             raise self._failed(error) from error
