@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from bot.domain.errors import QueueError
 from bot.engine.job_record import JobRecords
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.setup import SetupResult
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Left, Tree
-
-log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -73,12 +69,8 @@ async def record_generation(context: JobContext, tree: Tree) -> None:
 
 
 async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    """Whether a job's files are still those of a generation; not as long as nobody can tell."""
-    try:
-        return (await records.record(job_id)).generation == generation
-    except QueueError as error:
-        log.warning("the files of the job are not stored for other machines: %s", error)
-        return False
+    """Whether a job's files are still those of a generation; see `Current`."""
+    return (await records.record(job_id)).generation == generation
 
 
 async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:

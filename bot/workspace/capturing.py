@@ -39,7 +39,7 @@ class SnapshotLimits:
 
     Attributes:
         content: bytes of all files together.
-        entries: files, links and directories.
+        entries: files, links, directories, and what is left out.
         seconds: that taking it may last.
     """
 
@@ -194,7 +194,7 @@ class TreeReader:
                 entries.append(entry)
             elif not stat.S_ISREG(found.status.st_mode):
                 skipped += 1
-            if len(entries) > self._limits.entries:
+            if len(entries) + skipped > self._limits.entries:
                 raise _too_much(f"{self._limits.entries:,} files and directories")
         return Captured(entries=entries, stamps=self._stamps, skipped=skipped)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bot.domain.errors import StorageError
+from bot.domain.errors import QueueError, StorageError
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.keeping import Given
 from bot.workspace.mirror import Source
@@ -23,7 +23,9 @@ INDEX = "snapshot.json"
 _GENERATIONS = "generation"
 
 Current = Callable[[str, str], Awaitable[bool]]
-"""Asks whether a job's files are still those of a generation: another worker may have taken the job over meanwhile."""
+"""Asks whether a job's files are still those of a generation: another worker may have taken the job over meanwhile.
+
+It raises `QueueError` when nobody can tell now."""
 
 
 async def always_current(_job_id: str, _generation: str) -> bool:
@@ -71,27 +73,25 @@ async def store(snapshots: Snapshots, folder: Path, *, given: Given, repo_id: in
     """
     owed, job_id = folder / "owed", folder.name
     [*_, generation] = await asyncio.to_thread(generations, folder)
-    if not await current(job_id, generation):
-        await asyncio.to_thread(owed.unlink, missing_ok=True)
-        return
     await asyncio.to_thread(owed.touch)
     take = partial(snapshots.take, given=given, repo_id=repo_id, generation=generation)
     try:
-        skipped = await asyncio.to_thread(take, job_id, folder / "files", folder / "trusted" / INDEX)
-    except StorageError as error:
+        if await current(job_id, generation):
+            skipped = await asyncio.to_thread(take, job_id, folder / "files", folder / "trusted" / INDEX)
+            if skipped:
+                log.info("%s: %d pipes, sockets or devices were not stored", job_id, skipped)
+    except (QueueError, StorageError) as error:
         log.warning("%s: only this machine can continue the job until its files are stored: %s", job_id, error)
         return
     except (WorkspaceError, OSError) as error:
         log.warning("%s: only this machine can continue the job: %s", job_id, error)
-    else:
-        if skipped:
-            log.info("%s: %d pipes, sockets or devices were not stored", job_id, skipped)
     await asyncio.to_thread(owed.unlink, missing_ok=True)
 
 
-async def forget(snapshots: Snapshots, job_id: str) -> None:
-    """Remove what is stored of a job; what fails is logged, and left to a sweep."""
+async def forget(snapshots: Snapshots, job_id: str, generation: str = "", current: Current = always_current) -> None:
+    """Remove what is stored of a job, if its files are still those of a generation; what fails is left to a sweep."""
     try:
-        await asyncio.to_thread(snapshots.forget, job_id)
-    except StorageError as error:
+        if await current(job_id, generation):
+            await asyncio.to_thread(snapshots.forget, job_id)
+    except (QueueError, StorageError) as error:
         log.warning("%s: the snapshot of the job was not removed; a sweep tries again: %s", job_id, error)

@@ -143,13 +143,17 @@ class Workspaces:
         """
         folder = self._folder(job_id)
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
-            tree = None
             try:
                 tree = await self._kept_here(folder, left)
                 if tree is None and left is not None and self._snapshots is not None:
                     tree = await self._from_snapshot(folder, left, self._snapshots)
                 if tree is None:
                     raise _gone(folder)
+            except WorkspaceGoneError:
+                await self._clean_up(folder)
+                raise
+            # Whatever else fails until here may pass, and the files stay for the next attempt.
+            try:
                 yield tree
             finally:
                 await asyncio.shield(self._leave(folder, tree, keep, current))
@@ -370,8 +374,8 @@ class Workspaces:
             await self._store(folder, tree.given, current)
         else:
             await self._clean_up(folder)
-            if self._snapshots is not None and await current(folder.name, tree.generation):
-                await forget(self._snapshots, folder.name)
+            if self._snapshots is not None:
+                await forget(self._snapshots, folder.name, tree.generation, current)
 
     async def _store(self, folder: Path, given: Given, current: Current) -> None:
         if self._snapshots is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -14,11 +15,12 @@ from uuid import uuid4
 
 import pytest
 
-from bot.domain.errors import StorageError
+from bot.domain.errors import QueueError, StorageError
 from bot.workspace import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
 from bot.workspace.blob_address import open_blobs
 from bot.workspace.blobs import BlobStore
 from bot.workspace.capturing import _TICK_NS, SnapshotLimits
+from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.snapshots import Snapshots
 from bot.workspace.storing import Left
 from bot.workspace.vault import Vault
@@ -76,6 +78,13 @@ def left(origin: Origin, generation: str) -> Left:
 
 def always() -> bool:
     return True
+
+
+def is_locked(lock: Path) -> bool:
+    descriptor = try_lock(lock)
+    if descriptor is not None:
+        release(lock, descriptor)
+    return descriptor is None
 
 
 def seen(root: Path) -> dict[str, tuple[object, ...]]:
@@ -291,7 +300,7 @@ async def test_pipes_and_sockets_are_left_out(store: BlobStore, origin: Origin, 
         assert (tree.path / "a.txt").exists()
 
 
-@pytest.mark.parametrize("what", ["deep", "large", "many"])
+@pytest.mark.parametrize("what", ["deep", "large", "many", "pipes"])
 async def test_what_is_too_much_stays_on_its_machine(
     what: str, store: BlobStore, origin: Origin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,12 +313,15 @@ async def test_what_is_too_much_stays_on_its_machine(
             case "large":
                 with (tree.path / "sparse").open("wb") as file:
                     file.truncate(1 << 40)
+            case "pipes":
+                for number in range(60):
+                    os.mkfifo(tree.path / str(number))
             case _:
                 for number in range(60):
                     (tree.path / str(number)).touch()
         generation = tree.generation
     assert "only this machine can continue the job" in caplog.text
-    assert not store.exists("snapshots/job/head")
+    assert list(store.list("snapshots")) == []
     async with here.reopen("job", left(origin, generation)) as tree:
         assert tree.base_sha == origin.head()
 
@@ -460,6 +472,45 @@ async def test_a_worker_that_lost_its_job_stores_nothing_over_what_the_other_one
         assert seen(tree.path) == before
 
 
+async def test_files_that_may_be_another_workers_by_now_are_stored_once_that_is_known(
+    store: BlobStore, origin: Origin, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def unknown(_job_id: str, _generation: str) -> bool:
+        raise QueueError("the database is away")
+
+    here = machine(tmp_path, "here", store)
+    async with here.open("job", REPO, source(origin), keep=always, current=unknown) as tree:
+        (tree.path / "a.txt").write_text("2\n")
+        generation = tree.generation
+    await here.store_owed(unknown)
+    assert list(store.list("snapshots")) == []
+    assert "the database is away" in caplog.text
+    await here.store_owed()
+    async with machine(tmp_path, "there", store).reopen("job", left(origin, generation), current=unknown) as tree:
+        assert (tree.path / "a.txt").read_text() == "2\n"
+    assert list(store.list("snapshots")) != []  # for a sweep
+
+
+async def test_files_stay_when_a_worker_is_interrupted_while_it_opens_them_again(
+    origin: Origin, tmp_path: Path
+) -> None:
+    here = Workspaces(tmp_path / "here", seconds=20)
+    generation, before = await parked(here, origin)
+
+    async def reopened() -> None:
+        async with here.reopen("job", left(origin, generation), keep=always):
+            raise AssertionError("it was to be interrupted before")
+
+    async with locked(tmp_path / f"here/mirrors/{REPO}.lock", seconds=1):
+        opening = asyncio.create_task(reopened())
+        await eventually(lambda: is_locked(tmp_path / "here/jobs/job.lock") or None)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    async with here.reopen("job", left(origin, generation)) as tree:
+        assert seen(tree.path) == before
+
+
 async def test_a_store_that_is_down_when_a_job_goes_on_loses_nothing(origin: Origin, tmp_path: Path) -> None:
     store = open_blobs((tmp_path / "store").as_uri())
     generation, before = await parked(machine(tmp_path, "here", store), origin)
@@ -494,7 +545,7 @@ async def test_snapshots_go_with_their_jobs(store: BlobStore, origin: Origin, tm
     for job_id in ("discarded", "swept", "live", "young"):
         await parked(here, origin, job_id)
     await machine(tmp_path, "there", store).discard("discarded")
-    assert not store.exists("snapshots/discarded/head")
+    assert list(store.list("snapshots/discarded")) == []
     for each in (*store.list("snapshots/swept"), *store.list("snapshots/live")):
         os.utime(tmp_path / "store" / each.name, (1, 1))
     await machine(tmp_path, "there", store).sweep({"live"})
