@@ -43,17 +43,18 @@ def storage_of(settings: Settings) -> JobStorage:
         SessionError: the database cannot be used.
         StorageError: the directory of the blob store cannot be made.
     """
-    if settings.shared_database is None:
-        sessions = files_of(settings.agent)
-        return JobStorage(sessions=sessions, patches=patches_of(settings), snapshots=snapshots_of(settings))
-    if settings.storage_url is None:
-        log.warning(
-            "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
-            "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
-        )
-    shared = DatabaseJobSessions(settings.shared_database)
-    shared.prepare()
-    return JobStorage(sessions=shared, patches=patches_of(settings), snapshots=snapshots_of(settings))
+    sessions: JobSessions = files_of(settings.agent)
+    if settings.shared_database is not None:
+        sessions = DatabaseJobSessions(settings.shared_database)
+        sessions.prepare()
+        if settings.storage_url is None:
+            log.warning(
+                "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
+                "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
+            )
+    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
+    snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
+    return JobStorage(sessions=sessions, patches=_patches_in(blobs, settings), snapshots=snapshots)
 
 
 def patches_of(settings: Settings) -> PatchStore:
@@ -63,26 +64,15 @@ def patches_of(settings: Settings) -> PatchStore:
         ConfigError: the blob store needs what is not installed.
         StorageError: the directory of the blob store cannot be made.
     """
+    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
+    return _patches_in(blobs, settings)
+
+
+def _patches_in(blobs: BlobStore | None, settings: Settings) -> PatchStore:
     folder = settings.agent.data_dir / _FOLDER
-    if settings.storage_url is None:
+    if blobs is None:
         return PatchFiles(folder)
-    vault = Vault(
-        blobs=blobs_of(settings, settings.storage_url), folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")
-    )
-    return PatchBlobs(vault, folder)
-
-
-def snapshots_of(settings: Settings) -> Snapshots | None:
-    """Where the files of waiting jobs are stored; None for the default, which other machines cannot reach.
-
-    Raises:
-        ConfigError: the blob store needs what is not installed.
-        StorageError: the directory of the blob store cannot be made.
-    """
-    if settings.storage_url is None:
-        return None
-    blobs = blobs_of(settings, settings.storage_url)
-    return Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
+    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
 
 
 def blobs_of(settings: Settings, url: str) -> BlobStore:

@@ -94,11 +94,11 @@ class PatchBlobs:
 
     Args:
         vault: the part of the store that has patches alone.
-        copies: where this machine puts what it reads.
+        folder: has the patches that were kept on this machine before there was a store, and copies of what it reads.
     """
 
-    def __init__(self, vault: Vault, copies: Path) -> None:
-        self._vault, self._copies = vault, PatchFiles(copies)
+    def __init__(self, vault: Vault, folder: Path) -> None:
+        self._vault, self._here, self._copies = vault, PatchFiles(folder), PatchFiles(folder / "copies")
 
     def put(self, job_id: str, patch: BinaryIO) -> None:
         """See `PatchStore.put`.
@@ -118,7 +118,7 @@ class PatchBlobs:
         content = self._vault.read(f"{job_id}{_ENDING}", limit=MAX_DIFF_BYTES)
         if content is None:
             self._copies.delete(job_id)
-            return None
+            return self._here.file(job_id)
         self._copies.put(job_id, BytesIO(content))
         return self._copies.file(job_id)
 
@@ -130,6 +130,7 @@ class PatchBlobs:
         """
         self._vault.blobs.delete(f"{self._vault.folder}/{job_id}{_ENDING}")
         self._copies.delete(job_id)
+        self._here.delete(job_id)
 
     def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
         """See `PatchStore.sweep`.
@@ -138,6 +139,7 @@ class PatchBlobs:
             StorageError: the store failed.
         """
         self._copies.sweep(days=1, most_bytes=most_bytes, keep=keep)
+        swept = self._here.sweep(days=days, most_bytes=most_bytes, keep=keep)
         stored = (
             BlobInfo(name=each.name.rpartition("/")[2], size=each.size, modified=each.modified)
             for each in self._vault.blobs.list(self._vault.folder)
@@ -145,7 +147,7 @@ class PatchBlobs:
         names = _superfluous(stored, days=days, most_bytes=most_bytes, keep=keep)
         for name in names:
             self._vault.blobs.delete(f"{self._vault.folder}/{name}")
-        return len(names)
+        return swept + len(names)
 
 
 def _superfluous(

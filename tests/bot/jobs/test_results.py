@@ -138,9 +138,24 @@ def test_what_is_swept_from_the_store_is_of_jobs_that_are_over_and_the_copies_go
         assert results.patch(name) == "x"
     for name in ("old", "waits"):
         _left(store / "patches" / f"{name}.patch", 31)
-        _left(copies / f"{name}.patch", 31)
+        _left(copies / "copies" / f"{name}.patch", 31)
     assert results.sweep(30, keep={"waits"}) == 1
-    assert _names(store / "patches") == _names(copies) == ["new.patch", "waits.patch"]
+    assert _names(store / "patches") == _names(copies / "copies") == ["new.patch", "waits.patch"]
+
+
+async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kept_as_long(tmp_path: Path) -> None:
+    _, record = await _engine()
+    await RunResults(PatchFiles(tmp_path / "patches"), most_bytes=10**6).keep("j1", record, WORK, CHANGE)
+    _left(tmp_path / "patches" / "old.patch", 31)
+    _left(tmp_path / "patches" / "recent.patch", 29)
+    results = _shared(open_blobs((tmp_path / "store").as_uri()), tmp_path / "patches")
+    found = await results.find("j1", record)
+    assert found is not None
+    assert found[1].read_bytes() == PATCH
+    assert results.sweep(30) == 1
+    assert _names(tmp_path / "patches") == ["j1.patch", "recent.patch"]
+    results.forget("j1")
+    assert await results.find("j1", record) is None
 
 
 def _left(path: Path, days: float, *, size: int = 1) -> None:
