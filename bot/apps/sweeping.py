@@ -26,8 +26,7 @@ Sweep = tuple[str, Callable[[], Awaitable[object]]]
 
 @asynccontextmanager
 async def kept_swept(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
-    """Sweep what ended jobs left now, and everything on time while the body runs."""
-    await sweep_all(of_jobs(shared, engine))
+    """Sweep while the body runs, which waits for no sweep: the blob store may be slow, or away."""
     tasks = [asyncio.create_task(each) for each in (_keep_swept(shared, engine), _keep_stored(shared, engine))]
     try:
         yield
@@ -78,10 +77,10 @@ async def sweep_all(sweeps: Sequence[Sweep]) -> None:
 
 async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
     while True:
+        await sweep_all(of_jobs(shared, engine))
         for _ in range(_HOURS):
             await sweep_all(of_caches(shared))
             await asyncio.sleep(_HOUR_SECONDS)
-        await sweep_all(of_jobs(shared, engine))
 
 
 async def _keep_stored(shared: JobServices, engine: JobEngine) -> None:

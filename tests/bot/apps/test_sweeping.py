@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import cast
 import pytest
 from typing_extensions import override
 
-from bot.apps.sweeping import of_jobs, sweep_all
+from bot.apps.sweeping import kept_swept, of_jobs, sweep_all
 from bot.domain.errors import QueueError
 from bot.engine.in_memory import InMemoryEngine
 from bot.jobs.patches import PatchFiles
@@ -69,6 +70,20 @@ async def test_a_sweep_that_fails_keeps_no_other_from_running(tmp_path: Path, ca
     await sweep_all(of_jobs(shared, engine))
     assert not patch.exists()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["sessions"]
+
+
+async def test_nothing_waits_for_a_sweep(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    class Slow(InMemoryEngine):
+        @override
+        async def live_ids(self) -> frozenset[str]:
+            asked.set()
+            await asyncio.Event().wait()
+            return frozenset()
+
+    async with asyncio.timeout(30), kept_swept(services(tmp_path), Slow()):
+        await asked.wait()
 
 
 async def test_without_the_database_nothing_is_taken_for_ended(tmp_path: Path) -> None:
