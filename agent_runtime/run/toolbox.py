@@ -16,6 +16,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.task import Task
+from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sandbox.way_out import way_out
@@ -42,6 +43,7 @@ class Toolbox:
         files: those for files, which keep track of them.
         transport: how the model calls them.
         workspace: its directory.
+        index: what the workspace defines; built once it is asked for.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
@@ -70,6 +72,7 @@ class Toolbox:
         )
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
+        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=partial(withholds, "read_file"))
         self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"))
         egress = way_out(
             sandbox,
@@ -168,6 +171,7 @@ class Toolbox:
     async def close(self) -> None:
         """Give everything back; idempotent."""
         await self._shell.close()
+        await self.index.close()
         self._search.close()
         self.workspace.close()
         self._logs.close()

@@ -1,0 +1,174 @@
+"""Answer questions from an index's file. Runs in a worker process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from urllib.parse import quote
+
+from agent_runtime.index.store import split_words
+
+Row = list[object]
+"""Path, name, qualified name, kind, first, last and header line, header lines of the parents, whether it is a test."""
+
+_WEIGHTS = (10.0, 4.0, 3.0, 1.0)
+"""Of name, signature, docstring and body."""
+_FILE_WEIGHTS = (3.0, 1.0)
+_FILE_SHARE = 0.5
+_TEST_SHARE = 0.5
+_CANDIDATES = 300
+_MOST_TERMS = 32
+_MOST_TEXT = 4_000
+_WORD = re.compile(r"[^\W_]+")
+_COMMON = frozenset(
+    """a about above after again all also am an and any are as at be because been before being below between both but
+by  can cannot could did do does doing don down during each else few for from further get gets had has have
+having he  her here his how i if in into is isn it its itself just let me might more most must my no nor not
+now of off on  once only or other our out over own s same she should so some such t than that the their them
+then there these  they this those through to too under until up us use used uses using very was we were what
+when where which while  who whom why will with would you your
+    """.split()  # noqa: SIM905 - a list of so many words is read by nobody
+)
+# Only constants of this module are put into the text of statements.
+# ruff: noqa: S608 - as said above
+_COLUMNS = "f.path, d.name, d.qualified, d.kind, d.first, d.last, d.header, d.parent, f.is_test, d.id"
+
+
+def ask(place: str, question: str, *arguments: object) -> str:
+    """Answer one question.
+
+    Args:
+        place: the index's file.
+        question: the name of one of `_QUESTIONS`.
+        arguments: its own.
+
+    Raises:
+        ValueError: the file is no index.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(place)}?mode=ro&immutable=1", uri=True)) as database:
+            database.execute("PRAGMA temp_store = MEMORY")
+            return json.dumps(_QUESTIONS[question](database, *arguments))
+    except sqlite3.Error as error:
+        raise ValueError(f"the index cannot be read: {error}") from error
+
+
+def terms(text: str) -> list[str]:
+    """The words of a question that can tell one definition from another, each once."""
+    found = dict.fromkeys(word.lower() for word in _WORD.findall(split_words(text[:_MOST_TEXT])))
+    wanted = [word for word in found if word not in _COMMON and (len(word) > 1 or word.isdigit())]
+    return (wanted or list(found))[:_MOST_TERMS]
+
+
+def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
+    """Definitions for a text, best first: each by its own words, and by those of its file."""
+    words = terms(text)
+    if not words:
+        return []
+    query = " OR ".join(f'"{word}"' for word in words)
+    files = dict(
+        database.execute(
+            "SELECT rowid, -bm25(file_words, ?, ?) FROM file_words WHERE file_words MATCH ?", (*_FILE_WEIGHTS, query)
+        )
+    )
+    found = database.execute(
+        "WITH best AS (SELECT rowid AS id, -bm25(words, ?, ?, ?, ?) AS score FROM words WHERE words MATCH ? "
+        f"ORDER BY score DESC LIMIT ?) SELECT best.score, f.id, {_COLUMNS} FROM best "
+        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file",
+        (*_WEIGHTS, query, _CANDIDATES),
+    ).fetchall()
+    scored = [
+        ((score + _FILE_SHARE * files.get(file, 0.0)) * (_TEST_SHARE if row[8] else 1.0), row)
+        for score, file, *row in found
+    ]
+    scored.sort(key=lambda each: -each[0])
+    return _rows(database, [row for _, row in scored[:most]])
+
+
+def _named(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
+    """Definitions of a name, those outside of tests first."""
+    return _rows(database, _named_rows(database, symbol)[:most])
+
+
+def _named_rows(database: sqlite3.Connection, symbol: str) -> list[Row]:
+    path, _, dotted = symbol.rpartition("::") if "/" in symbol or re.search(r"\.\w+::", symbol) else ("", "", symbol)
+    parts = [part for part in re.split(r"\.|::|#", dotted) if part]
+    if not parts:
+        return []
+    found = database.execute(
+        f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file WHERE d.name = ? "
+        "ORDER BY f.is_test, f.path, d.first",
+        (parts[-1],),
+    )
+    wanted = ".".join(parts)
+    return [
+        row
+        for row in found
+        if (not path or row[0] == path or str(row[0]).endswith(f"/{path}")) and _ends_in(row, wanted)
+    ]
+
+
+def _ends_in(row: Row, wanted: str) -> bool:
+    """Whether a definition's full name ends in a dotted name; the module may stand before the class."""
+    module = str(row[0]).rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
+    return f".{module}.{row[2]}".endswith(f".{wanted}")
+
+
+def _callers(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
+    """The calls of a name."""
+    name = re.split(r"\.|::|#", symbol)[-1]
+    return _calls(database, "c.callee = ?", (name, most))
+
+
+def _callees(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
+    """The calls in the definitions of a name."""
+    found = [row for row in _named_rows(database, symbol) if row[3] != "constant"]
+    return [each for row in found for each in _calls(database, "c.caller = ?", (row[9], most))]
+
+
+def _calls(database: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Row]:
+    """Path, line, callee, and the definition around it, if there is one."""
+    found = database.execute(
+        f"SELECT c.line, c.callee, cf.path, {_COLUMNS} FROM calls c JOIN files cf ON cf.id = c.file "
+        "LEFT JOIN definitions d ON d.id = c.caller LEFT JOIN files f ON f.id = d.file "
+        f"WHERE {where} ORDER BY cf.is_test, cf.path, c.line LIMIT ?",
+        values,
+    ).fetchall()
+    return [
+        [path, line, callee, False, _rows(database, [row])[0] if row[0] else None] for line, callee, path, *row in found
+    ]
+
+
+def _at(database: sqlite3.Connection, path: str, line: int) -> list[Row]:
+    found = database.execute(
+        f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file "
+        "WHERE f.path = ? AND d.first <= ? AND d.last >= ? AND d.kind <> 'constant' "
+        "ORDER BY d.last - d.first, d.id DESC LIMIT 1",
+        (path, line, line),
+    )
+    return _rows(database, found)
+
+
+def _rows(database: sqlite3.Connection, found: Iterable[Row]) -> list[Row]:
+    """Definitions as they are returned: the lines of their parents in place of a number."""
+    told: list[Row] = []
+    for row in found:
+        parents: list[int] = []
+        above = row[7]
+        while above is not None:
+            header, above = database.execute("SELECT header, parent FROM definitions WHERE id = ?", (above,)).fetchone()
+            parents.insert(0, header)
+        told.append([*row[:7], parents, bool(row[8])])
+    return told
+
+
+_QUESTIONS: dict[str, Callable[..., object]] = {
+    "search": _search,
+    "named": _named,
+    "at": _at,
+    "callers": _callers,
+    "callees": _callees,
+}

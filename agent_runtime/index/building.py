@@ -1,0 +1,166 @@
+"""Bring an index up to date with a workspace. Runs in a worker process; writes nothing itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_runtime.index.languages import grammar, is_test, language_of
+from agent_runtime.index.parsing import ParsedFile, TooSlowError, parse
+from agent_runtime.index.store import SCHEMA, FileContent, FileStamp, IndexStore, digest_of
+from agent_runtime.workspace import confined, listing
+from agent_runtime.workspace.files import Workspace
+
+MOST_BYTES = 1_000_000
+"""Bytes of a file that is indexed; longer ones are data, or made by programs."""
+_MOST_FILES = 20_000
+_MOST_SEEN = 200_000
+_MOST_SOURCE = 64 * 1024**2
+_MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
+_GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round has done.
+
+    Attributes:
+        store: the index.
+        left: how many more files it may parse.
+        until: when it is to end.
+        refused: files that are not parsed.
+        behind: the first file that it left to the next round; empty for none.
+    """
+
+    store: IndexStore
+    left: int
+    until: float
+    refused: frozenset[str]
+    behind: str = ""
+    parsed: int = 0
+    changed: bool = False
+    truncated: str = ""
+
+
+def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused: Sequence[str]) -> bytes:
+    """Look at every file of a workspace, and read those that changed.
+
+    Args:
+        workspace: where.
+        place: the database as it was; one that cannot be used counts as none.
+        most: how many files may be parsed.
+        seconds: how long files are parsed; what is left over is told.
+        refused: files that are not parsed, because their grammar crashes.
+
+    Returns:
+        A line of JSON, and the new database; nothing behind the line when nothing changed.
+    """
+    database = sqlite3.connect(":memory:")
+    known = _loaded(database, Path(place))
+    if not known:
+        database.close()
+        database = sqlite3.connect(":memory:")
+    store = IndexStore(database, new=not known)
+    doing = _Round(store, most, time.monotonic() + seconds, frozenset(refused), changed=not known)
+    with workspace:
+        files = _look(workspace, doing)
+    told = {"behind": doing.behind, "files": files, "parsed": doing.parsed, "truncated": doing.truncated}
+    return json.dumps(told).encode() + b"\n" + (store.packed() if doing.changed else b"")
+
+
+def _loaded(database: sqlite3.Connection, place: Path) -> bool:
+    """Take over an older state, unless it is of another schema, damaged, or mostly stale."""
+    try:
+        database.deserialize(place.read_bytes())
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (live,) = database.execute("SELECT count(*) FROM definitions").fetchone()
+        (ever,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
+    except (OSError, sqlite3.Error):
+        return False
+    return bool(version == SCHEMA and ever <= 2 * live + 1000)
+
+
+def _look(workspace: Workspace, doing: _Round) -> int:
+    store = doing.store
+    rows = store.database.execute("SELECT path, size, modified, changed, inode, looked, digest FROM files")
+    before = {path: (FileStamp(*stamp), looked, digest) for path, *stamp, looked, digest in rows}
+    seen, bytes_seen = set[str](), 0
+    for number, (directory, prefix, entry) in enumerate(listing.entries(workspace)):
+        if number > _MOST_SEEN or len(seen) >= _MOST_FILES or bytes_seen > _MOST_SOURCE:
+            doing.truncated = prefix
+            break
+        if entry is None or not entry.name.isprintable():
+            continue
+        language = language_of(entry.name)
+        if language is None or not entry.is_file(follow_symlinks=False) or grammar(language) is None:
+            continue
+        path = prefix + entry.name
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:  # gone in this moment
+            continue
+        stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        seen.add(path)
+        bytes_seen += min(stamp.size, MOST_BYTES)
+        known = before.get(path)
+        if known and known[0] == stamp and max(stamp.modified, stamp.changed) + _GRAIN < known[1]:
+            continue
+        _read(doing, directory, entry.name, path, known[2] if known else None)
+    for path in before.keys() - seen:
+        store.drop(path)
+        doing.changed = True
+    return len(seen)
+
+
+def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | None) -> None:
+    looked, store = time.time_ns(), doing.store
+    try:
+        with confined.held(os.open(name, _FLAGS, dir_fd=directory)) as descriptor:
+            status = os.fstat(descriptor)
+            data = _content(descriptor) if stat.S_ISREG(status.st_mode) else b""
+    except OSError:  # gone in this moment, or not ours to read
+        return
+    stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    new = digest_of(data)
+    if new == digest and path not in doing.refused:
+        doing.changed = True
+        store.confirm(path, stamp, looked)
+        return
+    if doing.left <= 0 or time.monotonic() > doing.until:
+        doing.behind = doing.behind or path
+        return
+    doing.left -= 1
+    parsed, note = (None, "its grammar crashes on it") if path in doing.refused else _parsed(path, data)
+    store.put(path, stamp, FileContent(looked=looked, digest=new, is_test=is_test(path), note=note), parsed)
+    doing.parsed += 1
+    doing.changed = True
+
+
+def _content(descriptor: int) -> bytes:
+    chunks, size = list[bytes](), 0
+    while size <= MOST_BYTES and (chunk := os.read(descriptor, MOST_BYTES + 1 - size)):
+        chunks.append(chunk)
+        size += len(chunk)
+    return b"".join(chunks)
+
+
+def _parsed(path: str, data: bytes) -> tuple[ParsedFile | None, str]:
+    """What is in a file, or why it is left out."""
+    if len(data) > MOST_BYTES:
+        return None, f"it has more than {MOST_BYTES:,} bytes"
+    if b"\0" in data:
+        return None, "it is binary"
+    if len(data) > _MOST_LINE * (data.count(b"\n") + 1):
+        return None, "its lines are made for machines"
+    language = language_of(path)
+    try:
+        return (parse(language, data) if language else None), ""
+    except TooSlowError:
+        return None, "its grammar takes too long over it"

@@ -1,0 +1,302 @@
+"""Find the definitions, calls and imports of one source file. Pure; runs in a worker process only."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent_runtime.index.imports import imports_in
+from agent_runtime.index.languages import Language, grammar
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser, Tree
+
+_SECONDS = 1.0
+_PIECE = 64 * 1024  # bytes that are parsed between two looks at the clock
+_MOST_MATCHES = 100_000
+_MOST_NAME = 200
+_MOST_IMPORT = 10_000
+_MOST_OPEN = 10_000  # matches that have begun and not ended
+_MOST_SIGNATURE = 1_000
+_LONGEST_LEAD = 100  # lines of comments above a definition
+_CLASSES = frozenset({"class", "interface", "module", "type"})
+# A definition whose node is wrapped by one of these is the whole of it.
+_WRAPPERS = frozenset({
+    "decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "expression_statement",
+    "function_definition", "pointer_declarator", "reference_declarator", "template_declaration", "type_declaration",
+    "parenthesized_declarator", "variable_declarator", "declaration", "field_declaration", "init_declarator",
+    "assignment_expression", "ambient_declaration",
+})  # fmt: skip
+_RECEIVER = re.compile(rb"([A-Za-z_$][\w$.:]*(?:\(\))?|\)|\])\s*(?:\?\.|\.|->|::)\s*$")
+_DOTS = frozenset(b".>:")
+_BINDING = re.compile(r"^(\w+)\s*(?::[^=]+)?=\s*(?:await\s+)?([A-Za-z_][\w.]*)\(|^(\w+)\s*:\s*[\"']?([A-Za-z_][\w.]*)")
+
+
+class TooSlowError(Exception):
+    """A file takes its grammar too long."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """A definition, as it is stored.
+
+    Attributes:
+        parent: the place of the innermost definition around it in its file's list; -1 for none.
+        bases: the names of the classes that it extends.
+        signature: its head, without the body.
+        docstring: the comment or the string that says what it does.
+        body: the text of the rest, without the definitions in it if it is a class.
+    """
+
+    name: str
+    kind: str
+    first: int
+    last: int
+    header: int
+    start: int
+    end: int
+    owner: str = ""
+    parent: int = -1
+    qualified: str = ""
+    bases: list[str] = field(default_factory=list)
+    signature: str = ""
+    docstring: str = ""
+    body: str = ""
+
+
+@dataclass(slots=True)
+class ParsedFile:
+    """What was found in a file.
+
+    Attributes:
+        pieces: definitions in the order in which they begin.
+        calls: for each, the place of the definition around it (-1 for none), the name that is called, what it is called
+            on (empty for nothing, `?` for what is no name), and the line.
+        imports: for each, the local name, the module, and the name there (empty for the module itself).
+    """
+
+    pieces: list[Piece]
+    calls: list[tuple[int, str, str, int]]
+    imports: list[tuple[str, str, str]]
+
+
+def parse(language: Language, data: bytes) -> ParsedFile:
+    """Read a file.
+
+    Raises:
+        TooSlowError: its grammar takes too long over it.
+        LookupError: its grammar is not installed.
+    """
+    found = grammar(language)
+    if found is None:
+        raise LookupError(language.name)
+    parser, query = found
+    root = _tree(parser, data).root_node
+    from tree_sitter import QueryCursor  # noqa: PLC0415 - `grammar` has found it
+
+    file = _File(language, data)
+    # No progress callback: with one, `matches` crashes (tree-sitter 0.26.1).
+    for _, captures in QueryCursor(query, match_limit=_MOST_OPEN).matches(root):
+        file.take(captures)
+    pieces = _nested(sorted(file.pieces.values(), key=lambda piece: (piece.start, -piece.end)))
+    _describe(language, data, pieces)
+    return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports)
+
+
+class _File:
+    """What the matches of a query say about a file."""
+
+    def __init__(self, language: Language, data: bytes) -> None:
+        self._language = language
+        self._data = data
+        self.pieces: dict[int, Piece] = {}
+        self.calls: list[tuple[int, str, str, int]] = []
+        self.bindings: list[tuple[int, str]] = []
+        self.imports: list[tuple[str, str, str]] = []
+
+    def take(self, captures: dict[str, list[Node]]) -> None:
+        """Take one match.
+
+        Raises:
+            TooSlowError: there are more than any file of people has.
+        """
+        if len(self.calls) + len(self.pieces) > _MOST_MATCHES:
+            raise TooSlowError
+        names = captures.get("name")
+        for kind, nodes in captures.items():
+            if kind == "binding":
+                self.bindings.append((nodes[0].start_byte, self._text(nodes[0])))
+            elif kind == "import":
+                self.imports += imports_in(self._language.name, self._text(nodes[0], _MOST_IMPORT))
+            elif names and kind == "reference.call":
+                at = names[0].start_byte
+                self.calls.append((at, self._text(names[0]), _receiver(self._data, at), names[0].start_point[0] + 1))
+            elif names and (kind == "scope" or kind.startswith("definition.")):
+                owner = captures.get("owner") or captures.get("local.scope")
+                self._define(names[0], nodes[0], kind, self._text(owner[0]).partition("<")[0] if owner else "")
+
+    def _define(self, name: Node, node: Node, kind: str, owner: str) -> None:
+        """Note a definition; of several patterns that match one name, the most telling one counts."""
+        kind = kind.removeprefix("definition.")
+        known = self.pieces.get(name.start_byte)
+        if known and (known.kind != "function" or kind != "method") and (known.owner or not owner):
+            return
+        while (above := node.parent) is not None and above.type in _WRAPPERS:
+            node = above
+        first, (row, column) = node.start_point[0], node.end_point
+        self.pieces[name.start_byte] = Piece(
+            name=self._text(name),
+            kind=kind,
+            first=first + 1,
+            last=row + (1 if column or row == first else 0),
+            header=name.start_point[0] + 1,
+            start=node.start_byte,
+            end=node.end_byte,
+            owner=owner,
+        )
+
+    def _text(self, node: Node, most: int = _MOST_NAME) -> str:
+        at = node.start_byte
+        return self._data[at : min(node.end_byte, at + most)].decode(errors="replace")
+
+
+def _tree(parser: Parser, data: bytes) -> Tree:
+    if len(data) <= _PIECE:
+        return parser.parse(data)
+    until = time.monotonic() + _SECONDS
+    try:
+        return parser.parse(
+            lambda at, _point: data[at : at + _PIECE], progress_callback=lambda *_: time.monotonic() > until
+        )
+    except ValueError:
+        parser.reset()
+        raise TooSlowError from None
+
+
+def _receiver(data: bytes, at: int) -> str:
+    """What a name is called on, by the bytes before it."""
+    if at == 0 or data[at - 1] not in _DOTS:
+        return ""
+    found = _RECEIVER.search(data[max(0, at - 100) : at])
+    receiver = found[1].decode(errors="replace") if found else "?"
+    return "?" if receiver in {")", "]"} else receiver
+
+
+def _nested(pieces: list[Piece]) -> list[Piece]:
+    """Tell what encloses what; a scope that is no definition leaves its name only."""
+    stack: list[tuple[Piece, str, int]] = []
+    kept: list[Piece] = []
+    for piece in pieces:
+        while stack and stack[-1][0].end < piece.end:
+            stack.pop()
+        prefix, parent = (stack[-1][1], stack[-1][2]) if stack else ("", -1)
+        owner = f"{piece.owner}." if piece.owner else ""
+        piece.parent, piece.qualified = parent, f"{prefix}{owner}{piece.name}".replace("::", ".")[:_MOST_NAME]
+        if piece.kind == "function" and parent >= 0 and kept[parent].kind in _CLASSES:
+            piece.kind = "method"
+        if piece.kind == "scope":
+            stack.append((piece, f"{piece.qualified}.", parent))
+            continue
+        if piece.kind == "constant" and parent >= 0:
+            continue
+        stack.append((piece, f"{piece.qualified}.", len(kept)))
+        kept.append(piece)
+    return kept
+
+
+def _describe(language: Language, data: bytes, pieces: list[Piece]) -> None:
+    """Cut each definition into what is weighed differently."""
+    lines = data.split(b"\n")
+    marks = tuple(mark.encode() for mark in language.comment)
+    bases = re.compile(language.bases)
+    inner: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        inner.setdefault(piece.parent, []).append(piece)
+    for place, piece in enumerate(pieces):
+        above = piece.first - 1
+        while above > max(0, piece.first - _LONGEST_LEAD) and lines[above - 1].lstrip().startswith(marks):
+            above -= 1
+        lead = b"\n".join(lines[above : piece.first - 1])
+        text = data[piece.start : piece.end]
+        piece.first = above + 1
+        signature, docstring, body = _cut(language.name, text, piece, inner.get(place, []))
+        piece.signature = signature.decode(errors="replace")
+        piece.docstring = (lead + b"\n" + docstring).decode(errors="replace")
+        piece.body = body.decode(errors="replace")
+        if piece.kind in _CLASSES:
+            _, _, head = piece.signature.partition(piece.name)
+            found = bases.findall(head)
+            names = [name for each in found for name in ([each] if isinstance(each, str) else each) if name]
+            piece.bases = list(dict.fromkeys(names))[:20]
+
+
+_PYTHON_HEAD = re.compile(
+    rb"(?:^|\n)[ \t]*(?:async[ \t]+def|def|class)\b[^\n:(]*(\((?:[^()]|\([^()]*\))*\))?"
+    rb"[^\n]*?:[ \t]*(?:#[^\n]*)?(?:\n|$)"
+)
+_PYTHON_DOC = re.compile(
+    rb"\s*[rRuUbB]{0,2}(\"\"\"(?:.*?)\"\"\"|"
+    rb"'''(?:.*?)'''|\"[^\"\n]*\"|'[^'\n]*')",
+    re.DOTALL,
+)
+
+
+def _cut(language: str, text: bytes, piece: Piece, inner: list[Piece]) -> tuple[bytes, bytes, bytes]:
+    """Signature, docstring and the rest of a definition's text."""
+    docstring = b""
+    if language == "Python":
+        head = _PYTHON_HEAD.search(text[:4000])
+        cut = head.end() if head else text.find(b"\n") + 1 or len(text)
+        if head and (found := _PYTHON_DOC.match(text, cut)):
+            docstring = found[1]
+            signature, begin = text[:cut], found.end()
+        else:
+            signature, begin = text[:cut], cut
+    else:
+        brace = text.find(b"{")
+        line = text.find(b"\n") % (len(text) + 1)
+        cut = brace if 0 <= brace < _MOST_SIGNATURE else line
+        signature, begin = text[:cut], cut
+    if piece.kind not in _CLASSES or not inner:
+        return signature, docstring, text[begin:]
+    parts, at = [], begin
+    for each in inner:
+        parts.append(text[at : max(at, each.start - piece.start)])
+        at = max(at, each.end - piece.start)
+    return signature, docstring, b"\n".join([*parts, text[at:]])
+
+
+def _placed(
+    pieces: list[Piece], calls: list[tuple[int, str, str, int]], bindings: list[tuple[int, str]]
+) -> list[tuple[int, str, str, int]]:
+    """The calls, each with the definition around it, and what is called on a local variable with the class of that."""
+    types: dict[tuple[int, str], str] = {}
+    bindings, calls = sorted(bindings), sorted(calls)
+    for place, (_, text) in zip(_around(pieces, [at for at, _ in bindings]), bindings, strict=True):
+        if place >= 0 and (found := _BINDING.match(text)):
+            variable, made, parameter, annotation = found.groups()
+            key, kind = (place, variable or parameter), made or annotation
+            types[key] = kind if types.get(key, kind) == kind else "?"
+    told = []
+    for place, (_, callee, receiver, line) in zip(_around(pieces, [call[0] for call in calls]), calls, strict=True):
+        known = types.get((place, receiver), "")
+        is_class = known.rpartition(".")[2][:1].isupper()
+        told.append((place, callee, f"{known}()" if is_class else receiver, line))
+    return told
+
+
+def _around(pieces: list[Piece], places: list[int]) -> Iterator[int]:
+    """The innermost definition around each of some bytes, in their order; -1 for none."""
+    open_: list[int] = []
+    following = 0
+    for at in places:
+        while following < len(pieces) and pieces[following].start <= at:
+            open_.append(following)
+            following += 1
+        while open_ and pieces[open_[-1]].end <= at:
+            open_.pop()
+        # What is nested deeper may have ended before, and what is around it still be open.
+        yield open_[-1] if open_ else -1

@@ -1,0 +1,244 @@
+"""The code index of one workspace: built in the background, kept outside of it, asked in worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from agent_runtime.core.errors import BoundExceededError
+from agent_runtime.index import asking, building
+from agent_runtime.index.model import Call, Definition
+from agent_runtime.index.store import SCHEMA, digest_of
+from agent_runtime.processes.bounded import run_bounded
+from agent_runtime.processes.spawn import in_thread
+from agent_runtime.workspace.files import Workspace
+
+log = logging.getLogger(__name__)
+
+_FILE = "index.db"
+_ROUND_SECONDS = 8.0
+_MOST_ROUNDS = 60
+_SECONDS = 30.0
+_MEMORY = 512 * 1024**2
+_ALL = 1_000_000
+_ASK_SECONDS = 5.0
+_MOST_CRASHING = 20
+_MOST_CALLS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """What is known of an index.
+
+    Attributes:
+        files: how many files it has.
+        complete: whether it is up to date.
+        problem: why there is none, or what it leaves out; empty for nothing.
+    """
+
+    files: int = 0
+    complete: bool = False
+    problem: str = ""
+
+
+class WorkspaceIndex:
+    """Implements `CodeIndex` on one workspace.
+
+    Attributes:
+        state: what the last look at the workspace came to.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        kept: Path | None = None,
+        *,
+        withholds: Callable[[str], bool] = lambda _path: False,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            workspace: what is indexed.
+            kept: a file, out of the agent's reach, that the index begins with and is stored in once it is built, for
+                later runs; several may share it.
+            withholds: whether nothing is to be told of a file that nobody named, by canonical path.
+        """
+        self._workspace = workspace
+        self._kept = kept
+        self._withholds = withholds
+        self._folder: Path | None = None
+        self._refused: list[str] = []
+        self._work: asyncio.Task[IndexState] | None = None
+        self.state = IndexState()
+
+    async def ready(self, seconds: float) -> bool:
+        """See `CodeIndex.ready`."""
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._refresh())
+        await asyncio.wait([self._work], timeout=seconds)
+        return self._work.done() and self.state.complete
+
+    async def search(self, text: str, most: int = 5) -> list[Definition]:
+        """See `CodeIndex.search`."""
+        return (await self._definitions("search", text, 4 * most + 20))[:most]
+
+    async def named(self, symbol: str) -> list[Definition]:
+        """See `CodeIndex.named`."""
+        return await self._definitions("named", symbol, 100)
+
+    async def at(self, path: str, line: int) -> Definition | None:
+        """See `CodeIndex.at`."""
+        return next(iter(await self._definitions("at", path, line)), None)
+
+    async def callers(self, symbol: str) -> list[Call]:
+        """See `CodeIndex.callers`."""
+        return await self._calls("callers", symbol)
+
+    async def callees(self, symbol: str) -> list[Call]:
+        """See `CodeIndex.callees`."""
+        return await self._calls("callees", symbol)
+
+    async def close(self) -> None:
+        """Stop what runs, and remove the private copy; idempotent."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+            self._work = None
+        if self._folder is not None:
+            await in_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
+            self._folder = None
+        self.state = IndexState()
+
+    async def _definitions(self, question: str, *arguments: object) -> list[Definition]:
+        rows = cast("list[list[object]]", await self._ask(question, *arguments))
+        return [each for row in rows if not self._withholds((each := _definition(row)).path)]
+
+    async def _calls(self, question: str, symbol: str) -> list[Call]:
+        rows = cast(
+            "list[tuple[str, int, str, bool, list[object] | None]]", await self._ask(question, symbol, _MOST_CALLS)
+        )
+        return [
+            Call(caller=_definition(caller) if caller else None, callee=callee, path=path, line=line, sure=sure)
+            for path, line, callee, sure, caller in rows
+            if not self._withholds(path)
+        ]
+
+    async def _ask(self, question: str, *arguments: object) -> object:
+        if self._folder is None or not (place := self._folder / _FILE).exists():
+            return []
+        try:
+            answer = await run_bounded(
+                asking.ask, str(place), question, *arguments, seconds=_ASK_SECONDS, what="Asking the code index"
+            )
+        except (BoundExceededError, ValueError) as error:
+            log.warning("the code index gave no answer: %s", error)
+            return []
+        return json.loads(answer)
+
+    async def _refresh(self) -> IndexState:
+        try:
+            self.state = await self._rounds()
+        except (OSError, BoundExceededError) as error:
+            log.warning("there is no code index: %s", error)
+            self.state = IndexState(problem=f"there is no code index: {error}")
+        return self.state
+
+    async def _rounds(self) -> IndexState:
+        """Read what changed, in rounds of some seconds; what crashes its grammar is found by halves and left out."""
+        first = self._folder is None
+        if self._folder is None:
+            self._folder = await in_thread(partial(_begun, self._kept))
+        place, most, parsed = self._folder / _FILE, _ALL, 0
+        for _ in range(_MOST_ROUNDS):
+            try:
+                told, database = await self._round(place, most)
+            except BoundExceededError:
+                if most == 0 or len(self._refused) >= _MOST_CRASHING:
+                    raise
+                if most == 1:
+                    told, _ = await self._round(place, 0)
+                    self._refused.append(str(told["behind"]))
+                most = max(1, min(most, 1024) // 4)
+                continue
+            parsed += int(cast("int", told["parsed"]))
+            if database:
+                await in_thread(partial(_written, place, database))
+            if not told["behind"]:
+                if parsed and first and self._kept is not None:
+                    await in_thread(partial(_store, place, self._kept))
+                left_out = f"only files before {told['truncated']!r} are indexed" if told["truncated"] else ""
+                return IndexState(files=int(cast("int", told["files"])), complete=True, problem=left_out)
+            most = min(_ALL, 4 * most)
+        return IndexState(problem="the workspace is too large to be indexed")
+
+    async def _round(self, place: Path, most: int) -> tuple[dict[str, object], bytes]:
+        answer = await run_bounded(
+            building.refresh,
+            self._workspace,
+            str(place),
+            most,
+            _ROUND_SECONDS,
+            self._refused,
+            seconds=_SECONDS,
+            memory=_MEMORY,
+            what="Indexing the workspace",
+        )
+        head, _, database = answer.partition(b"\n")
+        return json.loads(head), database
+
+
+def _definition(row: list[object]) -> Definition:
+    path, name, qualified, kind, first, last, header, parents, is_test = cast(
+        "tuple[str, str, str, str, int, int, int, list[int], bool]", tuple(row)
+    )
+    return Definition(
+        path=path, name=name, qualified=qualified, kind=kind, first=first, last=last, header=header,
+        parents=tuple(parents), is_test=is_test,
+    )  # fmt: skip
+
+
+def _begun(kept: Path | None) -> Path:
+    """A private directory, with what was kept in it, if that is whole and of this schema."""
+    folder = Path(tempfile.mkdtemp(prefix="codepilot-index-"))
+    if kept is not None:
+        with contextlib.suppress(OSError):  # none was kept yet
+            head, _, database = kept.read_bytes().partition(b"\n")
+            if head == _seal(database):
+                (folder / _FILE).write_bytes(database)
+    return folder
+
+
+def _seal(database: bytes) -> bytes:
+    """The line that a kept index begins with."""
+    return b"codepilot-index %d %s" % (SCHEMA, digest_of(database).hex().encode())
+
+
+def _written(place: Path, data: bytes) -> None:
+    """Put a file in place in one step."""
+    descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".index-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).replace(place)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _store(place: Path, kept: Path) -> None:
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        database = place.read_bytes()
+        _written(kept, _seal(database) + b"\n" + database)
+    except OSError as error:
+        log.warning("the code index is not kept for the next run: %s", error)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.workspace.files import Workspace
+
+_READY = 60.0
+_BASKET = '''"""Baskets."""
+
+from shop.prices import discounted
+
+
+class Basket:
+    """What a customer is about to buy."""
+
+    # Kept sorted.
+    @property
+    def total(self):
+        """The sum of all prices, rounded to whole cents."""
+        return discounted(sum(self.prices))
+
+    def empty(self):
+        def clear():
+            self.prices = []
+
+        clear()
+
+
+LIMIT = 10
+'''
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shop = tmp_path / "work" / "shop"
+    shop.mkdir(parents=True)
+    (shop / "basket.py").write_text(_BASKET)
+    (shop / "prices.py").write_text("def discounted(price):\n    return price * 0.9\n")
+    tests = shop.parent / "tests"
+    tests.mkdir()
+    (tests / "test_basket.py").write_text("def test_total_is_the_sum_of_all_prices():\n    assert True\n")
+    return shop.parent
+
+
+@contextlib.asynccontextmanager
+async def _index(root: Path, kept: Path | None = None, hidden: str = "/") -> AsyncIterator[WorkspaceIndex]:
+    with Workspace(root) as workspace:
+        index = WorkspaceIndex(workspace, kept, withholds=lambda path: path == hidden)
+        try:
+            assert await index.ready(_READY)
+            yield index
+        finally:
+            await index.close()
+
+
+async def test_definitions_are_found_by_the_words_of_what_they_do(root: Path) -> None:
+    async with _index(root) as index:
+        assert next(iter(await index.search("sums up prices in cents"))).qualified == "Basket.total"
+
+
+async def test_a_definition_is_whole_with_its_decorators_and_comments(root: Path) -> None:
+    async with _index(root) as index:
+        (found,) = await index.named("Basket.total")
+        assert (found.path, found.kind, found.first, found.header, found.last) == (
+            "shop/basket.py",
+            "method",
+            9,
+            11,
+            13,
+        )
+        assert (found.parents, found.is_test) == ((6,), False)
+
+
+@pytest.mark.parametrize(
+    "symbol", ["total", "Basket.total", "shop/basket.py::Basket.total", "shop.basket.Basket.total"]
+)
+async def test_a_definition_is_found_by_its_name_and_by_its_path(root: Path, symbol: str) -> None:
+    async with _index(root) as index:
+        assert [each.qualified for each in await index.named(symbol)] == ["Basket.total"]
+
+
+async def test_the_innermost_definition_holds_a_line(root: Path) -> None:
+    async with _index(root) as index:
+        found = await index.at("shop/basket.py", 17)
+        assert found is not None
+        assert (found.qualified, found.parents) == ("Basket.empty.clear", (6, 15))
+        assert await index.at("shop/basket.py", 2) is None
+
+
+async def test_what_changed_is_found_when_the_index_is_ready_again(root: Path) -> None:
+    async with _index(root) as index:
+        (root / "shop" / "basket.py").write_text("def weigh_parcel():\n    return 1\n")
+        (root / "shop" / "prices.py").unlink()
+        assert await index.ready(_READY)
+        assert [each.name for each in await index.search("weigh parcel")] == ["weigh_parcel"]
+        assert await index.named("Basket") == await index.named("discounted") == []
+
+
+async def test_a_hidden_file_is_not_told_of(root: Path) -> None:
+    async with _index(root, hidden="shop/basket.py") as index:
+        assert await index.named("Basket") == []
+        assert {each.path for each in await index.search("basket total prices")} == {
+            "tests/test_basket.py",
+            "shop/prices.py",
+        }
+
+
+async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text("def stolen(): pass\n")
+    (root / "inside.py").symlink_to(tmp_path / "elsewhere.py")
+    (root / "shop" / "all").symlink_to(tmp_path)
+    async with _index(root) as index:
+        assert await index.named("stolen") == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"no index",
+        lambda data: data[: len(data) // 2],
+        lambda data: data.replace(b"codepilot-index ", b"codepilot-index 9"),
+        lambda data: data.replace(b"Basket", b"Casket"),
+    ],
+)
+async def test_a_kept_index_that_is_damaged_or_another_ones_is_built_anew(
+    root: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    kept = tmp_path / "kept.db"
+    async with _index(root, kept):
+        whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    async with _index(root, kept) as index:
+        assert len(await index.named("Basket")) == 1
+        assert kept.read_bytes().partition(b" ")[0] == b"codepilot-index"
+        assert len(kept.read_bytes()) == len(whole)
