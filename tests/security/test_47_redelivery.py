@@ -8,7 +8,6 @@ from pathlib import Path
 from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
-from bot.engine.in_memory import InMemoryEngine
 from tests.builders import a_comment_event, a_request
 from tests.webhook_receiver import receiving
 
@@ -28,11 +27,13 @@ async def test_a_redelivery_is_the_same_job_also_after_a_restart_and_after_its_e
     assert statuses == [202, 200, 200, 200, 200, 200]
 
 
-async def test_the_same_comment_under_other_guids_is_the_same_job() -> None:
-    engine = InMemoryEngine()
+async def test_the_same_comment_under_other_guids_is_the_same_job(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    engine = DurableEngine(store)
     async with receiving(engine) as receiver:
         requests = [a_request(a_comment_event(), delivery_id=f"guid-{n}") for n in range(20)]
         answers = await asyncio.gather(*(receiver.post(*request) for request in requests))
     assert sorted(status for status, _ in answers) == [200] * 19 + [202]
     assert len({answer["job"] for _, answer in answers}) == 1
     assert (await engine.counts())[JobState.QUEUED] == 1
+    await store.close()
