@@ -44,16 +44,17 @@ class World:
     """Assumption: the median of a run; log-normal, 0.8 of its logarithm, so that one in ten takes 8 minutes."""
     database_cores: float = 16.0
     """What to turn."""
-    accept_core_seconds: float = 2 / 240
-    """Measured: 240 accepts a second on 2 cores that PostgreSQL and the receiver share; all counted as PostgreSQL's."""
-    poll_core_seconds: float = 0.022
-    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, which polled each of
-    five queues every 0.2 s. Since then it polls less often, and these figures are too high."""
-    poll_seconds: float = 0.2
-    """bot/engine/durable/worker.py. The cost is taken to fall in proportion: nearly all transactions are polls."""
+    accept_core_seconds: float = 2 / 500
+    """Measured (bench/README.md): 500 answers a second on 2 cores that PostgreSQL, the receiver and the sender share;
+    all counted as PostgreSQL's."""
+    poll_core_seconds: float = 0.02
+    """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, busy or not."""
+    poll_seconds: float = 0.15
+    """bot/engine/durable/worker.py, of the queue with the work; what one worker costs was measured with it. The cost is
+    taken to fall in proportion: nearly all transactions are polls."""
     polling_threads: int = 5
     """One a queue; bot/engine/durable/worker.py."""
-    look_core_seconds: float = 10e-6
+    look_core_seconds: float = 20e-6
     """Measured (bench/bench_polling.py): one look whether another worker's place is free."""
     looks_a_second: float = 8.0
     """bot/engine/durable/worker.py, `look_pause`: all workers together look at the places of all workers with jobs."""
@@ -76,7 +77,7 @@ class World:
     def idle_cores(self) -> float:
         """Of PostgreSQL, for polling and for looking, when all workers have jobs."""
         looks = min(self.looks_a_second, 2.0 * self.workers) * self.look_core_seconds * self.workers
-        return self.workers * self.poll_core_seconds * 0.2 / self.poll_seconds + looks
+        return self.workers * self.poll_core_seconds * 0.15 / self.poll_seconds + looks
 
     @property
     def slowdown(self) -> float:
