@@ -50,6 +50,7 @@ async def test_retry_never_does_what_a_stranger_asked_for(hub: LocalHub, tmp_pat
 async def test_retry_passes_over_red_runs_that_nobody_wanted_fixed(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [DONE], [DONE]) as stage:
         pull = stage.pull()
+        await stage.end_after("pull_request", "opened")
         await stage.ask(pull.number, "/codepilot fix the sum")
         ran(stage, "topic", "failure")
         assert "not enabled" in (await stage.answer_to("workflow_run", "completed")).get("reason", "not enabled")

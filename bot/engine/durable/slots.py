@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -96,6 +96,7 @@ class PostgresSlots:
         self._url = url.replace("+psycopg", "")
         self._session: psycopg.AsyncConnection | None = None
         self._use = asyncio.Lock()
+        self._taken: int | None = None
 
     async def take(self) -> int:
         """See `Slots.take`."""
@@ -105,6 +106,7 @@ class PostgresSlots:
                 await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
             for number in range(_MOST):
                 if await self._locked("pg_try_advisory_lock", number):
+                    self._taken = number
                     return number
         except psycopg.Error as error:
             raise QueueError(f"the job database cannot be reached: {error}") from error
@@ -127,6 +129,10 @@ class PostgresSlots:
     async def close(self) -> None:
         """See `Slots.close`."""
         if self._session is not None:
+            # The server notices a closed connection a moment later only. A connection that is lost holds no lock.
+            with suppress(QueueError):
+                if self._taken is not None:
+                    await self._locked("pg_advisory_unlock", self._taken)
             await self._session.close()
             self._session = None
 
