@@ -114,7 +114,7 @@ async def service(
         queue = DurableEngine(store)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
-        session = AppSession(seconds_between_writes, None if store.is_file else partial(reserve_for, store))
+        session = AppSession(seconds_between_writes, partial(reserve_for, store) if store.path is None else None)
         contexts = JobContextFactory(
             services=shared,
             queue=queue,
@@ -160,7 +160,7 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     key = settings.private_key.get_secret_value()
     deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
     own_file = settings.agent.data_dir / "redelivery.lock"
-    return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.is_file else PostgresDeliverySweeps(store))
+    return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
 
 
 def _webhook_options(settings: Settings) -> WebhookOptions:

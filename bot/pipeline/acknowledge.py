@@ -7,7 +7,7 @@ import logging
 from contextlib import AsyncExitStack
 
 from agent_runtime import AgentError
-from bot.domain.errors import BotError
+from bot.domain.errors import BotError, QueueError
 from bot.domain.job import Job
 from bot.jobs.context import JobContextFactory
 from bot.pipeline.pipeline import JobPipeline
@@ -40,7 +40,7 @@ class Acknowledger:
         if job.lane != "work":
             return
         if len(self._tasks) >= WAITING:
-            task = asyncio.create_task(self._contexts.queue.unhold(job.id))
+            task = asyncio.create_task(self._unhold(job))
         else:
             task = asyncio.create_task(self._greet(job))
         self._tasks.add(task)
@@ -68,4 +68,10 @@ class Acknowledger:
             return
         except (BotError, AgentError) as error:
             log.warning("not acknowledged: %s", error)
-        await self._contexts.queue.unhold(job.id)
+        await self._unhold(job)
+
+    async def _unhold(self, job: Job) -> None:
+        try:
+            await self._contexts.queue.unhold(job.id)
+        except QueueError as error:
+            log.warning("the job begins only in some seconds: %s", error)

@@ -56,7 +56,8 @@ class DurableEngine:
         """See `Inbox.unhold`."""
         delayed = await self._run(lambda tx: jobs.unhold(tx, job_id))
         if delayed is not None:
-            await self._store.client.set_workflow_delay_async(delayed, delay_seconds=0)
+            with self._store.checked():
+                await self._store.client.set_workflow_delay_async(delayed, delay_seconds=0)
 
     async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
         """See `Inbox.restore`."""

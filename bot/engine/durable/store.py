@@ -117,6 +117,8 @@ class JobStore:
     Attributes:
         url: the database's address, with its password.
         name: the same for people.
+        path: the SQLite file; None for PostgreSQL.
+        engine: makes connections.
         client: reaches DBOS's queues.
         clock: seconds since the epoch.
     """
@@ -135,9 +137,8 @@ class JobStore:
         logging.getLogger("dbos").setLevel(logging.WARNING)  # it tells of every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
-        self.name, self.is_file = _name(address), _is_file(address)
-        self._address = address
-        self.path = Path(address.database or "") if self.is_file else None
+        self.name, self._address = _name(address), address
+        self.path = Path(address.database or "") if _is_file(address) else None
         with _explained(address):
             self.engine = _engine(address)
             try:
@@ -154,7 +155,7 @@ class JobStore:
                 raise
         self._identity = _identity(self.path)
         # SQLite has one writer at a time, whatever waits for it.
-        self._threads = ThreadPoolExecutor(1 if self.is_file else _CONNECTIONS, thread_name_prefix="store")
+        self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
         self._waiting = SimpleQueue[_Waiting]()
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
@@ -163,7 +164,7 @@ class JobStore:
         Raises:
             QueueError: the database cannot be read or written.
         """
-        if not self.is_file:
+        if self.path is None:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, operation)
         done = Future[T]()
         self._waiting.put((operation, done))
@@ -191,23 +192,31 @@ class JobStore:
         begun = [(operation, done) for operation, done in batch if done.set_running_or_notify_cancel()]
         if not begun:  # an earlier call has taken them along
             return
-        ended: list[Callable[[], None]] = []
         try:
             with self.checked(), self.engine.begin() as rows:
-                for operation, done in begun:
-                    try:
-                        with rows.begin_nested(), self.checked():
-                            result = operation(Transaction(rows, self.client, self.clock()))
-                    except Exception as error:  # noqa: BLE001 - it is for who waits
-                        ended.append(partial(done.set_exception, error))
-                    else:
-                        ended.append(partial(done.set_result, result))
-        except BaseException as error:  # noqa: BLE001 - as above
+                ended = [self._run_one(rows, operation, done) for operation, done in begun]
+        except BaseException as error:  # noqa: BLE001 - it is for who waits
             for _, done in begun:
                 done.set_exception(error)
         else:
             for tell in ended:
                 tell()
+
+    def _run_one(
+        self, rows: Connection, operation: Callable[[Transaction], Any], done: Future[Any]
+    ) -> Callable[[], None]:
+        """Run one of those that are committed together; give back what tells its caller."""
+        point = rows.begin_nested()
+        try:
+            with self.checked():
+                result = operation(Transaction(rows, self.client, self.clock()))
+        except Exception as error:
+            if not rows.connection.in_transaction:
+                raise  # on a full disk SQLite rolls back what the others wrote, too
+            point.rollback()
+            return partial(done.set_exception, error)
+        point.commit()
+        return partial(done.set_result, result)
 
     @contextmanager
     def checked(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -19,7 +20,7 @@ from bot.engine.durable import store as durable_store
 from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
 from bot.engine.durable.slots import PostgresSlots
 from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import METADATA
+from bot.engine.durable.tables import METADATA, TOLD
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.postgres import PASSWORD
@@ -132,3 +133,46 @@ async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
         await standing
     for each in (still, other):
         await each.close()
+
+
+async def test_what_is_rolled_back_with_a_neighbour_that_finds_the_disk_full_is_not_said_to_be_kept(
+    tmp_path: Path,
+) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    begun, gate = threading.Event(), threading.Event()
+
+    def hold(_: Transaction) -> None:
+        begun.set()
+        gate.wait(20)
+
+    def inserted(tx: Transaction, thread: int, size: int) -> None:
+        tx.rows.execute(TOLD.insert().values(repo_id=1, thread=thread, cause="x" * size, until=0.0))
+
+    pages = await store.run(lambda tx: tx.rows.exec_driver_sql("PRAGMA page_count").scalar())
+    await store.run(lambda tx: tx.rows.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
+    # Whatever comes while this runs is committed together after it.
+    before = asyncio.create_task(store.run(hold))
+    await asyncio.to_thread(begun.wait, 20)
+    sizes = (1, 60_000, 1)
+    together = [
+        asyncio.create_task(store.run(partial(inserted, thread=thread, size=size))) for thread, size in enumerate(sizes)
+    ]
+    await asyncio.sleep(0)
+    gate.set()
+    results = await asyncio.gather(*together, return_exceptions=True)
+    await before
+    kept = await store.run(lambda tx: tx.rows.execute(sa.select(TOLD.c.thread)).scalars().all())
+    assert [thread for thread, result in enumerate(results) if result is None] == list(kept)
+    assert isinstance(results[1], QueueError)
+    assert "disk has space" in str(results[1])
+    await store.close()
+
+
+async def test_a_job_that_cannot_be_let_go_is_an_error_of_the_database(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    engine = DurableEngine(store)
+    await engine.accept(a_job(), held_seconds=3600)
+    await store.run(lambda tx: tx.rows.execute(sa.text("ALTER TABLE workflow_status RENAME TO gone")))
+    with pytest.raises(QueueError, match="failed"):
+        await engine.unhold("j1")
+    await store.close()

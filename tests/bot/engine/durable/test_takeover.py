@@ -50,9 +50,9 @@ class Machines:
 
 def is_locked(store: JobStore) -> bool:
     """Whether a process holds the only right to write."""
-    if not store.is_file:
+    if store.path is None:
         return False
-    with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"), timeout=1.0)) as own:
+    with closing(sqlite3.connect(store.path, timeout=1.0)) as own:
         try:
             own.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
