@@ -184,7 +184,8 @@ class DurableWorker:
     async def _do(self, work: Coroutine[None, None, None]) -> None:
         """Have work done in a task of its own, which is cancelled when the worker ends.
 
-        What fails ends the worker. Its workflow stays as it is, and is run again by whoever has this place next.
+        What fails ends the worker. The workflow of what failed, or was cancelled, stays as it is, and is run again by
+        whoever has this place next.
         """
         if self._closing:
             work.close()
@@ -193,27 +194,32 @@ class DurableWorker:
         self._legs.add(task)
         task.add_done_callback(self._legs.discard)
         await asyncio.wait([task])
-        if not task.cancelled() and (failure := task.exception()) is not None:
+        if task.cancelled():
+            raise asyncio.CancelledError
+        if (failure := task.exception()) is not None:
             self._failure = self._failure or failure
             self._failed.set()
             raise asyncio.CancelledError
 
     async def _run_leg(self, leg: Leg) -> None:
-        begun = await self._store.run(lambda tx: jobs.begin(tx, leg.job_id, leg.number, leg.worker))
-        if begun is None:
-            return
-        job, attempt_number, deaths = begun
-        UNDER_WAY.set(leg)
-        attempt = _Attempt(self._store, leg, job, number=attempt_number, deaths=deaths)
+        begin = self._store.run(lambda tx: jobs.begin(tx, leg.job_id, leg.number, leg.worker))
+        beginning = asyncio.create_task(begin)
         try:
-            await self._handle(attempt)
+            begun = await asyncio.shield(beginning)
+            if begun is None:
+                return
+            job, attempt_number, deaths = begun
+            UNDER_WAY.set(leg)
+            await self._handle(_Attempt(self._store, leg, job, number=attempt_number, deaths=deaths))
         except LeaseLostError:
-            log.warning("job %s: taken over by another worker; this one stops", job.id)
+            log.warning("job %s: taken over by another worker; this one stops", leg.job_id)
         except asyncio.CancelledError:
-            await asyncio.shield(self._give_back(leg))
-            raise
+            # Nothing is left to do for this workflow then: the job has another one.
+            await asyncio.shield(self._give_back(leg, beginning))
 
-    async def _give_back(self, leg: Leg) -> None:
+    async def _give_back(self, leg: Leg, beginning: asyncio.Task[object]) -> None:
+        if await beginning is None:  # it may begin after its task was cancelled, and would be nobody's
+            return
         with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
             await self._store.run(
                 lambda tx: jobs.release(tx, jobs.check_ours(tx, leg.job_id, leg.number, leg.worker), 0.0)

@@ -59,11 +59,12 @@ class Running:
     def __init__(self, store: JobStore, slots: Slots) -> None:
         self.store, self.slots = store, slots
         self.engine, self.handler = DurableEngine(store), Scripted()
+        self.worker: DurableWorker | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self, jobs_at_once: int = 4) -> None:
-        worker = DurableWorker(self.store, self.handler, jobs_at_once=jobs_at_once, slots=self.slots)
-        self._task = asyncio.create_task(worker.run())
+        self.worker = DurableWorker(self.store, self.handler, jobs_at_once=jobs_at_once, slots=self.slots)
+        self._task = asyncio.create_task(self.worker.run())
 
     async def stop(self) -> None:
         if self._task is not None:

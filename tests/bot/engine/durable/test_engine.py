@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -13,13 +15,17 @@ from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
 from bot.engine.approvals import ApprovalAnswer
 from bot.engine.durable import jobs
+from bot.engine.durable.store import Transaction
 from bot.engine.job_record import RecordedEnding
+from bot.engine.owed_endings import Owed
 from bot.engine.records import Backlog, Signal
 from bot.engine.work import JobAttempt, JobEnded, JobParked, JobReleased
-from tests.bot.engine.durable.running import Running
+from tests.bot.engine.durable.running import SECONDS, Running
 from tests.builders import a_job
-from tests.durable import signals_of
+from tests.durable import is_owed, signals_of
 from tests.waiting import eventually
+
+T = TypeVar("T")
 
 
 async def test_a_job_and_its_delivery_are_accepted_once(running: Running) -> None:
@@ -230,6 +236,61 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(running: Running) ->
     running.start()
     await running.until_state("j1", JobState.DONE)
     assert running.handler.handled == ["j1 1", "j1 1"]
+
+
+async def test_an_ending_whose_telling_is_cut_by_a_stop_is_told_by_the_next_worker(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang(_: Owed) -> bool:
+        begun.set()
+        await asyncio.Event().wait()
+        return True
+
+    running.handler.dispositions = {"j1": [JobEnded(state=JobState.FAILED, owed=0.0)]}
+    await running.engine.accept(a_job())
+    with monkeypatch.context() as patch:
+        patch.setattr(running.handler, "tell", hang)
+        running.start()
+        await asyncio.wait_for(begun.wait(), SECONDS)
+        await running.stop()
+    assert await is_owed(running.engine, "j1")
+    running.start()
+
+    async def told() -> bool:
+        return running.handler.told == ["j1 2"]
+
+    await running.until(told)
+
+
+async def test_a_job_that_begins_while_its_worker_stops_is_given_back(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, begun = running.store.run, asyncio.Event()
+
+    async def slow(operation: Callable[[Transaction], T]) -> T:
+        result = await run(operation)
+        stored = await running.engine.get("j1")
+        if stored is not None and stored.state is JobState.RUNNING:
+            begun.set()
+            await stopping()
+        return result
+
+    async def stopping() -> None:
+        while running.worker is not None and not running.worker.draining:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+
+    await running.engine.accept(a_job())
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "run", slow)
+        running.start()
+        await asyncio.wait_for(begun.wait(), SECONDS)
+        await running.stop()
+    await running.until_state("j1", JobState.QUEUED)
+    running.start()
+    await running.until_state("j1", JobState.DONE)
+    assert running.handler.handled == ["j1 1"]
 
 
 async def test_what_ended_long_ago_is_forgotten_but_for_its_id(running: Running) -> None:
