@@ -397,6 +397,7 @@ def _charge(tx: Transaction, row: sa.Row[Any]) -> float | None:
 
 def _has_a_suspect(tx: Transaction, worker: str) -> bool:
     """Whether a worker has had a suspect under way for a short time only."""
+    tx.lock("suspects", worker)  # or of two that begin at once neither would see the other
     under_way = (
         sa.select(JOBS.c.id)
         .join(SUSPECTS, SUSPECTS.c.job_id == JOBS.c.id)

@@ -120,6 +120,20 @@ def test_a_stop_is_heard_before_a_job_waits_or_ends_it_there(stores: list[JobSto
         assert state(stores[0], name) is (JobState.STOPPED if ended else JobState.RUNNING)
 
 
+def begin(store: JobStore, job_id: str) -> bool:
+    return store.run_here(lambda tx: jobs.begin(tx, job_id, 1, "w2")) is not None
+
+
+def test_of_jobs_whose_worker_died_another_one_begins_one(stores: list[JobStore]) -> None:
+    for number in range(0, ROUNDS, 2):
+        names = f"j{number}", f"j{number + 1}"
+        for each, name in enumerate(names, start=number):
+            runs(stores[0], name, each)
+        assert sum(race(stores, *(partial(begin, job_id=name) for name in names))) == 1
+        for name in names:
+            stores[0].run_here(lambda tx, name=name: jobs.get_on(tx, name, 1))  # type: ignore[misc]
+
+
 def accept(store: JobStore, job: Job) -> bool:
     return store.run_here(lambda tx: jobs.accept(tx, job, 0.0))
 
