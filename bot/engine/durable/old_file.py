@@ -56,7 +56,6 @@ def import_file(store: JobStore, path: Path) -> int:
             count = _import(store, path) if path.exists() else 0
     except (sqlite3.Error, OSError) as error:
         raise QueueError(f"{path}, which an earlier version wrote, cannot be taken over: {error}") from error
-    log.info("%d jobs of %s were taken over; the file is kept as %s.imported", count, path, path.name)
     return count
 
 
@@ -69,9 +68,8 @@ def _import(store: JobStore, path: Path) -> int:
                 "Codepilot that wrote it once and end it, or move the file away, which loses the jobs in it"
             )
         old.row_factory = lambda cursor, row: dict(zip((each[0] for each in cursor.description), row, strict=True))
+        _refuse_writes(old)
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        # Another process may still write: what it stores after this would be lost.
-        old.execute("BEGIN EXCLUSIVE")
         count = 0
         found = old.execute(f"SELECT {_JOBS} FROM jobs ORDER BY seq")  # noqa: S608 - ours
         while some := found.fetchmany(_AT_ONCE):
@@ -81,7 +79,20 @@ def _import(store: JobStore, path: Path) -> int:
             part = path.with_name(path.name + suffix)
             if part.exists():
                 part.rename(part.with_name(f"{path.name}.imported{suffix}"))
+    log.info("%d jobs of %s were taken over; the file is kept as %s.imported", count, path, path.name)
     return count
+
+
+def _refuse_writes(old: sqlite3.Connection) -> None:
+    """Have processes fail that still write to the file, under whatever name: what they stored would be lost."""
+    old.execute("BEGIN EXCLUSIVE")
+    for table in (JOBS, RECORDS, SIGNALS, SUSPECTS, OWED, LABELS, TOLD):
+        for change in ("INSERT", "UPDATE", "DELETE"):
+            old.execute(
+                f"CREATE TRIGGER IF NOT EXISTS no_{change}_{table.name} BEFORE {change} ON {table.name} "
+                "BEGIN SELECT RAISE(ABORT, 'a newer version of Codepilot has taken this file over'); END"
+            )
+    old.execute("COMMIT")
 
 
 def _take(tx: Transaction, *, old: sqlite3.Connection, some: Sequence[_Row], first: bool) -> None:

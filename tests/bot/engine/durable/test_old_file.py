@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,6 +164,19 @@ async def test_the_file_is_kept_whole_under_another_name(running: Running, path:
     with sqlite3.connect(path.with_name("queue.sqlite.imported")) as kept:
         assert kept.execute("SELECT count(*) FROM jobs WHERE reason = 'late'").fetchone() == (1,)
     kept.close()
+
+
+async def test_a_process_that_had_the_file_open_can_store_nothing_in_it_any_more(running: Running, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as writer:
+        assert import_file(running.store, path) == _JOBS
+        late = "(id, delivery_id, repo_id, thread, actor_id, lane, state, enqueued_at)"
+        for statement in (
+            f"INSERT INTO jobs {late} VALUES ('late', 'd-late', 1, 1, 1, 'work', 'queued', 1)",  # noqa: S608 - ours
+            "UPDATE jobs SET state = 'running' WHERE id = 'queued'",
+            "INSERT INTO signals VALUES ('queued', 1, 'late', 'stop', '', 'mona')",
+        ):
+            with pytest.raises(sqlite3.IntegrityError, match="taken this file over"):
+                writer.execute(statement)
 
 
 async def test_a_second_start_takes_nothing_over_again(running: Running, path: Path) -> None:
