@@ -29,8 +29,20 @@ class SweptDeliveries:
     tries: Mapping[str, int] = field(default_factory=dict)
 
 
-SWEPT = TypeAdapter(SweptDeliveries)
-"""How it is stored."""
+_SWEPT = TypeAdapter(SweptDeliveries)
+
+
+def dumped(swept: SweptDeliveries) -> bytes:
+    """As it is stored."""
+    return _SWEPT.dump_json(swept)
+
+
+def loaded(body: bytes | str) -> SweptDeliveries:
+    """What was stored; that nothing was looked for yet, where it is empty, was cut off, or is another version's."""
+    try:
+        return _SWEPT.validate_json(body)
+    except ValidationError:
+        return SweptDeliveries()
 
 
 class SweepTurn(Protocol):
@@ -86,12 +98,9 @@ class FileDeliverySweeps:
 class _FileTurn:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        try:
-            self.swept = SWEPT.validate_json(os.pread(descriptor, _MOST_BYTES, 0))
-        except ValidationError:  # the file is new, or was cut off: all that GitHub still has is looked through
-            self.swept = SweptDeliveries()
+        self.swept = loaded(os.pread(descriptor, _MOST_BYTES, 0))
 
     async def leave(self, swept: SweptDeliveries) -> None:
         """See `SweepTurn.leave`."""
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, SWEPT.dump_json(swept), 0)
+        os.pwrite(self._descriptor, dumped(swept), 0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
-from bot.engine.delivery_sweeps import SWEPT, SweepTurn, SweptDeliveries
+from bot.engine.delivery_sweeps import SweepTurn, SweptDeliveries, dumped, loaded
 from bot.engine.durable.store import JobStore, Transaction, insert
 from bot.engine.durable.tables import SWEEPS
 
@@ -32,16 +33,12 @@ class PostgresDeliverySweeps:
         """See `DeliverySweeps.turn`."""
         with self._store.checked():
             rows = await asyncio.to_thread(self._store.engine.connect)
-            try:
-                lock = sa.select(sa.func.pg_try_advisory_lock(_CLASS, _DELIVERIES))
-                if not await asyncio.to_thread(rows.scalar, lock):
-                    yield None
-                    return
-                # The lock belongs to the session, so nothing has to stay open while the body runs.
-                await asyncio.to_thread(rows.commit)
-                yield await self._store.run(lambda tx: _DurableTurn(self._store, _last(tx)))
-            finally:
-                await asyncio.to_thread(_end, rows)
+        try:
+            with self._store.checked():
+                has_turn = await asyncio.to_thread(_begin, rows)
+            yield await self._store.run(lambda tx: _DurableTurn(self._store, _last(tx))) if has_turn else None
+        finally:
+            await asyncio.to_thread(_end, rows)
 
 
 class _DurableTurn:
@@ -50,7 +47,7 @@ class _DurableTurn:
 
     async def leave(self, swept: SweptDeliveries) -> None:
         """See `SweepTurn.leave`."""
-        body = SWEPT.dump_json(swept).decode()
+        body = dumped(swept).decode()
 
         def put(tx: Transaction) -> None:
             row = insert(tx, SWEEPS).values(name="deliveries", body=body)
@@ -61,10 +58,18 @@ class _DurableTurn:
 
 def _last(tx: Transaction) -> SweptDeliveries:
     body = tx.rows.execute(sa.select(SWEEPS.c.body).where(SWEEPS.c.name == "deliveries")).scalar()
-    return SweptDeliveries() if body is None else SWEPT.validate_json(body)
+    return loaded(body or "")
+
+
+def _begin(rows: Connection) -> bool:
+    got = rows.scalar(sa.select(sa.func.pg_try_advisory_lock(_CLASS, _DELIVERIES)))
+    rows.commit()  # the lock belongs to the session, so nothing has to stay open
+    return bool(got)
 
 
 def _end(rows: Connection) -> None:
-    # The session, and not only its use, has to end: a pool would keep it, and the lock with it.
+    # A server notices only later that a session has ended, and a pool would keep it, and the lock with it.
+    with suppress(SQLAlchemyError):
+        rows.scalar(sa.select(sa.func.pg_advisory_unlock_all()))
     rows.invalidate()
     rows.close()

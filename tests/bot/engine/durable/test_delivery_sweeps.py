@@ -65,3 +65,11 @@ async def test_a_database_that_is_gone_is_named(postgres_url: str) -> None:
     with pytest.raises(QueueError):
         async with sweeps.turn():
             pass
+
+
+async def test_what_fails_in_a_turn_is_not_taken_for_the_database(stores: tuple[JobStore, JobStore]) -> None:
+    with pytest.raises(ConnectionResetError):
+        async with PostgresDeliverySweeps(stores[0]).turn():
+            raise ConnectionResetError
+    async with PostgresDeliverySweeps(stores[1]).turn() as turn:
+        assert turn is not None
