@@ -12,7 +12,7 @@ from typing import assert_never
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.job_record import JobRecord, RecordedEnding
-from bot.engine.owed_endings import TELLING_SECONDS, Owed, pause_after
+from bot.engine.owed_endings import Owed, pause_after
 from bot.engine.records import Backlog, Signal, Stored
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
 
@@ -44,7 +44,6 @@ class _Entry:
     due_at: float | None = None
     tries: int = 0
     forgotten: bool = False
-    begun: bool = False
     pass_on: Callable[[], None] | None = None
 
 
@@ -145,7 +144,8 @@ class InMemoryEngine:
     async def backlog(self) -> Backlog:
         """See `JobIndex.backlog`."""
         live = [each for each in self._entries.values() if each.stored.state in _LIVE]
-        new = [each.stored.enqueued_at for each in live if each.stored.state is JobState.QUEUED and not each.begun]
+        queued = [each for each in live if each.stored.state is JobState.QUEUED]
+        new = [each.stored.enqueued_at for each in queued if each.begun_at is None]
         return Backlog(
             by_state={state: sum(each.stored.state is state for each in live) for state in Backlog.STATES},
             oldest_seconds=max(0.0, self._clock() - min(new)) if new else 0.0,
@@ -201,7 +201,6 @@ class InMemoryEngine:
             return False
         attempt = _Attempt(entry)
         self._move(entry, JobState.RUNNING)
-        entry.begun = True
         entry.stored = replace(entry.stored, attempts=entry.stored.attempts + 1)
         entry.begun_at = self._clock() if entry.begun_at is None else entry.begun_at
         try:
@@ -239,7 +238,7 @@ class InMemoryEngine:
         due = [each for each in self._entries.values() if each.due_at is not None and each.due_at <= now]
         for entry in due[:1]:
             job = entry.stored.job
-            entry.tries, entry.due_at = entry.tries + 1, now + TELLING_SECONDS
+            entry.tries, entry.due_at = entry.tries + 1, None
             owed = Owed(job=job, job_id=job.id, since=entry.owed_since, tries=entry.tries)
             told = await handler.tell(owed)
             entry.due_at = None if told else self._clock() + pause_after(entry.tries)

@@ -9,9 +9,6 @@ from bot.domain.job import Job
 KEEP_SECONDS = 7 * 24 * 3600.0
 """For how long an ending is tried to be told."""
 
-TELLING_SECONDS = 600.0
-"""How long a worker that tells an ending is left alone; longer than all its requests may wait."""
-
 _PAUSES = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 

@@ -287,6 +287,13 @@ async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(be
     assert bench.handler.handled == ["j1 1"]
 
 
+async def test_a_job_that_waited_elsewhere_is_not_new(bench: Bench) -> None:
+    await bench.engine.restore(a_job(), JobRecord(), until=FOREVER)
+    assert await bench.engine.wake("j1")
+    bench.clock.now += 60
+    assert (await bench.engine.backlog()).oldest_seconds == 0
+
+
 async def test_records_are_of_jobs_that_are_known(bench: Bench) -> None:
     assert await bench.engine.record("j1") == JobRecord()
     with pytest.raises(QueueError, match="no job j1"):
