@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,6 +16,7 @@ from bot.engine.records import loaded
 from bot.gate.repo_config import RepoConfig
 
 _HOUR_SECONDS = 3600.0
+_SOME = 20
 _CONFIG = TypeAdapter(RepoConfig)
 
 
@@ -137,10 +140,10 @@ def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots)
     unattended = 0
     if is_unattended(job, trusted_bots):
         before = sa.select(JOBS.c.body).where(*counted, *here, JOBS.c.begun_at.is_not(None), JOBS.c.body.is_not(None))
-        for body in tx.rows.execute(before.order_by(JOBS.c.seq.desc())).scalars():
-            if not _is_nobodys(body, trusted_bots):
-                break
-            unattended += 1
+        # Some at a time: a thread may have thousands, and most end at the first few.
+        newest = before.order_by(JOBS.c.seq.desc()).execution_options(yield_per=_SOME)
+        with tx.rows.execute(newest).scalars() as bodies:
+            unattended = sum(1 for _ in takewhile(lambda body: _is_nobodys(body, trusted_bots), bodies))
     return Tally(
         thread=begun(*here),
         user=begun(JOBS.c.actor_id == job.actor.id),
