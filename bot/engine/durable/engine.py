@@ -139,7 +139,11 @@ class DurableEngine:
     async def sweep(self, keep_days: float) -> int:
         """See `EngineUpkeep.sweep`."""
         await self._sweep_workflows()
-        return await self._run(lambda tx: questions.sweep(tx, tx.now - keep_days * _DAY_SECONDS))
+        before, count = self._store.clock() - keep_days * _DAY_SECONDS, 0
+        # In several transactions: the only writer of an SQLite file must not be busy for long.
+        while some := await self._run(lambda tx: questions.sweep(tx, before, _SWEPT_AT_ONCE)):
+            count += some
+        return count
 
     async def _sweep_workflows(self) -> None:
         """Delete the workflows that ended a day ago, which nobody asks about: the jobs' rows say all that is known."""

@@ -79,16 +79,14 @@ def counts(tx: Transaction) -> dict[JobState, int]:
     return {state: found.get(state, 0) for state in JobState}
 
 
-def sweep(tx: Transaction, before: float) -> int:
-    """Forget all but the ids of the jobs that ended before some time; give back how many they were."""
+def sweep(tx: Transaction, before: float, limit: int) -> int:
+    """Forget all but the ids of some jobs that ended before some time; give back how many they were, 0 when no more."""
     owed = sa.select(OWED.c.job_id)
     over = sa.select(JOBS.c.id).where(JOBS.c.body.is_not(None), JOBS.c.finished_at < before, JOBS.c.id.not_in(owed))
-    old = tx.rows.execute(over).scalars().all()
-    for start in range(0, len(old), 500):  # bound parameters are limited
-        some = old[start : start + 500]
-        tx.rows.execute(RECORDS.delete().where(RECORDS.c.job_id.in_(some)))
-        tx.rows.execute(SIGNALS.delete().where(SIGNALS.c.job_id.in_(some)))
-        tx.rows.execute(JOBS.update().where(JOBS.c.id.in_(some)).values(body=None))
+    old = tx.rows.execute(over.limit(limit)).scalars().all()
+    tx.rows.execute(RECORDS.delete().where(RECORDS.c.job_id.in_(old)))
+    tx.rows.execute(SIGNALS.delete().where(SIGNALS.c.job_id.in_(old)))
+    tx.rows.execute(JOBS.update().where(JOBS.c.id.in_(old)).values(body=None))
     return len(old)
 
 

@@ -95,7 +95,12 @@ sa.Index("jobs_begun_in_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOB
 sa.Index("jobs_begun_in_repository", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_by_user", JOBS.c.lane, JOBS.c.actor_id, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_in_installation", JOBS.c.lane, JOBS.c.installation, JOBS.c.begun_at, JOBS.c.state)
-sa.Index("jobs_finished", JOBS.c.finished_at)
+sa.Index(
+    "jobs_kept",
+    JOBS.c.finished_at,
+    sqlite_where=JOBS.c.body.is_not(None),
+    postgresql_where=JOBS.c.body.is_not(None),
+)
 sa.Index(
     "jobs_one_running_in_a_thread",
     JOBS.c.lane,

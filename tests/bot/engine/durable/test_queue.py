@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from bot.domain.commands import Command, Fix, Help, Unknown
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
+from bot.engine.durable import engine as durable_engine
 from bot.engine.durable import jobs
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore, Transaction
@@ -170,6 +171,17 @@ async def test_signals_are_forgotten_with_their_job(running: Running) -> None:
     assert len(await signals_of(running.engine, "new")) == 1
 
 
+async def test_more_old_jobs_than_one_transaction_takes_are_all_forgotten(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_engine, "_SWEPT_AT_ONCE", 2)
+    for number in range(5):
+        await running.engine.accept(a_job(f"j{number}", number=number))
+        assert await running.engine.cancel(f"j{number}", JobState.STOPPED, "")
+    assert [await running.engine.sweep(-1.0) for _ in range(2)] == [5, 0]
+    assert [await running.engine.get(f"j{number}") for number in range(5)] == [None] * 5
+
+
 async def test_other_users_cannot_read_the_file(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     await DurableEngine(store).accept(a_job())
@@ -200,6 +212,7 @@ _OPENER = "import sys; from bot.engine.durable.store import JobStore; JobStore(s
 _ENQUEUER = """
 import asyncio, sys
 from dataclasses import replace
+from bot.engine.durable import engine as durable_engine
 from bot.engine.durable import jobs
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
