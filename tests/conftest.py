@@ -5,19 +5,24 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 import hypothesis
 import pytest
+from sqlalchemy import Engine
 
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.run import toolbox
 from agent_runtime.sandbox.protocol import Launch, Sandbox
 from bot.apps import services
+from bot.engine.durable import store
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
 from tests.contracts.validator import Contract
@@ -81,6 +86,25 @@ def _secrets() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(services, "Redactor", remembered)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Make the tables of an SQLite database once: each service of a test begins with a new one."""
+    migrate, made = store._migrate, tmp_path_factory.mktemp("tables") / "jobs.sqlite"
+    store.JobStore(f"sqlite:///{made}").close_here()
+
+    def migrated(engine: Engine) -> None:
+        if engine.dialect.name == "sqlite":
+            with closing(engine.raw_connection()) as new, closing(sqlite3.connect(made)) as tables:
+                if new.cursor().execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+                    with suppress(sqlite3.OperationalError):  # of a full disk, which is for the code to find
+                        tables.backup(cast("sqlite3.Connection", new.driver_connection))
+        migrate(engine)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "_migrate", migrated)
         yield
 
 

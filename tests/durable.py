@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState, Lane
@@ -18,6 +19,23 @@ from bot.engine.durable.worker import DurableWorker
 from bot.engine.owed_endings import Owed
 from bot.engine.records import Signal
 from bot.engine.work import Disposition, JobAttempt, JobHandler
+from tests.postgres import Postgres
+
+
+@pytest.fixture(scope="session")
+def job_tables(postgres_server: Postgres | str) -> str:
+    """The name of a database with the engine's tables, to make others from."""
+    if isinstance(postgres_server, str):
+        pytest.skip(postgres_server)
+    url = postgres_server.new_database()
+    JobStore(url).close_here()
+    return url.rpartition("/")[2]
+
+
+@pytest.fixture
+def jobs_url(postgres_server: Postgres, job_tables: str) -> str:
+    """A PostgreSQL database of an engine that has no jobs yet: to copy its tables is faster than to make them."""
+    return postgres_server.new_database(job_tables)
 
 
 async def runnable(engine: DurableEngine, lane: Lane = "work") -> list[str]:

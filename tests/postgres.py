@@ -56,6 +56,12 @@ class Postgres:
             self._server.wait(30)
             self._server = None
 
+    def new_database(self, template: str = "template1") -> str:
+        """The address of a new database that holds what the template does."""
+        name = f"codepilot{next(_NUMBERS)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
     def run(self, statement: str, database: str = "postgres") -> None:
         """Run one statement outside of any transaction."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
@@ -135,6 +141,4 @@ def postgres_url(postgres_server: Postgres | str) -> str:
     """An empty database."""
     if isinstance(postgres_server, str):
         pytest.skip(postgres_server)
-    name = f"codepilot{next(_NUMBERS)}"
-    postgres_server.run(f"CREATE DATABASE {name}")
-    return postgres_server.url(name)
+    return postgres_server.new_database()

@@ -25,10 +25,10 @@ from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobRel
 from bot.jobs import approvals
 from tests.builders import a_job
 from tests.clocks import Clock
-from tests.durable import Legs
-from tests.postgres import postgres_server, postgres_url
+from tests.durable import Legs, job_tables, jobs_url
+from tests.postgres import postgres_server
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["job_tables", "jobs_url", "postgres_server"]
 
 DONE = JobEnded(state=JobState.DONE)
 FOREVER = 10.0**12
@@ -138,7 +138,7 @@ async def bench(
         yield in_memory()
         return
     file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else file
+    url = request.getfixturevalue("jobs_url") if request.param == "postgresql" else file
     async with in_a_store(url, monkeypatch) as bench:
         yield bench
 

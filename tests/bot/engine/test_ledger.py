@@ -23,14 +23,14 @@ from bot.engine.protocols import JobEngine, Ledger
 from bot.engine.work import JobEnded, JobParked
 from tests.builders import a_job
 from tests.clocks import Clock
-from tests.durable import Legs
+from tests.durable import Legs, job_tables, jobs_url
 from tests.held_jobs import HeldJobs, Runner
-from tests.postgres import postgres_server, postgres_url
+from tests.postgres import postgres_server
 
 _BOT = 77
 _TRUSTED = TrustedBots(ids=frozenset({_BOT}))
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["job_tables", "jobs_url", "postgres_server"]
 
 
 class Books:
@@ -61,7 +61,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield Books(clock, engine, InMemoryLedger(engine, trusted_bots=_TRUSTED, clock=clock), engine)
         return
     file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
-    store = JobStore(request.getfixturevalue("postgres_url") if request.param == "postgresql" else file, clock=clock)
+    store = JobStore(request.getfixturevalue("jobs_url") if request.param == "postgresql" else file, clock=clock)
     yield Books(clock, DurableEngine(store), DurableLedger(store, trusted_bots=_TRUSTED), Legs(store))
     await store.close()
 

@@ -20,11 +20,11 @@ from bot.engine.records import Signal, Stored
 from bot.engine.work import JobEnded, JobParked
 from tests.builders import a_job
 from tests.clocks import Clock
-from tests.durable import Legs
+from tests.durable import Legs, job_tables, jobs_url
 from tests.held_jobs import HeldJobs
-from tests.postgres import postgres_server, postgres_url
+from tests.postgres import postgres_server
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["job_tables", "jobs_url", "postgres_server"]
 
 FOREVER = JobParked(until=10.0**12)
 DONE = JobEnded(state=JobState.DONE)
@@ -59,7 +59,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield Bench(clock=clock, engine=engine, jobs=HeldJobs(engine))
         return
     file = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
-    store = JobStore(request.getfixturevalue("postgres_url") if request.param == "postgresql" else file, clock=clock)
+    store = JobStore(request.getfixturevalue("jobs_url") if request.param == "postgresql" else file, clock=clock)
     yield Bench(clock=clock, engine=DurableEngine(store), jobs=HeldJobs(Legs(store)))
     await store.close()
 

@@ -10,14 +10,23 @@ import pytest
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from tests.bot.engine.durable.running import Running
+from tests.durable import job_tables, jobs_url
 from tests.postgres import postgres_server, postgres_url
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["job_tables", "jobs_url", "postgres_server", "postgres_url"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database."""
+    """The address of a database without jobs; on SQLite, without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'queue.sqlite'}"
+    return str(request.getfixturevalue("jobs_url"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'queue.sqlite'}"
     return str(request.getfixturevalue("postgres_url"))

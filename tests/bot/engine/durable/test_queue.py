@@ -244,8 +244,8 @@ def _start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_processes_that_make_the_database_at_once_agree(database: str) -> None:
-    processes = [_start(_OPENER, database) for _ in range(3)]
+def test_processes_that_make_the_database_at_once_agree(empty_database: str) -> None:
+    processes = [_start(_OPENER, empty_database) for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == [""] * 3
     assert [process.returncode for process in processes] == [0] * 3
 

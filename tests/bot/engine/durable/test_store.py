@@ -26,12 +26,14 @@ from tests.builders import a_job
 from tests.postgres import PASSWORD
 
 
-async def test_the_migrations_make_the_tables_that_the_code_knows(running: Running) -> None:
+async def test_the_migrations_make_the_tables_that_the_code_knows(empty_database: str) -> None:
     def differences(tx: Transaction) -> list[object]:
         ours = {"include_name": lambda name, kind, _: kind != "table" or name in METADATA.tables}
         return list(compare_metadata(MigrationContext.configure(tx.rows, opts=ours), METADATA))
 
-    assert await running.store.run(differences) == []
+    store = JobStore(empty_database)
+    assert await store.run(differences) == []
+    await store.close()
 
 
 async def test_a_database_is_opened_again_and_holds_what_it_held(database: str) -> None:
@@ -112,10 +114,12 @@ async def test_a_worker_whose_connection_is_lost_ends_and_gives_its_jobs_back(
 
 
 async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    jobs_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable_store, "IDLE_SECONDS", 0.3)
-    still, other = JobStore(postgres_url), JobStore(postgres_url)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable_store, "IDLE_SECONDS", 1.0)
+        still = JobStore(jobs_url)
+    other = JobStore(jobs_url)
     stopped, goes_on = threading.Event(), threading.Event()
 
     def stand_still(tx: Transaction) -> bool:
