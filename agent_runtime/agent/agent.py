@@ -66,6 +66,11 @@ class Agent:
     start_in: str = ""
     kept_index: Path | None = None
 
+    @property
+    def step_chars(self) -> int:
+        """Characters that one step may show: the policy's bound, and what leaves room for it in the conversation."""
+        return min(self.policy.limits.max_output_chars_per_step, self.memory.max_context_tokens * 9 // 10)
+
     @classmethod
     def from_file(cls, file: AgentFile | Path | str) -> Agent:
         """The agent that an `agent.yaml` describes, ready to work.

@@ -13,16 +13,33 @@ Plain = TypeAliasType("Plain", "bool | int | float | str | list[Plain] | tuple[P
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedLines:
+    """The lines of a file, from 1, that a text lists: one a line, below a line of its own.
+
+    Attributes:
+        path: the file, as the call named it.
+        first: the first of them.
+        last: the last of them.
+    """
+
+    path: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool answers: a value for the code that called it, a text for the model that reads.
 
     Attributes:
         value: what the call evaluates to in the control block.
         text: what the model is shown when the code throws the value away.
+        lines: those that the text lists, for the result of a read.
     """
 
     value: Plain
     text: str
+    lines: ListedLines | None = None
 
 
 class CallTool(Protocol):

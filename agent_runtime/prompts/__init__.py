@@ -6,7 +6,14 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
-WITHDRAWN = "[The completion was withdrawn because this step failed. Fix it, or finish saying what is open.]"
+WITHDRAWN = (
+    "[The completion was withdrawn because this step failed. Fix it, or finish saying what is open. An empty "
+    "completion repeats the withdrawn one.]"
+)
+NOTHING_PROVEN = (
+    "An empty completion repeats the withdrawn one only in a step that acts and succeeds. Act again, or finish in "
+    "words of your own."
+)
 
 
 def repeated(steps: int, limit: int) -> str:
@@ -17,16 +24,18 @@ def repeated(steps: int, limit: int) -> str:
     )
 
 
-def system_prompt(*, name: str, role: str, replies: str, instructions: str = "") -> str:
+def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
     """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm.
 
     Args:
         name: of the agent.
         role: what it is, as one sentence.
         replies: how it replies and which tools it has, as its transport tells it.
+        step_chars: characters that one step may show.
         instructions: further ones.
     """
-    return _template("system.md").substitute(name=name, role=role, replies=replies, instructions=instructions).strip()
+    values = {"name": name, "role": role, "replies": replies, "instructions": instructions}
+    return _template("system.md").substitute(values, step_chars=f"{step_chars:,}").strip()
 
 
 def summary_request(*, place: str, max_tokens: int) -> str:

@@ -108,6 +108,7 @@ class Loop:
     limits: RunLimits
     chat: bool
     repeats: Repeats = field(default_factory=Repeats, init=False)
+    withdrawn: list[str] = field(default_factory=list, init=False)
 
     async def run(self) -> Outcome:
         """Take steps until the task is finished, a limit is reached or the network is lost.
@@ -173,9 +174,26 @@ class Loop:
         """The steps that the run has taken so far, read from the log again."""
         records = self.state.progress.steps
         taken = self.transport.recall([record.reply for record in records])
-        both = zip(records, taken, strict=True)
-        self.repeats.recall((each.calls, step.contents) for each, step in both if step is not None and each.ran)
+        both = [(each, step) for each, step in zip(records, taken, strict=True) if step is not None]
+        self.repeats.recall((each.calls, step.contents) for each, step in both if each.ran)
+        self.withdrawn[:] = [
+            step.completion
+            for each, step in both
+            if step.completion and each.observed and not each.observed.ok and prompts.WITHDRAWN in each.observed.text
+        ]
         return taken
+
+    def _completion(self, reply: ReplyStep) -> str | None:
+        """A reply's completion; an empty one stands for the last that was withdrawn.
+
+        Raises:
+            FormatError: it is empty, and the reply does nothing that could prove the one that was withdrawn.
+        """
+        if reply.completion != "" or not self.withdrawn:
+            return reply.completion
+        if not reply.acts:
+            raise FormatError("empty", prompts.NOTHING_PROVEN)
+        return self.withdrawn[-1]
 
     async def _told(self, look: Callable[[], str]) -> str:
         """What there is to tell of files; they are looked at in a thread."""
@@ -229,12 +247,15 @@ class Loop:
             FormatError: the reply cannot be acted on.
             StepSuspended: a call waits for a person.
         """
+        completion = self._completion(reply)
+        if completion and not reply.completion:
+            self.state.emit(Streamed(text=completion, completion=True))
         if not reply.acts:
-            if reply.completion is not None:
-                checked = await self._checked(reply.completion)
+            if completion is not None:
+                checked = await self._checked(completion)
                 if checked.problems:
                     self.state.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
-                return self._completed(reply.completion, checked)
+                return self._completed(completion, checked)
             if self.chat and self.state.progress.output_schema is None:
                 return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", self.transport.no_action)
@@ -250,12 +271,14 @@ class Loop:
             told = [reply.end(ok=False), await self._told(self.files.end_step)]
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(filter(None, told))]).rstrip()) from error
         parts = [shown, reply.end(ok=ok), await self._told(self.files.end_step)]
-        if reply.completion is not None and not ok:
+        completion = self._completion(reply)
+        if completion is not None and not ok:
+            self.withdrawn.append(completion)
             self.state.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)
         if not ok:
             self.state.emit(Faulted(error=shown))
-        checked = await self._checked(reply.completion if ok else None)
+        checked = await self._checked(completion if ok else None)
         if checked.problems:
             parts.append(self._unfit(step, checked))
         repeated = self.repeats.count(self.state.progress.called, reply.contents)
@@ -263,7 +286,7 @@ class Loop:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
         self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
-        if ok and reply.completion is not None and (ended := self._completed(reply.completion, checked)) is not None:
+        if ok and completion is not None and (ended := self._completed(completion, checked)) is not None:
             return ended
         if repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."

@@ -247,6 +247,7 @@ class Run:
                 gate=self.gate,
                 state=self.state,
                 max_output_chars=agent.max_output_chars,
+                max_step_chars=agent.step_chars,
             ),
             files=self.toolbox.files,
             state=self.state,

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import FormatError, Interrupt, Suspend, ToolError
@@ -16,62 +15,13 @@ from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.processes.tracing import traced
 from agent_runtime.run.approvals import Gate
+from agent_runtime.run.shown import ShownOutput
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
 
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
-
-
-class ShownOutput:
-    """What a step shows the model, in order, bounded: past the bound it keeps counting but not collecting."""
-
-    def __init__(self, max_chars: int) -> None:
-        self._max = max_chars
-        self._used = 0
-        self._dropped = 0
-        self._parts: list[tuple[str, bool]] = []
-
-    def to_plain(self) -> dict[str, Plain]:
-        """What was shown so far, to be kept while the run is paused."""
-        return {"parts": [[text, printed] for text, printed in self._parts], "dropped": self._dropped}
-
-    def take_back(self, plain: Mapping[str, Any]) -> None:
-        """Go on after what `to_plain` gave."""
-        self._parts = [(text, printed) for text, printed in plain["parts"]]
-        self._used = sum(len(text) for text, _ in self._parts)
-        self._dropped = plain["dropped"]
-
-    def printed(self, text: str) -> None:
-        """Add what the control block printed."""
-        self._add(text, printed=True)
-
-    def result(self, text: str) -> None:
-        """Add the result of a call, set apart from its neighbours."""
-        self._add(text, printed=False)
-
-    def text(self) -> str:
-        """Everything, as the model reads it: runs of prints and results, a blank line between them."""
-        blocks: list[str] = []
-        previous = False
-        for text, printed in self._parts:
-            if blocks and printed and previous:
-                blocks[-1] += text
-            else:
-                blocks.append(text)
-            previous = printed
-        if self._dropped:
-            blocks.append(f"[{self._dropped:,} more characters were shown in this step and are left out; print less]")
-        return "\n\n".join(block.rstrip("\n") for block in blocks)
-
-    def _add(self, text: str, *, printed: bool) -> None:
-        room = max(0, self._max - self._used)
-        kept = text[:room]
-        self._used += len(kept)
-        self._dropped += len(text) - len(kept)
-        if kept:
-            self._parts.append((kept, printed))
 
 
 class Calls:
@@ -90,6 +40,7 @@ class Calls:
         gate: Gate,
         state: RunState,
         max_output_chars: Mapping[str, int] | None = None,
+        max_step_chars: int | None = None,
     ) -> None:
         """Answer calls of the tools in `registry`.
 
@@ -99,6 +50,7 @@ class Calls:
             gate: asks people where the policy says so.
             state: the log to which each call's result is appended, and those who are told.
             max_output_chars: tool name → characters of one result that the model is shown at most.
+            max_step_chars: characters that one step may show; None for the policy's own bound.
         """
         self.number = 0
         self.shown = ShownOutput(0)
@@ -107,10 +59,11 @@ class Calls:
         self._gate = gate
         self._state = state
         self._max_output_chars = max_output_chars or {}
+        self._max_step_chars = max_step_chars or policy.limits.max_output_chars_per_step
 
     def begin_step(self) -> None:
         """Clear what the step has shown, and collect again."""
-        self.shown = ShownOutput(self._policy.limits.max_output_chars_per_step)
+        self.shown = ShownOutput(self._max_step_chars)
 
     async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         """Answer one call: check it against the policy, run it, record it.
@@ -148,7 +101,7 @@ class Calls:
             self.number -= 1
             raise
         if shown:
-            self.shown.result(clipped(result.text, self._max_output_chars.get(tool, len(result.text))))
+            self.shown.result(result.text, call=label, lines=result.lines, most=self._max_output_chars.get(tool))
         returned(result.value, result.text, ok=True)
         return result.value
 

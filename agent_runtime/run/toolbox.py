@@ -101,7 +101,13 @@ class Toolbox:
         """The system prompt: the agent, its tools and how to use them; it changes when tools are added or removed."""
         agent = self._agent
         replies = self.transport.guide(self.registry.declarations, chat=agent.chat)
-        return prompts.system_prompt(name=agent.name, role=agent.role, replies=replies, instructions=agent.instructions)
+        return prompts.system_prompt(
+            name=agent.name,
+            role=agent.role,
+            replies=replies,
+            step_chars=agent.step_chars,
+            instructions=agent.instructions,
+        )
 
     def open_transport(self) -> TransportLeg:
         """Begin to read replies that call these tools."""

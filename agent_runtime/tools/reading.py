@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.calls import ListedLines, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import parsing
@@ -27,21 +27,22 @@ def shown(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
     """
     text = file.text
     if len(text.raw) <= _NEAR:
-        head, value = _shown(path, text, file.version, start, end)
+        head, last, value = _shown(path, text, file.version, start, end)
     else:
         given = (path, text, file.version, start, end)
         told = call_bounded(_packed, *given, seconds=_SECONDS, memory=_MEMORY, what=f"Reading {path!r}")
         first, _, value = told.partition("\n")
-        head = json.loads(first)
-    return ToolResult(value=value, text=head)
+        head, last = json.loads(first)
+    lines = ListedLines(path=path, first=start, last=last) if last >= start else None
+    return ToolResult(value=value, text=head, lines=lines)
 
 
 def _packed(path: str, text: Text, version: str, start: int, end: int | None) -> str:
-    head, value = _shown(path, text, version, start, end)
-    return f"{json.dumps(head)}\n{value}"
+    head, last, value = _shown(path, text, version, start, end)
+    return f"{json.dumps([head, last])}\n{value}"
 
 
-def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, str]:
+def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, int, str]:
     count = text.count
     if not is_whole(start) or not (end is None or is_whole(end)):
         raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
@@ -56,4 +57,4 @@ def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> 
     wanted = text.first(last)[start - 1 : last]
     closed = last < count or text.ends_with_newline
     head = f"[read_file] {path!r} ({about})" + (f"\n{body.body}" if body.body else "")
-    return head, "\n".join(wanted) + ("\n" if wanted and closed else "")
+    return head, body.last, "\n".join(wanted) + ("\n" if wanted and closed else "")

@@ -88,6 +88,17 @@ async def test_in_the_same_process_it_goes_on_just_so(start: Callable[..., Async
     assert runs(place) == 1
 
 
+async def test_an_empty_completion_repeats_one_that_was_withdrawn_before_the_pause(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    failed = "```codepilot\nassert False\n```\n" + DONE
+    async with start(failed, COUNT.replace("Done.\n", "")) as runtime:
+        assert (await runtime.run("Count")).status is Status.PAUSED
+    async with start() as later:
+        outcome = await later.resume(approve=True)
+    assert (outcome.status, outcome.summary, runs(place)) == (Status.FINISHED, "Done.", 1)
+
+
 async def test_steps_that_repeat_themselves_are_counted_across_pauses(
     start: Callable[..., AsyncRuntime], place: Path
 ) -> None:

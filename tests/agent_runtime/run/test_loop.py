@@ -159,6 +159,21 @@ async def test_a_completion_above_a_failed_step_is_withdrawn_and_the_run_goes_on
     assert any(isinstance(event, CompletionWithdrawn) for event in bench.live)
 
 
+AGAIN = "```completion\n```\n"
+
+
+async def test_an_empty_completion_repeats_the_withdrawn_one(bench: Bench) -> None:
+    outcome = await bench.run(f"{RED}{DONE}", f"{RED}{AGAIN}", AGAIN, f"{GREEN}{AGAIN}")
+    assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 4)
+    assert bench.streamed(completion=True).count("Done.") == 3  # of the reply that did nothing, nothing is shown
+    assert "only in a step that acts and succeeds" in bench.observed()[2]
+
+
+async def test_an_empty_completion_repeats_only_what_was_withdrawn(bench: Bench) -> None:
+    outcome = await bench.run(RED, f"{GREEN}{AGAIN}")
+    assert (outcome.status, outcome.summary) == (Status.FINISHED, "")
+
+
 async def test_a_completion_alone_finishes(bench: Bench) -> None:
     assert (await bench.run(DONE)).summary == "Done."
 

@@ -7,25 +7,9 @@ from agent_runtime.interpreter import Interpreter
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
-from agent_runtime.run.step import Calls, ShownOutput, clipped, observed, shortened
+from agent_runtime.run.step import Calls, clipped, observed, shortened
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.registry import Registry
-
-
-def test_prints_join_and_results_stand_apart() -> None:
-    shown = ShownOutput(100)
-    for text in ("a", "b\n"):
-        shown.printed(text)
-    shown.result("R")
-    shown.printed("c")
-    assert shown.text() == "ab\n\nR\n\nc"
-
-
-def test_what_is_over_the_bound_is_counted() -> None:
-    shown = ShownOutput(10)
-    shown.printed("x" * 1000)
-    shown.result("y" * 1000)
-    assert shown.text().startswith("x" * 10 + "\n\n[1,990 more characters")
 
 
 def test_clipping_keeps_head_and_tail() -> None:

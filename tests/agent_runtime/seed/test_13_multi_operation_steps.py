@@ -94,7 +94,7 @@ async def test_a_step_is_bounded_in_calls_and_in_what_it_shows(start: Start) -> 
     assert "200" in model.read[1]
     assert "calls" in model.read[1]
     assert len(model.read[2]) < 65_000
-    assert "more characters were shown in this step and are left out" in model.read[2]
+    assert "more characters were printed in this step and are left out" in model.read[2]
 
 
 async def test_a_step_writes_more_whole_files_than_the_five_that_are_promised(start: Start, place: Path) -> None:
