@@ -247,7 +247,8 @@ def test_machines_that_share_a_database_and_no_files_are_warned_of(tmp_path: Pat
     assert "CODEPILOT_STORAGE_URL" in finding.fix
 
 
-async def test_what_is_set_wrong_is_not_replaced_by_its_default(environ: dict[str, str]) -> None:
+async def test_what_is_set_wrong_is_not_replaced_by_its_default(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
     environ |= {"CODEPILOT_API_URL": "http://github.example", "CODEPILOT_DATABASE_URL": "mysql://bot@db.example/bot"}
     found = await _found({**environ, "CODEPILOT_STORAGE_URL": "ftp://files.example"})
     skipped = {name for name, each in found.items() if each.verdict == "skipped"}
