@@ -72,6 +72,7 @@ class Storm:
     Attributes:
         ends: how many processes ended, by how.
         faults: what is wrong with what came of the commands, and of the processes.
+        jobs: how many commands were given.
     """
 
     ends: Counter[str] = field(default_factory=Counter)
