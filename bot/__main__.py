@@ -102,11 +102,13 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
     With a provider's key in the environment the real model works; without one, a scripted one.
     """
-    from bot.apps.demo.director import DemoOptions, direct  # noqa: PLC0415 - as above
-    from bot.domain.job import JobState  # noqa: PLC0415 - as above
-
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue require each other: codepilot demo --repo PATH --issue TEXT")
+
+    with _loading():
+        from bot.apps.demo.director import DemoOptions, direct  # noqa: PLC0415 - as above
+        from bot.domain.job import JobState  # noqa: PLC0415 - as above
+
     ended = finish(direct(DemoOptions(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
     if ended is not JobState.DONE:
         sys.exit(1)
