@@ -25,6 +25,7 @@ from bot.apps import services
 from bot.engine.durable import store
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
+from tests import forked
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent
@@ -70,6 +71,12 @@ def _programs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(toolbox, "toolchain", remembered)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked() -> Iterator[None]:
+    with forked.server():
         yield
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.forked import Forked
 from tests.waiting import eventually
 
 START_SECONDS = 60.0
@@ -35,7 +35,7 @@ class Machine:
     variables: Mapping[str, str]
     directory: Path
     lives: int = 0
-    _process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+    _process: Forked | None = field(default=None, repr=False)
 
     @property
     def receives(self) -> bool:
@@ -50,10 +50,7 @@ class Machine:
     async def start(self) -> None:
         """Begin another life."""
         self.lives += 1
-        with self._log.open("wb") as stderr:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bot", *self.words, env=self.variables, stderr=stderr
-            )
+        self._process = Forked(self.words, env=self.variables, stderr=self._log)
 
     async def ready(self) -> None:
         """Wait until it does its work.

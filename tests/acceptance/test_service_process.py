@@ -22,6 +22,7 @@ from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
 from localhub import LocalHub
+from tests.forked import Forked
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, Stage, acting, build, watch
@@ -35,7 +36,7 @@ SETTINGS = ("CODEPILOT_WEBHOOK_SECRET", "CODEPILOT_APP_ID", "CODEPILOT_PRIVATE_K
 class Served:
     """One life of the service."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Forked
     log: Path
     address: str
 
@@ -53,11 +54,20 @@ class Site:
     marker: str
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Served]:
-        """The service up and told to the hub; killed at the end if it still lives."""
+    async def serving(self, *, installed: bool = False) -> AsyncIterator[Served]:
+        """The service up and told to the hub; killed at the end if it still lives.
+
+        Args:
+            installed: whether to start the program as an operator does, rather than to fork it.
+        """
         log = self.stage.directory / f"serve-{len(list(self.stage.directory.glob('serve-*')))}.log"
-        with log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(CODEPILOT, "serve", env=self.variables, stderr=stderr)
+        log.touch()
+        process: asyncio.subprocess.Process | Forked
+        if installed:
+            with log.open("wb") as stderr:
+                process = await asyncio.create_subprocess_exec(CODEPILOT, "serve", env=self.variables, stderr=stderr)
+        else:
+            process = Forked(["serve"], env=self.variables, stderr=log)
         try:
 
             def listening() -> str:
@@ -221,7 +231,7 @@ async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path
     async with site(hub, tmp_path) as here:
         stage = here.stage
         issue = stage.issue()
-        async with here.serving() as first:
+        async with here.serving(installed=True) as first:
             command = stage.say(issue.number, "/codepilot fix")
             job_id = await stage.job_of(command)
             await here.waiting(job_id)
@@ -233,7 +243,7 @@ async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path
         assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
         assert (stage.files_of(job_id) / "calc.py").is_file()
         assert processes_with(here.marker) == []
-        async with here.serving() as second:
+        async with here.serving(installed=True) as second:
             (await here.waiting(job_id)).touch()
             assert (await stage.end_of(command)).state is JobState.DONE, second.log.read_text()
             done_once(stage, issue.number)
