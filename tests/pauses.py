@@ -57,6 +57,8 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
     """Wait until a job of a thread waits for a person, about another request than the one named `after`."""
 
     async def paused() -> Pause | None:
+        if await stage.state_of(job_id) in {JobState.QUEUED, JobState.RUNNING}:
+            return None
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
