@@ -41,7 +41,7 @@ class JobSessions(Protocol):
         ...
 
     def sweep(self, live: Collection[str]) -> None:
-        """Drop the sessions of all jobs but `live`."""
+        """Drop the sessions of all jobs but `live`; one that was used within the hour stays for the next sweep."""
         ...
 
 
@@ -73,8 +73,11 @@ class FileJobSessions:
 
     def sweep(self, live: Collection[str]) -> None:
         """See `JobSessions.sweep`."""
+        before = time.time() - _YOUNG_SECONDS
         for folder in self._folder.iterdir() if self._folder.exists() else ():
-            if folder.name not in live and not folder.name.startswith(SET_ASIDE):
+            if folder.name in live or folder.name.startswith(SET_ASIDE):
+                continue
+            if folder.stat().st_mtime < before:
                 discard(folder)
 
     def files(self, job_id: str, *, most: int) -> Mapping[str, bytes] | None:
@@ -134,7 +137,7 @@ class DatabaseJobSessions:
         _reset(self.of(job_id))
 
     def sweep(self, live: Collection[str]) -> None:
-        """See `JobSessions.sweep`; one that was used within the hour, or is being used, stays for the next sweep."""
+        """See `JobSessions.sweep`; one that is being used stays for the next sweep, too."""
         before = time.time() - _YOUNG_SECONDS
         for each in self.of("").list_sessions():
             of_job, _, job_id = each["session_id"].partition(_PREFIX)

@@ -48,7 +48,8 @@ def left_by(job_id: str, place: Path) -> tuple[Path, ...]:
     for folder in (session, files, patch.parent):
         folder.mkdir(parents=True, exist_ok=True)
     patch.write_text("diff")
-    os.utime(patch, (time.time() - (DAYS + 1) * 86_400,) * 2)
+    for path in (patch, session):
+        os.utime(path, (time.time() - (DAYS + 1) * 86_400,) * 2)
     return session, files, patch
 
 
