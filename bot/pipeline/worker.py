@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import assert_never
 
-from agent_runtime import AgentError, SessionInUseError, SessionUnavailableError, traced
+from agent_runtime import AgentError, SessionInUseError, SessionNewerError, SessionUnavailableError, traced
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import JobState
 from bot.engine.deaths import MOST_DEATHS
@@ -81,8 +81,8 @@ class Worker:
                 "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
             )
             return JobReleased(held_seconds=_SESSION_SECONDS)
-        except (StorageError, OtherVersionError) as error:
-            # The record of another version is for its workers, which run beside this one while a version is deployed.
+        except (StorageError, OtherVersionError, SessionNewerError) as error:
+            # What another version wrote is for its workers, which run beside this one while a version is deployed.
             seconds = self._patience.longest_pause
             log.warning("trying again in %.0f s: %s", seconds, error)
             return JobReleased(held_seconds=seconds)
@@ -162,6 +162,8 @@ class Worker:
         except (BotError, AgentError) as error:
             if isinstance(error, StorageError) and not pipeline.is_to_stop:
                 raise  # nothing is lost: what is stored can be read when the store is back
+            if isinstance(error, SessionNewerError) and context.services.comes_back:
+                raise
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("an internal error of the bot, or a fault of its machine")

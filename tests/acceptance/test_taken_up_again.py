@@ -330,6 +330,32 @@ async def test_a_run_that_had_finished_is_published_and_not_made_again(
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
+async def test_a_run_that_a_newer_version_has_gone_on_with_is_left_to_it(
+    hub: LocalHub, tmp_path: Path, cut_off: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as first:
+        command = first.say(first.issue().number, "/codepilot fix")
+        await asyncio.wait_for(cut_off.wait(), 30)
+        job_id = await first.job_of(command)
+    [log] = (first.data / "sessions" / job_id).glob("*.jsonl")
+    readable = log.read_bytes()
+    log.write_bytes(readable + b'{"kind":"Dreamt"}\n')
+    async with staged(hub, tmp_path, after=first) as older:
+        await eventually(lambda: "which a newer Codepilot wrote" in caplog.text, within=30)
+
+        async def put_off() -> Stored | None:
+            stored = await older.queue.get(job_id)
+            return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
+
+        await eventually(put_off)
+    log.write_bytes(readable)
+    async with staged(hub, tmp_path, after=first) as stage:
+        await stage.queue.unhold(job_id)
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
+
+
 async def test_a_run_that_begins_again_after_an_approval_and_is_cut_off_begins_once_more(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
