@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -19,8 +20,9 @@ from bot.domain.errors import QueueError, StorageError
 from bot.workspace import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
 from bot.workspace.blob_address import open_blobs
 from bot.workspace.blobs import BlobStore
-from bot.workspace.capturing import _TICK_NS, SnapshotLimits
+from bot.workspace.capturing import _TICK_NS, Entry, SnapshotLimits, blob_id
 from bot.workspace.locks import locked, release, try_lock
+from bot.workspace.restoring import restore_tracked
 from bot.workspace.snapshots import Snapshots
 from bot.workspace.storing import Left
 from bot.workspace.vault import Vault
@@ -419,6 +421,41 @@ def test_what_is_stored_under_one_name_is_nothing_under_another(store: BlobStore
     assert vault.read("one", limit=999) == b"content"
     with pytest.raises(WorkspaceGoneError):
         vault.read("other", limit=999)
+
+
+@pytest.mark.parametrize("other", ["repository", "commit"])
+async def test_what_was_stored_of_another_repository_or_commit_is_not_used(
+    other: str, store: BlobStore, origin: Origin, tmp_path: Path
+) -> None:
+    generation, _ = await parked(machine(tmp_path, "here", store), origin)
+    wanted = left(origin, generation)
+    if other == "repository":
+        wanted = replace(wanted, repo_id=REPO + 1)
+    else:
+        wanted = replace(wanted, source=replace(wanted.source, sha=origin.commit({"a.txt": "pushed since\n"})))
+    with pytest.raises(WorkspaceGoneError):
+        async with machine(tmp_path, "there", store).reopen("job", wanted):
+            pass
+
+
+async def test_what_another_version_stored_is_not_used(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
+    here = machine(tmp_path, "here", store)
+    generation, _ = await parked(here, origin)
+    vault = Snapshots(blobs=store, key=KEY).vault("job")
+    head = json.loads(vault.read("head", limit=9999) or b"")
+    vault.write("head", json.dumps({**head, "version": head["version"] + 1}).encode())
+    with pytest.raises(WorkspaceGoneError, match="another version"):
+        async with machine(tmp_path, "there", store).reopen("job", left(origin, generation)):
+            pass
+
+
+def test_a_file_that_is_not_as_it_was_committed_is_not_restored(tmp_path: Path) -> None:
+    blob = blob_id(b"good\n", "0" * 40)
+    entry = Entry("a.txt", "file", 0o644, 0, size=5, blob=blob)
+    restore_tracked(tmp_path, [entry], f"{blob} blob 5\n".encode() + b"good\n\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"good\n"
+    with pytest.raises(WorkspaceGoneError, match=r"`a\.txt`"):
+        restore_tracked(tmp_path, [entry], f"{blob} blob 5\n".encode() + b"evil\n\n")
 
 
 async def test_an_older_snapshot_that_is_put_back_is_not_used(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
