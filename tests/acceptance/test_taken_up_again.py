@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from bot.workspace.change import Change
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
-from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Script, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Script, Stage, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
@@ -47,6 +48,12 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
     monkeypatch.setattr(endings, "recorded", hang)
     return asked
+
+
+async def put_off(stage: Stage, job_id: str) -> Stored | None:
+    """The job, once it waits to be tried again and no attempt is counted."""
+    stored = await stage.queue.get(job_id)
+    return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
 
 
 async def test_what_was_published_but_not_told_is_told_without_another_run(
@@ -277,12 +284,7 @@ async def test_a_pause_that_github_asks_for_is_kept_to_the_second_and_costs_no_w
         await stage.queue.unhold(job_id)
         stage.open_for_work.set()
         await eventually(lambda: "GitHub is not reachable; trying again in 150 s" in caplog.text)
-
-        async def put_off() -> Stored | None:
-            stored = await stage.queue.get(job_id)
-            return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
-
-        held: Stored = await eventually(put_off)
+        held: Stored = await eventually(partial(put_off, stage, job_id))
         assert held.job.id == job_id
         assert await runnable(stage.queue) == []
 
@@ -342,12 +344,8 @@ async def test_a_run_that_a_newer_version_has_gone_on_with_is_left_to_it(
     log.write_bytes(readable + b'{"kind":"Dreamt"}\n')
     async with staged(hub, tmp_path, after=first) as older:
         await eventually(lambda: "which a newer Codepilot wrote" in caplog.text, within=30)
-
-        async def put_off() -> Stored | None:
-            stored = await older.queue.get(job_id)
-            return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
-
-        await eventually(put_off)
+        held: Stored = await eventually(partial(put_off, older, job_id))
+        assert held.job.id == job_id
     log.write_bytes(readable)
     async with staged(hub, tmp_path, after=first) as stage:
         await stage.queue.unhold(job_id)
