@@ -13,6 +13,7 @@ from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.owed_endings import Owed, pause_after
+from bot.engine.protocols import MOST_ENDED
 from bot.engine.records import Backlog, Signal, Stored
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
 
@@ -159,17 +160,17 @@ class InMemoryEngine:
     async def check(self) -> None:
         """See `EngineUpkeep.check`."""
 
-    async def sweep(self, keep_days: float) -> int:
+    async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
         """See `EngineUpkeep.sweep`."""
         before = self._clock() - keep_days * _DAY_SECONDS
-        old = [
-            each
+        ended = [
+            (each.stored.finished_at, each)
             for each in self._entries.values()
-            if not each.forgotten
-            and each.due_at is None
-            and each.stored.finished_at is not None
-            and each.stored.finished_at < before
+            if not each.forgotten and each.due_at is None and each.stored.finished_at is not None
         ]
+        ended.sort(key=lambda at_and_entry: at_and_entry[0])
+        beyond = max(0, len(ended) - most)
+        old = [each for place, (at, each) in enumerate(ended) if at < before or place < beyond]
         for each in old:
             each.forgotten, each.record, each.signals = True, JobRecord(), []
         return len(old)

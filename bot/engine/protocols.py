@@ -11,6 +11,9 @@ from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
 from bot.engine.records import Backlog, Signal, Stored
 from bot.gate.repo_config import RepoConfig
 
+MOST_ENDED = 100_000
+"""How many ended jobs are kept with their texts and records."""
+
 
 class Inbox(Protocol):
     """Takes jobs in, and out again; every method may raise `QueueError`.
@@ -111,10 +114,14 @@ class EngineUpkeep(Protocol):
         """Write something and have it reach the disk, as a job would have to; raises when that fails."""
         ...
 
-    async def sweep(self, keep_days: float) -> int:
+    async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
         """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many they were.
 
         Their ids stay, so that a delivery that is sent again is known.
+
+        Args:
+            keep_days: for how long they are kept, in days.
+            most: how many ended jobs are kept, whatever their age; the oldest are forgotten first.
         """
         ...
 

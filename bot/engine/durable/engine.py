@@ -12,6 +12,7 @@ from bot.engine.durable import jobs, questions
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import TOLD
 from bot.engine.job_record import JobRecord, RecordedEnding
+from bot.engine.protocols import MOST_ENDED
 from bot.engine.records import Backlog, Signal, Stored
 
 _DAY_SECONDS = 24 * 3600.0
@@ -136,12 +137,12 @@ class DurableEngine:
         """See `EngineUpkeep.check`."""
         await self._run(_write_something)
 
-    async def sweep(self, keep_days: float) -> int:
+    async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
         """See `EngineUpkeep.sweep`."""
         await self._sweep_workflows()
         before, count = self._store.clock() - keep_days * _DAY_SECONDS, 0
         # In several transactions: the only writer of an SQLite file must not be busy for long.
-        while some := await self._run(lambda tx: questions.sweep(tx, before, _SWEPT_AT_ONCE)):
+        while some := await self._run(lambda tx: questions.sweep(tx, before, most, _SWEPT_AT_ONCE)):
             count += some
         return count
 

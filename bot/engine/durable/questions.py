@@ -17,6 +17,7 @@ from bot.engine.records import Backlog, Stored, loaded
 
 log = logging.getLogger(__name__)
 
+_UNLIMITED = 2**31 - 1  # SQLite takes no offset without a limit
 _LIVE = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
 
 
@@ -79,10 +80,18 @@ def counts(tx: Transaction) -> dict[JobState, int]:
     return {state: found.get(state, 0) for state in JobState}
 
 
-def sweep(tx: Transaction, before: float, limit: int) -> int:
-    """Forget all but the ids of some jobs that ended before some time; give back how many they were, 0 when no more."""
+def sweep(tx: Transaction, before: float, most: int, limit: int) -> int:
+    """Forget all but the ids of some jobs: of those that ended before some time, and of the oldest ended beyond `most`.
+
+    Gives back how many they were, at most `limit`; 0 when no more.
+    """
     owed = sa.select(OWED.c.job_id)
-    over = sa.select(JOBS.c.id).where(JOBS.c.body.is_not(None), JOBS.c.finished_at < before, JOBS.c.id.not_in(owed))
+    ended = sa.select(JOBS.c.id).where(
+        JOBS.c.body.is_not(None), JOBS.c.finished_at.is_not(None), JOBS.c.id.not_in(owed)
+    )
+    newest_first = ended.order_by(JOBS.c.finished_at.desc(), JOBS.c.seq.desc())
+    beyond = newest_first.offset(most).limit(_UNLIMITED)
+    over = ended.where(sa.or_(JOBS.c.finished_at < before, JOBS.c.id.in_(beyond)))
     old = tx.rows.execute(over.limit(limit)).scalars().all()
     tx.rows.execute(RECORDS.delete().where(RECORDS.c.job_id.in_(old)))
     tx.rows.execute(SIGNALS.delete().where(SIGNALS.c.job_id.in_(old)))

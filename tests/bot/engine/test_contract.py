@@ -310,6 +310,17 @@ async def test_what_has_not_ended_is_found_by_thread_installation_and_repository
     await bench.engine.check()
 
 
+async def test_of_too_many_ended_jobs_the_oldest_are_forgotten(bench: Bench) -> None:
+    for number in range(1, 4):
+        await bench.engine.accept(a_job(f"j{number}", number=number))
+        assert await bench.run_next("work")
+        bench.clock.now += 60
+    assert await bench.engine.sweep(30, most=2) == 1
+    kept = [await bench.engine.get(f"j{number}") for number in range(1, 4)]
+    assert [each.job.id if each else None for each in kept] == [None, "j2", "j3"]
+    assert await bench.engine.sweep(30, most=2) == 0
+
+
 async def test_jobs_that_ended_long_ago_are_forgotten_but_not_that_they_were(bench: Bench) -> None:
     await bench.engine.accept(a_job())
     assert await bench.run_next("work")
