@@ -35,7 +35,7 @@ bench: .venv/.ready-dev ## Measure every speed claim
 soak: .venv/.ready-dev ## Give hostile repositories to every verb of a real service, and watch it (a quarter of an hour)
 	@$(BIN)/python -m bench.soak $(ARGS)
 
-chaos: .venv/.ready-dev ## Kill processes of a real service on both stores while they work on 200 jobs (half an hour; ARGS="--kills 10 --jobs 30")
+chaos: .venv/.ready-dev ## Kill processes of a real service on both stores while they work on 200 jobs (an hour; ARGS="--kills 10 --jobs 30")
 	@$(BIN)/python -m bench.chaos $(ARGS)
 
 defences: .venv/.ready-dev ## Take out every defence, one by one, and see its tests fail (a quarter of an hour)
