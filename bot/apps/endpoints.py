@@ -49,6 +49,7 @@ class Endpoints:
         self._engine, self._metrics, self._token, self._private = engine, metrics, token, private
         self._draining, self._checking = draining, asyncio.Lock()
         self._checked_seconds, self._checked_until = checked_seconds, 0.0
+        self._works = False
 
     def add_to(self, app: web.Application) -> None:
         """Have an application answer them."""
@@ -64,15 +65,21 @@ class Endpoints:
         """Whether jobs can be stored here, without a word about them: anyone may ask."""
         if self._draining():
             return web.json_response({"status": "draining"}, status=503)
-        try:
-            async with self._checking:
-                if time.monotonic() >= self._checked_until:
-                    await self._engine.check()
-                    self._checked_until = time.monotonic() + self._checked_seconds
-        except QueueError as error:
-            log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
+        async with self._checking:
+            if time.monotonic() >= self._checked_until:
+                self._works = await self._check()
+                self._checked_until = time.monotonic() + self._checked_seconds
+        if not self._works:
             return web.json_response({"status": "failed"}, status=503)
         return web.json_response({"status": "ok"})
+
+    async def _check(self) -> bool:
+        try:
+            await self._engine.check()
+        except QueueError as error:
+            log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
+            return False
+        return True
 
     async def metrics(self, request: web.Request) -> web.Response:
         """The metrics, for those who may read them."""

@@ -21,20 +21,35 @@ TOKEN = "a-token-of-the-test"
 class _Broken(InMemoryEngine):
     """An engine whose database is gone."""
 
+    checks = 0
+
     @override
     async def check(self) -> None:
+        self.checks += 1
         raise QueueError("the database is gone")
 
 
 @asynccontextmanager
 async def _asked(
-    *, token: str | None, private: bool, engine: InMemoryEngine | None = None, draining: bool = False
+    *,
+    token: str | None,
+    private: bool,
+    engine: InMemoryEngine | None = None,
+    draining: bool = False,
+    checked_seconds: float = 1.0,
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async def metrics() -> bytes:
         return b"codepilot_jobs 1\n"
 
     app, secret = web.Application(), SecretStr(token) if token else None
-    Endpoints(engine or InMemoryEngine(), metrics, token=secret, private=private, draining=lambda: draining).add_to(app)
+    Endpoints(
+        engine or InMemoryEngine(),
+        metrics,
+        token=secret,
+        private=private,
+        draining=lambda: draining,
+        checked_seconds=checked_seconds,
+    ).add_to(app)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -78,6 +93,14 @@ async def test_a_database_that_is_gone_makes_the_bot_not_ready_and_is_no_reason_
             assert answer.status == 503
         async with client.get("/healthz") as answer:
             assert answer.status == 200
+
+
+async def test_a_database_that_is_gone_is_asked_once_in_a_while_however_many_ask() -> None:
+    engine = _Broken()
+    async with _asked(token=None, private=False, engine=engine, checked_seconds=3600.0) as client:
+        answers = [(await client.get("/readyz")).status for _ in range(5)]
+    assert answers == [503] * 5
+    assert engine.checks == 1
 
 
 async def test_a_process_that_is_about_to_stop_is_not_ready_but_healthy() -> None:
