@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from bot.domain.job import Job, JobState, Lane
 from bot.engine.durable import jobs
 from bot.engine.durable.engine import DurableEngine, Leg
-from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.slots import FileSlots, Slots
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS, OWED
 from bot.engine.durable.worker import DurableWorker
@@ -71,6 +71,12 @@ async def is_owed(engine: DurableEngine, job_id: str) -> bool:
     """Whether the ending of a job is still to be told."""
     asked = sa.select(sa.exists().where(OWED.c.job_id == job_id))
     return bool(await engine._store.run(lambda tx: tx.rows.execute(asked).scalar()))
+
+
+async def is_free(slots: Slots, number: int) -> bool:
+    """Whether nobody is in a place of workers."""
+    async with slots.vacant(number) as free:
+        return free
 
 
 class Legs:

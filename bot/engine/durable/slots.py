@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -35,8 +35,8 @@ class Slots(Protocol):
         """Whether this process still has its place."""
         ...
 
-    async def is_free(self, number: int) -> bool:
-        """Whether nobody is in a place: who was there is dead."""
+    def vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
+        """Whether nobody is in a place: who was there is dead. Nobody takes it while the body runs."""
         ...
 
     async def close(self) -> None:
@@ -68,12 +68,15 @@ class FileSlots:
         """See `Slots.still_taken`; the kernel takes no lock from a process that lives."""
         return True
 
-    async def is_free(self, number: int) -> bool:
-        """See `Slots.is_free`."""
+    @asynccontextmanager
+    async def vacant(self, number: int) -> AsyncIterator[bool]:
+        """See `Slots.vacant`."""
         descriptor = try_lock(self._path(number))
-        if descriptor is not None:
-            os.close(descriptor)
-        return descriptor is not None
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     async def close(self) -> None:
         """See `Slots.close`."""
@@ -119,12 +122,15 @@ class PostgresSlots:
         except QueueError:
             return False
 
-    async def is_free(self, number: int) -> bool:
-        """See `Slots.is_free`."""
+    @asynccontextmanager
+    async def vacant(self, number: int) -> AsyncIterator[bool]:
+        """See `Slots.vacant`."""
         free = await self._locked("pg_try_advisory_lock", number)
-        if free:
-            await self._locked("pg_advisory_unlock", number)
-        return free
+        try:
+            yield free
+        finally:
+            if free:
+                await self._locked("pg_advisory_unlock", number)
 
     async def close(self) -> None:
         """See `Slots.close`."""

@@ -172,9 +172,10 @@ class DurableWorker:
         """Have the jobs of workers run again whose place is free; give back how many others have jobs."""
         others = await self._store.run(jobs.executors) - {_executor(slot)}
         for executor in others:
-            if await self._slots.is_free(int(executor.removeprefix(_executor("")))):
-                log.warning("the worker %s is dead; its jobs are taken over", executor)
-                await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
+            async with self._slots.vacant(int(executor.removeprefix(_executor("")))) as is_dead:
+                if is_dead:
+                    log.warning("the worker %s is dead; its jobs are taken over", executor)
+                    await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
         return len(others)
 
     async def run_leg(self, job_id: str, number: int) -> None:

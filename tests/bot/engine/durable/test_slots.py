@@ -12,6 +12,7 @@ import pytest
 
 from bot.domain.errors import QueueError
 from bot.engine.durable.slots import FileSlots, PostgresSlots, Slots
+from tests.durable import is_free
 from tests.source_files import ROOT
 
 _PRESENT = """
@@ -53,10 +54,18 @@ async def test_each_worker_has_the_lowest_place_that_is_free(slots: list[Slots])
 async def test_the_living_are_not_taken_for_dead(slots: list[Slots]) -> None:
     for each in slots[:2]:
         await each.take()
-    assert [await slots[0].is_free(number) for number in (1, 2)] == [False, True]
+    assert [await is_free(slots[0], number) for number in (1, 2)] == [False, True]
     # To look does not take it.
-    assert [await slots[1].is_free(number) for number in (0, 2)] == [False, True]
+    assert [await is_free(slots[1], number) for number in (0, 2)] == [False, True]
     assert [await each.still_taken() for each in slots[:2]] == [True, True]
+
+
+async def test_nobody_takes_the_place_of_a_dead_worker_while_its_jobs_are_given_to_others(slots: list[Slots]) -> None:
+    assert await slots[0].take() == 0
+    async with slots[0].vacant(1) as free:
+        assert free
+        assert await slots[1].take() == 2
+    assert await slots[2].take() == 1
 
 
 async def test_the_place_of_a_worker_that_was_killed_is_free(slots: list[Slots], where: str) -> None:
@@ -66,11 +75,11 @@ async def test_the_place_of_a_worker_that_was_killed_is_free(slots: list[Slots],
     assert other.stdout is not None
     assert await other.stdout.readline() == b"0\n"
     assert await slots[0].take() == 1
-    assert not await slots[0].is_free(0)
+    assert not await is_free(slots[0], 0)
     other.kill()
     await other.communicate()
     async with asyncio.timeout(10):
-        while not await slots[0].is_free(0):  # noqa: ASYNC110 - the server has to see it first
+        while not await is_free(slots[0], 0):  # noqa: ASYNC110 - the server has to see it first
             await asyncio.sleep(0.02)
     assert await slots[1].take() == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sqlite3
 import subprocess
@@ -11,12 +12,17 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from dbos import DBOS
 
 from bot.domain.job import JobState
+from bot.engine.durable.slots import closing as closing_slots
+from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import look_pause
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
+from tests.durable import is_free
 from tests.source_files import ROOT
 
 
@@ -130,6 +136,31 @@ async def test_a_worker_that_hangs_keeps_its_job_and_nobody_else_runs_it(running
     for job_id in ("j1", "other"):
         await running.until_state(job_id, JobState.DONE)
     assert sorted(line.split()[0] for line in machines.log()) == ["begin", "begin", "end", "end"]
+
+
+async def test_nobody_has_the_place_of_a_dead_worker_while_its_jobs_are_given_to_others(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recover, free = DBOS._recover_pending_workflows, list[bool]()
+
+    async def looked() -> bool:
+        async with closing_slots(slots_of(running.store)) as other:
+            await other.take()
+            return await is_free(other, 5)
+
+    def recovered(executors: list[str]) -> object:
+        free.append(asyncio.run(looked()))
+        return recover(executors)
+
+    await running.engine.accept(a_job())
+    # As of a worker that was killed after it had taken the job from its queue.
+    status = "dbos.workflow_status" if running.store.path is None else "workflow_status"
+    taken = f"UPDATE {status} SET status = 'PENDING', executor_id = 'worker-5', application_version = '1'"  # noqa: S608 - ours
+    await running.store.run(lambda tx: tx.rows.execute(sa.text(taken)))
+    monkeypatch.setattr(DBOS, "_recover_pending_workflows", recovered)
+    running.start()
+    await running.until_state("j1", JobState.DONE)
+    assert free == [False]
 
 
 @pytest.mark.parametrize("workers", [2, 5, 100, 1000])

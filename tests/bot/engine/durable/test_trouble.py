@@ -19,6 +19,7 @@ from bot.engine.durable.store import JobStore
 from bot.engine.work import JobParked
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
+from tests.durable import is_free
 
 
 async def test_workers_of_one_database_never_have_the_same_place_wherever_their_data_is(database: str) -> None:
@@ -26,9 +27,9 @@ async def test_workers_of_one_database_never_have_the_same_place_wherever_their_
     first, second = (slots_of(each) for each in stores)
     taken = [await first.take(), await second.take()]
     assert len(set(taken)) == 2
-    assert not await second.is_free(taken[0])
+    assert not await is_free(second, taken[0])
     await first.close()
-    assert await second.is_free(taken[0])
+    assert await is_free(second, taken[0])
     assert await second.still_taken()
     await second.close()
     for each in stores:
@@ -41,7 +42,7 @@ async def test_a_worker_whose_connection_is_lost_is_told_so_whatever_it_asks(pos
     with psycopg.connect(postgres_url, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
     with pytest.raises(QueueError, match="was lost"):
-        await slots.is_free(7)
+        await is_free(slots, 7)
     assert not await slots.still_taken()
     await slots.close()
 
