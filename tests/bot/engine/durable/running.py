@@ -85,11 +85,13 @@ class Running:
         Raises:
             TimeoutError: it does not.
         """
+        pause = 0.02
         async with asyncio.timeout(SECONDS):
             while not await question():
                 if self._task is not None and self._task.done():
                     self._task.result()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.3, 0.1)  # what is asked often is a transaction of its own
 
     async def until_state(self, job_id: str, state: JobState) -> None:
         async def stands() -> bool:
