@@ -40,14 +40,17 @@ def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> Place
     """
     placed = PlacedHunks()
     faults: list[str] = []
-    for number, hunk in enumerate(hunks, 1):
-        what = f"{path!r}, hunk {number}" if len(hunks) > 1 else f"{path!r}"
+    unplaced: list[int] = []
+    for hunk in hunks:
+        what = f"{path!r}, hunk {hunk.number}" if hunk.number else f"{path!r}"
         try:
             _place(what, lines, hunk, placed)
         except ToolError as error:
             faults.append(str(error))
+            unplaced.append(hunk.number)
     if faults:
-        more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
+        rest = ", ".join(map(str, unplaced[_MOST_FAULTS:]))
+        more = [f"… and hunks {rest}, for reasons like these"] if rest else []
         raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
     return placed
 

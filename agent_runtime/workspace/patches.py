@@ -8,9 +8,12 @@ unchanged empty line without its leading space.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.workspace.text import split
 
 _BEGIN = "*** Begin Patch"
 _END = "*** End Patch"
@@ -19,6 +22,7 @@ _MOVE = "*** Move to: "
 _SECTION = re.compile(r"\*\*\* (?P<what>Add|Update|Delete) File: (?P<path>.+)")
 _NUMBERS = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _MARKS = " +-"
+_ENVELOPE = (_BEGIN, "*** Update File: ", _END)
 _SHAPE = (
     "A patch is '*** Begin Patch', then for each file '*** Add File: path', '*** Update File: path' or "
     "'*** Delete File: path' with its lines, then '*** End Patch'"
@@ -34,12 +38,16 @@ class Hunk:
         old: the unchanged and the removed lines.
         new: the unchanged and the added lines.
         at_end: whether the old lines are the file's last.
+        number: which of the whole patch it is, from 1; 0 where there is but one.
+        place: the lines of the patch, from 0, that it takes.
     """
 
     headers: tuple[str, ...] = ()
     old: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     at_end: bool = False
+    number: int = 0
+    place: range = range(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,30 @@ class UpdateFile:
 Section = AddFile | DeleteFile | UpdateFile
 
 
+def with_hunks(patch: str, corrections: Mapping[int, str]) -> str:
+    """A patch with other hunks in the place of some.
+
+    Args:
+        patch: that can be parsed.
+        corrections: by the number of the hunk, the lines of the one that replaces it; without a line that begins with
+            `@@` it keeps those of the old one, and where it has no lines, the hunk is dropped.
+
+    Raises:
+        ToolError: the patch has no hunk of that number.
+    """
+    lines = patch.replace("\r\n", "\n").split("\n")
+    hunks = [hunk for section in parse_patch(patch) if isinstance(section, UpdateFile) for hunk in section.hunks]
+    for number in sorted(corrections, reverse=True):
+        if not 1 <= number <= len(hunks):
+            raise ToolError(f"hunks: there is no hunk {number}; the patch has 1 to {len(hunks)}", kind="ValueError")
+        place = hunks[number - 1].place
+        fresh = [line for line in split(corrections[number].replace("\r\n", "\n")) if not line.startswith(_ENVELOPE)]
+        if fresh and not fresh[0].startswith("@@"):
+            fresh[:0] = takewhile(lambda line: line.startswith("@@"), lines[place.start : place.stop])
+        lines[place.start : place.stop] = fresh
+    return "\n".join(lines)
+
+
 def parse_patch(patch: str) -> tuple[Section, ...]:
     """Read a patch.
 
@@ -91,6 +123,13 @@ def parse_patch(patch: str) -> tuple[Section, ...]:
             reader.at += 1
     if not sections:
         raise _wrong(last, f"ends a patch that names no file. {_SHAPE}")
+    total = sum(len(section.hunks) for section in sections if isinstance(section, UpdateFile))
+    if total > 1:
+        numbers = count(1)
+        for at, section in enumerate(sections):
+            if isinstance(section, UpdateFile):
+                numbered = tuple(replace(hunk, number=next(numbers)) for hunk in section.hunks)
+                sections[at] = replace(section, hunks=numbered)
     return tuple(sections)
 
 
@@ -180,6 +219,7 @@ def _hunk(lines: list[str], headers: list[int], body: list[int], *, at_end: bool
         raise _wrong((body or headers)[0], "begins a hunk that changes nothing: no line in it begins with '-' or '+'")
     named = [lines[i][2:].removeprefix(" ").rstrip() for i in headers if not _NUMBERS.match(lines[i])]
     return Hunk(
+        place=range((headers or body)[0], body[-1] + 1),
         headers=tuple(name for name in named if name.strip()),
         old=tuple(text for _, mark, text in marked if mark != "+"),
         new=tuple(text for _, mark, text in marked if mark != "-"),

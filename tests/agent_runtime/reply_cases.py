@@ -72,6 +72,13 @@ BLOCKS = (
         text='```codepilot\nprint("```")\n```\n',
         control='print("```")\n',
     ),
+    Accepted(
+        name="a repeated patch takes a payload for each hunk that it corrects",
+        text='```codepilot\nwrite_file(mode="patch", payload=1, hunks=[2, 7])\n```\n```diff\n-a\n+b\n```\n```diff\n```\n',
+        control='write_file(mode="patch", payload=1, hunks=[2, 7])\n',
+        payloads=(("-a\n+b\n", None), ("", None)),
+        exact=2,
+    ),
     Accepted(name="control only", text=RUN, control="print(1)\n"),
     Accepted(name="control without a newline at the end of the text", text=RUN.rstrip(), control="print(1)\n"),
     Accepted(name="control and completion", text=RUN + DONE, control="print(1)\n", completion="Done."),

@@ -17,9 +17,14 @@ from agent_runtime.tools.writing import CHANGED_MEANWHILE, contents_of_call
 from agent_runtime.transports.blocks.expected_writes import ExpectedWrite, expected_writes
 from agent_runtime.transports.blocks.payload_plan import WRITE
 from agent_runtime.transports.blocks.payloads import KeptContents, Payloads
+from agent_runtime.workspace.edits import is_whole
+from agent_runtime.workspace.patches import with_hunks
 
 Arguments = dict[str, Any]
 """Of a call of `write_file` as a control block makes it, by name, without those that are None."""
+
+_OURS = frozenset({"payload", "hunks"})
+"""Arguments that say where the contents are, and that the tool does not know."""
 
 
 def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
@@ -32,13 +37,14 @@ def write_file(  # noqa: PLR0917 - the signature that users of the first CodePil
     version: str | None = None,
     force: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
     payload: int | None = None,
+    hunks: list[int] | None = None,
 ) -> NoReturn:
     """Write the next payload(s): 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line,
     'insert' below after_line (0: top), 'multi_edit' one payload per (start, end) of edits, numbers as read;
     'replace' two payloads: old lines (unique in the file), new lines; 'patch' one payload, no path:
     '*** Begin Patch' with Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit
-    per file. force=True writes what was refused; payload=N reuses a refused write's content instead of taking
-    one. Returns the new version.
+    per file. force=True writes what was refused; payload=N reuses a refused write's content; with hunks=[3, 8]
+    one payload each replaces these hunks of that patch. Returns the new version.
 
     This is the declaration only: a call of it is planned by `PayloadBinder`.
     """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
@@ -121,7 +127,8 @@ class PayloadBinder:
         left, unreached = len(ahead), list[tuple[ExpectedWrite, tuple[str, ...]]]()
         for write in reversed(self._expected):
             if write.payloads and write.payloads <= left:
-                unreached.append((write, ahead[left - write.payloads : left]))
+                if "hunks" not in write.arguments:  # the patch that these correct is kept already
+                    unreached.append((write, ahead[left - write.payloads : left]))
                 left -= write.payloads
         told = [f"payload={self._kept.keep(contents)} for {each.call}" for each, contents in reversed(unreached)]
         return f"[not reached; the contents are kept: {'; '.join(told)}]" if told else ""
@@ -187,7 +194,16 @@ class PayloadBinder:
             contents = self._kept.get(given["payload"], count)
         else:
             contents = tuple(payloads.take(path) for _ in range(count))
-        return {**{name: value for name, value in given.items() if name != "payload"}, "contents": contents}
+        if "hunks" in given:
+            numbers = given["hunks"]
+            sound = (
+                isinstance(numbers, list | tuple) and all(map(is_whole, numbers)) and len({*numbers}) == len(numbers)
+            )
+            if not sound or "payload" not in given or given.get("mode") != "patch":
+                told = "hunks: takes numbers of hunks, each once, of a patch that was refused (mode='patch', payload=N)"
+                raise ToolError(told, kind="ValueError")
+            contents = (with_hunks(contents[0], {number: payloads.take("") for number in numbers}),)
+        return {**{name: value for name, value in given.items() if name not in _OURS}, "contents": contents}
 
     def _apply(self, given: Arguments, planned: Planned) -> ToolResult:
         self._waiting = None
@@ -211,8 +227,10 @@ class PayloadBinder:
 
     def _keep(self, given: Arguments, contents: tuple[str, ...]) -> str:
         """Keep what was not written, and say so."""
-        number = given["payload"] if "payload" in given else self._kept.keep(contents)
-        return f"(The content is kept: payload={number} stands for it in a repeated call.)"
+        number = self._kept.keep(contents, given.get("payload"))
+        several = given.get("mode") == "patch" and contents[0].count("\n@@") > 1
+        told = "; with hunks=[…], of some of its hunks only new ones need to be sent, a payload each" if several else ""
+        return f"(The content is kept: payload={number} stands for it in a repeated call{told}.)"
 
 
 def _refusal_of(write: ExpectedWrite, why: str) -> str:

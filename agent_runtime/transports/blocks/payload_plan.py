@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from agent_runtime.workspace.changes import contents_taken
 
 WRITE = "write_file"
-_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload")
+_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload", "hunks")
 _STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NOT_ALWAYS_ONCE = (
@@ -153,18 +153,24 @@ def payload_count(call: ast.Call) -> int | None:
         return None
     arguments = arguments_of(call)
     mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
-    retry = arguments.get("payload")
-    retried = retry is not None and not (isinstance(retry, ast.Constant) and retry.value is None)
-    if retried:
-        return 0
-    edits = arguments.get("edits")
-    count = None
-    if isinstance(edits, ast.List | ast.Tuple) and not any(isinstance(item, ast.Starred) for item in edits.elts):
-        count = len(edits.elts)
+    if _is_given(arguments.get("payload")):
+        hunks = arguments.get("hunks")
+        return _items(hunks) if _is_given(hunks) else 0
     try:
-        return None if mode is None else contents_taken(mode, count)
+        return None if mode is None else contents_taken(mode, _items(arguments.get("edits")))
     except ValueError:
         return None  # The tool refuses the call itself, in words of its own.
+
+
+def _is_given(node: ast.expr | None) -> bool:
+    return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _items(node: ast.expr | None) -> int | None:
+    """How many items a list has as it is written; None where that does not tell."""
+    if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(item, ast.Starred) for item in node.elts):
+        return None
+    return len(node.elts)
 
 
 def _literal_text(node: ast.expr | None) -> str | None:

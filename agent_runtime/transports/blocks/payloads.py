@@ -98,14 +98,20 @@ class KeptContents:
         self._kept: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._last = 0
 
-    def keep(self, contents: tuple[str, ...]) -> int:
-        """Keep the contents of one write; the answer is their number."""
-        self._last += 1
-        self._kept[self._last] = contents
+    def keep(self, contents: tuple[str, ...], number: int | None = None) -> int:
+        """Keep the contents of one write; the answer is their number.
+
+        Args:
+            contents: of the write.
+            number: of other contents, which these replace; None for a number of their own.
+        """
+        if number is None:
+            self._last = number = self._last + 1
+        self._kept[number] = contents
         chars = sum(len(text) for kept in self._kept.values() for text in kept)
         while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
             chars -= sum(map(len, self._kept.popitem(last=False)[1]))
-        return self._last
+        return number
 
     def get(self, number: object, count: int) -> tuple[str, ...]:
         """The contents of a number.

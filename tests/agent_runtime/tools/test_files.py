@@ -566,6 +566,47 @@ def test_without_a_refusal_there_is_nothing_to_repeat(agent: Agent) -> None:
     refused(agent, "a.txt", "nothing is kept", payload=1)
 
 
+def test_single_hunks_of_a_refused_patch_are_corrected(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.put("b.txt", NUMBERS)
+    hunks = ["@@\n-2\n+two\n", "@@\n-twelve\n+12\n", "@@\n-5\n+five\n", "@@\n-nine\n+neun\n"]
+    sent = f"*** Begin Patch\n*** Update File: a.txt\n{''.join(hunks[:2])}*** Update File: b.txt\n{''.join(hunks[2:])}"
+    error = refused(agent, "", "payload=1 stands for it.*hunks=", f"{sent}*** End Patch\n", mode="patch")
+    assert "'a.txt', hunk 2: " in str(error)
+    assert "'b.txt', hunk 4: " in str(error)
+    assert agent.text("a.txt") == NUMBERS
+    # One correction is right and one is not: what is right stays, under the same number.
+    refused(
+        agent, "", "(?s)hunk 4.*payload=1 stands", "-3\n+three\n", "-no\n+yes\n", mode="patch", payload=1, hunks=[2, 4]
+    )
+    tools = agent.step("*** Begin Patch\n*** Update File: b.txt\n@@\n-9\n+neun\n*** End Patch\n", "new\n")
+    tools.write(mode="patch", payload=1, hunks=[4])
+    tools.write("c.txt")
+    assert agent.text("a.txt") == NUMBERS.replace("2\n3\n", "two\nthree\n")
+    assert agent.text("b.txt") == NUMBERS.replace("5\n", "five\n").replace("9\n", "neun\n")
+    assert agent.text("c.txt") == "new\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mode": "patch", "payload": 1, "hunks": [3]}, "there is no hunk 3; the patch has 1 to 2"),
+        ({"mode": "patch", "payload": 1, "hunks": [1, 1]}, "each once"),
+        ({"mode": "patch", "payload": 1, "hunks": [True]}, "numbers of hunks"),
+        ({"mode": "patch", "hunks": [1]}, "of a patch that was refused"),
+        ({"path": "a.txt", "mode": "w", "payload": 1, "hunks": [1]}, "of a patch that was refused"),
+        ({"mode": "patch", "payload": 2, "hunks": [1]}, "kept are 1"),
+    ],
+)
+def test_corrections_of_what_is_no_hunk_are_refused(agent: Agent, arguments: dict[str, Any], words: str) -> None:
+    agent.put("a.txt", NUMBERS)
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-x\n+X\n@@\n-y\n+Y\n*** End Patch\n"
+    refused(agent, "", "payload=1 stands", patch, mode="patch")
+    with pytest.raises(ToolError, match=words):
+        agent.step("-2\n+two\n", "-3\n+three\n").write(**arguments)
+    assert agent.text("a.txt") == NUMBERS
+
+
 def test_kept_contents_are_bounded(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     for _ in range(60):
