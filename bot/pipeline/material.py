@@ -136,12 +136,24 @@ async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, .
             continue
         if blob is None:
             continue
-        text, place = blob.content.decode("utf-8", "replace"), path
-        if meant := _LINES.fullmatch(lines):
-            first, last = int(meant[1]), int(meant[2] or meant[1])
-            place, text = f"{path} lines {first}-{last}", "\n".join(text.splitlines()[max(0, first - 1) : last])
-        found.append(LinkedFile(place=place, text=text))
+        found.append(linked(path, lines, blob.content.decode("utf-8", "replace")))
     return tuple(found)
+
+
+def linked(path: str, fragment: str, text: str) -> LinkedFile:
+    """What a link to a file means: the lines that its fragment names, or the whole file where it has no such lines.
+
+    Args:
+        path: the file.
+        fragment: of the link, such as `L3-L9`; empty for none.
+        text: the whole file.
+    """
+    if meant := _LINES.fullmatch(fragment):
+        lines = text.removesuffix("\n").split("\n")  # as GitHub, git and the agent's tools number them
+        first, last = max(1, int(meant[1])), min(int(meant[2] or meant[1]), len(lines))
+        if first <= last:
+            return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(lines[first - 1 : last]))
+    return LinkedFile(place=path, text=text)
 
 
 def _comment(facts: CommentFacts, me: int) -> ThreadComment:

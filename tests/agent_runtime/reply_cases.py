@@ -74,7 +74,7 @@ BLOCKS = (
     ),
     Accepted(
         name="a repeated patch takes a payload for each hunk that it corrects",
-        text='```codepilot\nwrite_file(mode="patch", payload=1, hunks=[2, 7])\n```\n```diff\n-a\n+b\n```\n```diff\n```\n',
+        text='```codepilot\nwrite_file(mode="patch", payload=1, hunks=[2, 7])\n```\n```\n-a\n+b\n```\n```\n```\n',
         control='write_file(mode="patch", payload=1, hunks=[2, 7])\n',
         payloads=(("-a\n+b\n", None), ("", None)),
         exact=2,
