@@ -211,7 +211,10 @@ def record(tx: Transaction, job_id: str) -> JobRecord:
 
 def put_record(tx: Transaction, job_id: str, record: JobRecord) -> None:
     """Write the record of a job, in place of an older one; what this version cannot read of that stays."""
-    body = encode_record(record, over=_stored_record(tx, job_id))
+    _write_record(tx, job_id, encode_record(record, over=_stored_record(tx, job_id)))
+
+
+def _write_record(tx: Transaction, job_id: str, body: str) -> None:
     put = insert(tx, RECORDS).values(job_id=job_id, body=body)
     tx.rows.execute(put.on_conflict_do_update(index_elements=["job_id"], set_={"body": body}))
 
@@ -219,12 +222,13 @@ def put_record(tx: Transaction, job_id: str, record: JobRecord) -> None:
 def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
     """Change the record of a job, whoever runs it now: what was done stays done."""
     _locked(tx, job_id)
-    before = record(tx, job_id)
+    stored = _stored_record(tx, job_id)
+    before = decode_record(stored) if stored is not None else JobRecord()
     after = change(before)
     if got_on(before, after):
         _clear(tx, job_id)
     if after != before:
-        put_record(tx, job_id, after)
+        _write_record(tx, job_id, encode_record(after, over=stored))
     return after
 
 

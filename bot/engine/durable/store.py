@@ -192,9 +192,14 @@ class JobStore:
         begun = [(operation, done) for operation, done in batch if done.set_running_or_notify_cancel()]
         if not begun:  # an earlier call has taken them along
             return
+        ended: list[Callable[[], None]]
         try:
-            with self.checked(), self.engine.begin() as rows:
-                ended = [self._run_one(rows, operation, done) for operation, done in begun]
+            if len(begun) == 1:
+                [(operation, done)] = begun
+                ended = [partial(done.set_result, self.run_here(operation))]
+            else:
+                with self.checked(), self.engine.begin() as rows:
+                    ended = [self._run_one(rows, operation, done) for operation, done in begun]
         except BaseException as error:  # noqa: BLE001 - it is for who waits
             for _, done in begun:
                 done.set_exception(error)

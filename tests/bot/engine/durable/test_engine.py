@@ -223,13 +223,16 @@ async def test_only_a_last_state_ends_a_job(running: Running) -> None:
 
 
 async def test_a_worker_that_is_stopped_gives_its_jobs_back(running: Running) -> None:
+    begun = asyncio.Event()
+
     async def wait(_: JobAttempt) -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     running.handler.doing = {"j1": wait}
     await running.engine.accept(a_job())
     running.start()
-    await running.until_state("j1", JobState.RUNNING)
+    await begun.wait()
     await running.stop()
     await running.until_state("j1", JobState.QUEUED)
     running.handler.doing = {}
