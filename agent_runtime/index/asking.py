@@ -7,17 +7,22 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from urllib.parse import quote
 
+from agent_runtime.index.resolving import Finder, Resolver, callees, callers
 from agent_runtime.index.store import split_words
 
 Row = list[object]
 """Path, name, qualified name, kind, first, last and header line, header lines of the parents, whether it is a test."""
 
-_WEIGHTS = (10.0, 4.0, 3.0, 1.0)
+_WEIGHTS = (8.0, 4.0, 6.0, 2.0)
 """Of name, signature, docstring and body."""
 _FILE_WEIGHTS = (3.0, 1.0)
-_FILE_SHARE = 0.5
+"""Of a file's path and of the names that it defines."""
+_FILE_SHARE = 0.3
+_DECAY = 0.5
+"""Of a file, the best definition counts whole, the second one half, and so on: several fit better than one."""
 _TEST_SHARE = 0.5
 _CANDIDATES = 300
 _MOST_TERMS = 32
@@ -35,6 +40,8 @@ when where which while  who whom why will with would you your
 # Only constants of this module are put into the text of statements.
 # ruff: noqa: S608 - as said above
 _COLUMNS = "f.path, d.name, d.qualified, d.kind, d.first, d.last, d.header, d.parent, f.is_test, d.id"
+_SELECT = f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file"
+_WITH_PATH = re.compile(r"/.*::|\.\w+::")
 
 
 def ask(place: str, question: str, *arguments: object) -> str:
@@ -77,13 +84,17 @@ def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
     found = database.execute(
         "WITH best AS (SELECT rowid AS id, -bm25(words, ?, ?, ?, ?) AS score FROM words WHERE words MATCH ? "
         f"ORDER BY score DESC LIMIT ?) SELECT best.score, f.id, {_COLUMNS} FROM best "
-        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file",
+        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file ORDER BY best.score DESC",
         (*_WEIGHTS, query, _CANDIDATES),
     ).fetchall()
-    scored = [
-        ((score + _FILE_SHARE * files.get(file, 0.0)) * (_TEST_SHARE if row[8] else 1.0), row)
-        for score, file, *row in found
-    ]
+    by_file: dict[object, list[float]] = {}
+    for score, file, *_ in found:  # best first
+        by_file.setdefault(file, []).append(score)
+    file_scores = {
+        file: _FILE_SHARE * files.get(file, 0.0) + sum(score * _DECAY**place for place, score in enumerate(scores))
+        for file, scores in by_file.items()
+    }
+    scored = [((score + file_scores[file]) * (_TEST_SHARE if row[8] else 1.0), row) for score, file, *row in found]
     scored.sort(key=lambda each: -each[0])
     return _rows(database, [row for _, row in scored[:most]])
 
@@ -93,16 +104,23 @@ def _named(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
     return _rows(database, _named_rows(database, symbol)[:most])
 
 
+def _calls(find: Finder, database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
+    """The calls of what has a name, or in it: path, line, callee, whether that is sure, and the definition around."""
+    parts = symbol_parts(symbol)
+    named = [row for row in _named_rows(database, symbol) if row[3] != "constant"]
+    told: list[Row] = []
+    for call in find(Resolver(database), [int(str(row[9])) for row in named], parts)[:most]:
+        around = database.execute(f"{_SELECT} WHERE d.id = ?", (call.caller,)).fetchall() if call.caller else []
+        told.append([call.path, call.line, call.callee, call.sure, _rows(database, around)[0] if around else None])
+    return told
+
+
 def _named_rows(database: sqlite3.Connection, symbol: str) -> list[Row]:
-    path, _, dotted = symbol.rpartition("::") if "/" in symbol or re.search(r"\.\w+::", symbol) else ("", "", symbol)
-    parts = [part for part in re.split(r"\.|::|#", dotted) if part]
+    path = symbol.rpartition("::")[0] if _WITH_PATH.search(symbol) else ""
+    parts = symbol_parts(symbol)
     if not parts:
         return []
-    found = database.execute(
-        f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file WHERE d.name = ? "
-        "ORDER BY f.is_test, f.path, d.first",
-        (parts[-1],),
-    )
+    found = database.execute(f"{_SELECT} WHERE d.name = ? ORDER BY f.is_test, f.path, d.first", (parts[-1],))
     wanted = ".".join(parts)
     return [
         row
@@ -111,41 +129,21 @@ def _named_rows(database: sqlite3.Connection, symbol: str) -> list[Row]:
     ]
 
 
+def symbol_parts(symbol: str) -> list[str]:
+    """The names of a symbol, without its path."""
+    dotted = symbol.rpartition("::")[2] if _WITH_PATH.search(symbol) else symbol
+    return [part for part in re.split(r"\.|::|#", dotted.removesuffix("()")) if part]
+
+
 def _ends_in(row: Row, wanted: str) -> bool:
     """Whether a definition's full name ends in a dotted name; the module may stand before the class."""
     module = str(row[0]).rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
     return f".{module}.{row[2]}".endswith(f".{wanted}")
 
 
-def _callers(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
-    """The calls of a name."""
-    name = re.split(r"\.|::|#", symbol)[-1]
-    return _calls(database, "c.callee = ?", (name, most))
-
-
-def _callees(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
-    """The calls in the definitions of a name."""
-    found = [row for row in _named_rows(database, symbol) if row[3] != "constant"]
-    return [each for row in found for each in _calls(database, "c.caller = ?", (row[9], most))]
-
-
-def _calls(database: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Row]:
-    """Path, line, callee, and the definition around it, if there is one."""
-    found = database.execute(
-        f"SELECT c.line, c.callee, cf.path, {_COLUMNS} FROM calls c JOIN files cf ON cf.id = c.file "
-        "LEFT JOIN definitions d ON d.id = c.caller LEFT JOIN files f ON f.id = d.file "
-        f"WHERE {where} ORDER BY cf.is_test, cf.path, c.line LIMIT ?",
-        values,
-    ).fetchall()
-    return [
-        [path, line, callee, False, _rows(database, [row])[0] if row[0] else None] for line, callee, path, *row in found
-    ]
-
-
 def _at(database: sqlite3.Connection, path: str, line: int) -> list[Row]:
     found = database.execute(
-        f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file "
-        "WHERE f.path = ? AND d.first <= ? AND d.last >= ? AND d.kind <> 'constant' "
+        f"{_SELECT} WHERE f.path = ? AND d.first <= ? AND d.last >= ? AND d.kind <> 'constant' "
         "ORDER BY d.last - d.first, d.id DESC LIMIT 1",
         (path, line, line),
     )
@@ -169,6 +167,6 @@ _QUESTIONS: dict[str, Callable[..., object]] = {
     "search": _search,
     "named": _named,
     "at": _at,
-    "callers": _callers,
-    "callees": _callees,
+    "callers": partial(_calls, callers),
+    "callees": partial(_calls, callees),
 }

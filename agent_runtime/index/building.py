@@ -161,6 +161,6 @@ def _parsed(path: str, data: bytes) -> tuple[ParsedFile | None, str]:
         return None, "its lines are made for machines"
     language = language_of(path)
     try:
-        return (parse(language, data) if language else None), ""
+        return (parse(language, data, Path(path).stem) if language else None), ""
     except TooSlowError:
         return None, "its grammar takes too long over it"

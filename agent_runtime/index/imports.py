@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 _PYTHON_FROM = re.compile(r"from\s+(\.*[\w.]*)\s+import\s+\(?([^#]*)", re.DOTALL)
 _NAMED = re.compile(r"([\w.*]+)(?:\s+as\s+(\w+))?")
 _SCRIPT_FROM = re.compile(r"import\s+(?:type\s+)?(.*?)\s*from\s*[\"']([^\"']+)[\"']", re.DOTALL)
+_REQUIRED = re.compile(r"(?:\{([^}]*)\}|([\w$]+))\s*=\s*require\(\s*[\"']([^\"']+)[\"']")
 _GO = re.compile(r"(?:([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
 
 
@@ -29,6 +30,12 @@ def _python(statement: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _script(statement: str) -> Iterator[tuple[str, str, str]]:
+    if found := _REQUIRED.match(statement):
+        names, whole, module = found.groups()
+        for name, local in re.findall(r"([\w$]+)(?:\s*:\s*([\w$]+))?", names or ""):
+            yield local or name, module, name
+        if whole:
+            yield whole, module, "default"
     if not (found := _SCRIPT_FROM.match(statement)):
         return
     clause, module = found.groups()

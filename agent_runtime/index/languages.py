@@ -51,19 +51,22 @@ _PYTHON = Language(
     (decorator (identifier) @name) @reference.call
     (decorator (attribute attribute: (identifier) @name)) @reference.call
     [(import_statement) (import_from_statement)] @import
-    (function_definition body: (block (expression_statement (assignment left: (identifier) right: (call))) @binding))
+    (assignment left: (identifier) right: (_)) @binding
     (typed_parameter (identifier) type: (type)) @binding
     """,
     comment=("#",),
     bases=r"(?<![=\w.])([A-Za-z_][\w.]*)(?=\s*[,()\[])",
 )
+_REQUIRE = """
+    ((variable_declarator value: (call_expression function: (identifier) @_called)) @import (#eq? @_called "require"))
+"""
 _JAVASCRIPT = Language(
     name="JavaScript",
     module="tree_sitter_javascript",
     shipped=("tree_sitter_javascript",),
-    extra="(import_statement) @import",
+    extra=f"(import_statement) @import {_REQUIRE}",
 )
-_SCRIPT_TYPES = """
+_SCRIPT_TYPES = f"""{_REQUIRE}
     (function_declaration name: (identifier) @name) @definition.function
     (generator_function_declaration name: (identifier) @name) @definition.function
     (class_declaration name: (type_identifier) @name) @definition.class
@@ -102,6 +105,7 @@ _GO = Language(
         (type_identifier) @owner (pointer_type (type_identifier) @owner)
         (generic_type type: (type_identifier) @owner) (pointer_type (generic_type type: (type_identifier) @owner))]))
       name: (field_identifier) @name) @definition.method
+    (method_declaration receiver: (parameter_list (parameter_declaration name: (identifier) type: (_)) @binding))
     (import_spec) @import
     """,
 )

@@ -30,9 +30,11 @@ _WRAPPERS = frozenset({
     "parenthesized_declarator", "variable_declarator", "declaration", "field_declaration", "init_declarator",
     "assignment_expression", "ambient_declaration",
 })  # fmt: skip
-_RECEIVER = re.compile(rb"([A-Za-z_$][\w$.:]*(?:\(\))?|\)|\])\s*(?:\?\.|\.|->|::)\s*$")
+_RECEIVER = re.compile(rb"\s*(?:\.\??|>-|::)\s*((?:\)\()?[\w$.:]*[A-Za-z_$@]|[)\]}\"'])")
+"""What a name is called on, both spelled backwards."""
 _DOTS = frozenset(b".>:")
-_BINDING = re.compile(r"^(\w+)\s*(?::[^=]+)?=\s*(?:await\s+)?([A-Za-z_][\w.]*)\(|^(\w+)\s*:\s*[\"']?([A-Za-z_][\w.]*)")
+_ASSIGNED = re.compile(r"(\w+)\s*(?::[^=]+)?=\s*(?:await\s+)?(?:([A-Za-z_][\w.]*)\()?")
+_ANNOTATED = re.compile(r"(\w+)(?:\s*:\s*[\"']?|\s+\*?)([A-Za-z_][\w.]*)")
 
 
 class TooSlowError(Exception):
@@ -83,8 +85,13 @@ class ParsedFile:
     imports: list[tuple[str, str, str]]
 
 
-def parse(language: Language, data: bytes) -> ParsedFile:
+def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
     """Read a file.
+
+    Args:
+        language: its language.
+        data: its bytes.
+        stem: its name without its end, which names what a CommonJS module exports.
 
     Raises:
         TooSlowError: its grammar takes too long over it.
@@ -102,6 +109,9 @@ def parse(language: Language, data: bytes) -> ParsedFile:
     for _, captures in QueryCursor(query, match_limit=_MOST_OPEN).matches(root):
         file.take(captures)
     pieces = _nested(sorted(file.pieces.values(), key=lambda piece: (piece.start, -piece.end)))
+    for piece in pieces:
+        if piece.name == "exports" and piece.parent < 0 and stem:
+            piece.name = piece.qualified = stem
     _describe(language, data, pieces)
     return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports)
 
@@ -180,9 +190,9 @@ def _receiver(data: bytes, at: int) -> str:
     """What a name is called on, by the bytes before it."""
     if at == 0 or data[at - 1] not in _DOTS:
         return ""
-    found = _RECEIVER.search(data[max(0, at - 100) : at])
-    receiver = found[1].decode(errors="replace") if found else "?"
-    return "?" if receiver in {")", "]"} else receiver
+    found = _RECEIVER.match(data[max(0, at - 100) : at][::-1])
+    receiver = found[1][::-1].decode(errors="replace") if found else "?"
+    return receiver if receiver[0] not in ")]}\"'" else "?"
 
 
 def _nested(pieces: list[Piece]) -> list[Piece]:
@@ -276,9 +286,8 @@ def _placed(
     types: dict[tuple[int, str], str] = {}
     bindings, calls = sorted(bindings), sorted(calls)
     for place, (_, text) in zip(_around(pieces, [at for at, _ in bindings]), bindings, strict=True):
-        if place >= 0 and (found := _BINDING.match(text)):
-            variable, made, parameter, annotation = found.groups()
-            key, kind = (place, variable or parameter), made or annotation
+        if found := _ASSIGNED.match(text) or _ANNOTATED.match(text):
+            key, kind = (place, found[1]), found[2] or "?"
             types[key] = kind if types.get(key, kind) == kind else "?"
     told = []
     for place, (_, callee, receiver, line) in zip(_around(pieces, [call[0] for call in calls]), calls, strict=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import sqlite3
+import zlib
 from dataclasses import dataclass
 
 from agent_runtime.index.parsing import ParsedFile
@@ -17,12 +19,11 @@ _HASH_BYTES = 64 * 1024**2
 _TABLES = """
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, size INTEGER, modified INTEGER, changed INTEGER, inode INTEGER,
-  looked INTEGER, digest BLOB, is_test INTEGER, note TEXT NOT NULL);
+  looked INTEGER, digest BLOB, is_test INTEGER, note TEXT NOT NULL, first INTEGER, facts BLOB);
 CREATE TABLE definitions(
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL,
   first INTEGER, last INTEGER, header INTEGER, parent INTEGER, bases TEXT NOT NULL);
-CREATE TABLE calls(file INTEGER NOT NULL, caller INTEGER, callee TEXT NOT NULL, receiver TEXT NOT NULL, line INTEGER);
-CREATE TABLE imports(file INTEGER NOT NULL, local TEXT NOT NULL, module TEXT NOT NULL, name TEXT NOT NULL);
+CREATE TABLE callees(name TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (name, file)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
   name, signature, docstring, body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE file_words USING fts5(
@@ -31,17 +32,13 @@ CREATE VIRTUAL TABLE file_words USING fts5(
 _INDEXES = """
 CREATE INDEX IF NOT EXISTS definitions_by_file ON definitions(file);
 CREATE INDEX IF NOT EXISTS definitions_by_name ON definitions(name);
-CREATE INDEX IF NOT EXISTS calls_by_callee ON calls(callee);
-CREATE INDEX IF NOT EXISTS calls_by_caller ON calls(caller);
-CREATE INDEX IF NOT EXISTS calls_by_file ON calls(file);
-CREATE INDEX IF NOT EXISTS imports_by_file ON imports(file);
 """
-_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_HUMPS = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 
 
 def split_words(text: str) -> str:
     """A text with its identifiers cut into words; the tokenizer does the rest."""
-    return _HUMPS.sub(" ", text)
+    return _HUMPS.sub(r" \g<0>", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,7 @@ class IndexStore:
 
     def __init__(self, database: sqlite3.Connection, *, new: bool) -> None:
         self.database = database
+        database.execute("PRAGMA temp_store = MEMORY")  # a worker may write no file
         if new:
             database.execute(f"PRAGMA user_version = {SCHEMA}")
             database.executescript(_TABLES)
@@ -102,10 +100,11 @@ class IndexStore:
         self.drop(path)
         database, file = self.database, self._next_file
         self._next_file += 1
+        facts = zlib.compress(json.dumps([parsed.calls, parsed.imports]).encode(), 1) if parsed else b""
         database.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, content.looked, content.digest,
-             content.is_test, content.note),
+             content.is_test, content.note, self._next, facts),
         )  # fmt: skip
         pieces = parsed.pieces if parsed else []
         names = split_words(" ".join(dict.fromkeys(piece.name for piece in pieces)))
@@ -133,21 +132,20 @@ class IndexStore:
                 for place, piece in enumerate(pieces)
             ],
         )  # fmt: skip
-        database.executemany(
-            "INSERT INTO calls VALUES (?, ?, ?, ?, ?)",
-            [
-                (file, base + place if place >= 0 else None, callee, receiver, line)
-                for place, callee, receiver, line in parsed.calls
-            ],
-        )
-        database.executemany("INSERT INTO imports VALUES (?, ?, ?, ?)", [(file, *each) for each in parsed.imports])
+        called = sorted(_called(parsed.calls, parsed.imports))
+        database.executemany("INSERT INTO callees VALUES (?, ?)", [(name, file) for name in called])
 
     def drop(self, path: str) -> None:
         """Forget a file; its words stay until the index is built anew, and are never found."""
-        known = self.database.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchone()
+        known = self.database.execute("SELECT id, facts FROM files WHERE path = ?", (path,)).fetchone()
         if known is not None:
-            for table, column in (("files", "id"), ("definitions", "file"), ("calls", "file"), ("imports", "file")):
-                self.database.execute(f"DELETE FROM {table} WHERE {column} = ?", known)  # noqa: S608 - our own names
+            file, facts = known
+            called = _called(*calls_and_imports(facts))
+            self.database.executemany(
+                "DELETE FROM callees WHERE name = ? AND file = ?", [(name, file) for name in called]
+            )
+            self.database.execute("DELETE FROM definitions WHERE file = ?", (file,))
+            self.database.execute("DELETE FROM files WHERE id = ?", (file,))
 
     def packed(self) -> bytes:
         """The whole database."""
@@ -157,6 +155,20 @@ class IndexStore:
         self.database.executescript(_INDEXES)
         self.database.commit()
         return self.database.serialize()
+
+
+def _called(calls: list[tuple[int, str, str, int]], imports: list[tuple[str, str, str]]) -> set[str]:
+    """The names that a file calls, and those for which it calls another one by an import."""
+    names = {call[1] for call in calls}
+    return names | {name for local, _, name in imports if name and local in names}
+
+
+def calls_and_imports(facts: bytes) -> tuple[list[tuple[int, str, str, int]], list[tuple[str, str, str]]]:
+    """The calls and imports of a file, as `ParsedFile` has them."""
+    if not facts:
+        return [], []
+    calls, imports = json.loads(zlib.decompress(facts))
+    return calls, imports
 
 
 def digest_of(data: bytes) -> bytes:

@@ -81,6 +81,11 @@ class WorkspaceIndex:
         self._work: asyncio.Task[IndexState] | None = None
         self.state = IndexState()
 
+    @property
+    def place(self) -> Path | None:
+        """The database, once there is one."""
+        return self._folder / _FILE if self._folder and (self._folder / _FILE).exists() else None
+
     async def ready(self, seconds: float) -> bool:
         """See `CodeIndex.ready`."""
         if self._work is None or self._work.done():
@@ -134,7 +139,7 @@ class WorkspaceIndex:
         ]
 
     async def _ask(self, question: str, *arguments: object) -> object:
-        if self._folder is None or not (place := self._folder / _FILE).exists():
+        if (place := self.place) is None:
             return []
         try:
             answer = await run_bounded(
@@ -148,7 +153,7 @@ class WorkspaceIndex:
     async def _refresh(self) -> IndexState:
         try:
             self.state = await self._rounds()
-        except (OSError, BoundExceededError) as error:
+        except (OSError, BoundExceededError, RuntimeError) as error:  # a run goes on without it
             log.warning("there is no code index: %s", error)
             self.state = IndexState(problem=f"there is no code index: {error}")
         return self.state
