@@ -90,8 +90,8 @@ def test_a_file_that_takes_its_grammar_long_is_given_up() -> None:
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("tests/a.py", True), ("a/test_b.py", True), ("a/b_test.go", True), ("a/b.spec.ts", True), ("src/BTest.java", True),
-     ("src/contest.py", False), ("attest/a.py", False), ("a/latest.js", False)],
+    [("tests/a.py", True), ("a/test_b.py", True), ("a/b_test.go", True), ("a/b.spec.ts", True),
+     ("src/BTest.java", True), ("src/contest.py", False), ("attest/a.py", False), ("a/latest.js", False)],
 )  # fmt: skip
 def test_tests_are_told_by_their_path(path: str, expected: bool) -> None:  # noqa: FBT001 - a parameter of the test
     assert is_test(path) is expected
