@@ -6,14 +6,15 @@ import posixpath
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from agent_runtime.index.modules import SCRIPTS, ModulePaths
 from agent_runtime.index.store import calls_and_imports
 
 _DEPTH = 6
 _MOST_FILES = 2_000
 _SELVES = frozenset({"self", "cls", "this"})
-_SCRIPTS = (".js", ".ts", ".tsx", ".jsx", ".mjs", ".cjs", ".mts", ".cts")
+_FUNCTIONS = frozenset({"function", "method", "macro"})
+_TYPES = frozenset({"class", "interface", "type", "module"})
 _UNQUALIFIED = (".java", ".rb", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".hxx", ".h")
 """Languages in which a method may be called by its bare name."""
 
@@ -116,6 +117,7 @@ class Resolver:
         self._database = database
         self._known: dict[int, _Known] = {}
         self._sources: dict[int, _Source] = {}
+        self._modules = ModulePaths(database)
 
     def known(self, number: int) -> _Known:
         """A definition by its number."""
@@ -212,7 +214,7 @@ class Resolver:
             folder = posixpath.dirname(source.path)
             same = self._look("name = ? AND parent IS NULL AND kind <> 'method'", (name,))
             return [each.number for each in same if posixpath.dirname(self.source(each.file).path) == folder]
-        if not source.path.endswith((".py", ".pyi", *_SCRIPTS)):
+        if not source.path.endswith((".py", ".pyi", *SCRIPTS)):
             every = [each for each in self._look("name = ?", (name,)) if each.kind not in {"method", "constant"}]
             return [every[0].number] if len(every) == 1 else []
         return []
@@ -273,7 +275,7 @@ class Resolver:
         if here:
             return here
         found = [self.known(number) for number in self._imported(source, name, _DEPTH)]
-        if not found and not source.path.endswith((".py", ".pyi", *_SCRIPTS)):
+        if not found and not source.path.endswith((".py", ".pyi", *SCRIPTS)):
             every = [each for each in self._look("name = ?", (name,)) if each.kind in _TYPES]
             found = every if len(every) == 1 else []
         return [each for each in found if each.kind in _TYPES]
@@ -283,10 +285,10 @@ class Resolver:
         found: list[int] = []
         for local, module, there in source.imports:
             if local == name and there not in {"", "*"}:
-                for file in self._modules(source, module):
+                for file in self._modules.named(source.path, module):
                     found += self._export(file, local if there == "default" else there, depth)
             elif there == "*":
-                for file in self._modules(source, module):
+                for file in self._modules.named(source.path, module):
                     found += self._export(file, name, depth)
         return list(dict.fromkeys(found))
 
@@ -303,7 +305,7 @@ class Resolver:
         found: list[int] = []
         for local, module, there in source.imports:
             if local == dotted and not there:
-                found += self._modules(source, module)
+                found += self._modules.named(source.path, module)
             elif local == first and (there not in {"*", "default"} or not rest):
                 whole = (
                     module
@@ -312,63 +314,5 @@ class Resolver:
                     if module.strip(".")
                     else f"{module}{there}"
                 )
-                found += self._modules(source, ".".join([whole, *rest]) if rest else whole)
+                found += self._modules.named(source.path, ".".join([whole, *rest]) if rest else whole)
         return list(dict.fromkeys(found))
-
-    def _modules(self, source: _Source, module: str) -> list[int]:
-        """The files of a module, as a file names it."""
-        folder = posixpath.dirname(source.path)
-        if source.path.endswith((".py", ".pyi")):
-            name = module.lstrip(".")
-            for _ in range(len(module) - len(name) - 1):
-                folder = posixpath.dirname(folder)
-            path = name.replace(".", "/")
-            ends = [f"{path}.py", f"{path}.pyi", f"{path}/__init__.py"] if path else ["__init__.py"]
-            if module.startswith("."):
-                return [n for end in ends if (n := self._paths.get(posixpath.join(folder, end)))]
-            return [n for end in ends for n in self._ending(end)]
-        if source.path.endswith(".go"):
-            parts = module.split("/")
-            for at in range(len(parts)):
-                tail = "/".join(parts[at:])
-                found = [
-                    n
-                    for p, n in self._paths.items()
-                    if p.endswith(".go") and f"/{posixpath.dirname(p)}".endswith(f"/{tail}")
-                ]
-                if found:
-                    return found
-            return []
-        if not module.startswith("."):
-            return []
-        base = posixpath.normpath(posixpath.join(folder, module))
-        names = [base, *(base + end for end in _SCRIPTS), *(f"{base}/index{end}" for end in _SCRIPTS)]
-        names += [posixpath.splitext(base)[0] + end for end in (".ts", ".tsx")]  # `./x.js` is written for `x.ts`
-        return [n for name in names if (n := self._paths.get(name))][:1]
-
-    def _ending(self, end: str) -> list[int]:
-        """The files whose path is, or ends in, another one; those that lie least deep."""
-        if end in self._paths:
-            return [self._paths[end]]
-        found = [
-            (path.count("/"), number)
-            for path, number in self._by_name.get(posixpath.basename(end), [])
-            if path.endswith(f"/{end}")
-        ]
-        least = min((depth for depth, _ in found), default=0)
-        return [number for depth, number in found if depth == least]
-
-    @cached_property
-    def _paths(self) -> dict[str, int]:
-        return dict(self._database.execute("SELECT path, id FROM files"))
-
-    @cached_property
-    def _by_name(self) -> dict[str, list[tuple[str, int]]]:
-        found: dict[str, list[tuple[str, int]]] = {}
-        for path, number in self._paths.items():
-            found.setdefault(posixpath.basename(path), []).append((path, number))
-        return found
-
-
-_FUNCTIONS = frozenset({"function", "method", "macro"})
-_TYPES = frozenset({"class", "interface", "type", "module"})
