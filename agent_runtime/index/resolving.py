@@ -20,7 +20,7 @@ _UNQUALIFIED = (".java", ".rb", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".hxx", ".
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FoundCall:
     """A call as it is found: `caller` is the number of the definition around it."""
 
     path: str
@@ -31,7 +31,7 @@ class Place:
     is_test: bool
 
 
-Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[Place]]
+Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[FoundCall]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Source:
     imports: list[tuple[str, str, str]]
 
 
-def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) -> list[Place]:
+def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) -> list[FoundCall]:
     """The calls of some definitions. A call that means another definition of the same name is left out."""
     wanted = {number: resolver.known(number) for number in targets}
     name = parts[-1]
@@ -69,7 +69,7 @@ def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) ->
         above = [each.parent for each in wanted.values() if each.parent is not None]
         wanted |= {number: resolver.known(number) for number in above}
     above_names = {base for each in wanted.values() for base in resolver.ancestors(each)}
-    found: list[Place] = []
+    found: list[FoundCall] = []
     for source in resolver.calling(names):
         called = names | {local for local, _, there in source.imports if there in names}
         for place, callee, receiver, line in source.calls:
@@ -82,14 +82,14 @@ def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) ->
                 continue
             shown = f"{receiver}.{callee}" if receiver else callee
             found.append(
-                Place(path=source.path, line=line, callee=shown, sure=sure, caller=caller, is_test=source.is_test)
+                FoundCall(path=source.path, line=line, callee=shown, sure=sure, caller=caller, is_test=source.is_test)
             )
     return sorted(found, key=lambda call: (not call.sure, call.is_test, call.path, call.line))
 
 
-def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -> list[Place]:
+def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -> list[FoundCall]:
     """The calls in some definitions, in their order; of a name that is called again, the first one."""
-    found: dict[tuple[str, int | None], Place] = {}
+    found: dict[tuple[str, int | None], FoundCall] = {}
     for target in targets:
         source = resolver.source(resolver.known(target).file)
         for place, callee, receiver, line in source.calls:
@@ -103,7 +103,7 @@ def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -
                 shown = f"{resolver.source(known.file).path}::{known.qualified}"
             found.setdefault(
                 (shown, target),
-                Place(
+                FoundCall(
                     path=source.path, line=line, callee=shown, sure=bool(meant), caller=caller, is_test=source.is_test
                 ),
             )
