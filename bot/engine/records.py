@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import Job, JobState
 
 # Each kind of command has its own literal `verb`, by which pydantic tells them apart.
@@ -79,6 +80,13 @@ def loaded(body: str) -> Job:
     """A job as it was stored.
 
     Raises:
-        ValidationError: another version stored it, and this one cannot read it.
+        OtherVersionError: another version stored it, and this one cannot read it. What it holds is not told: people's
+            words are among it.
     """
-    return _JOB.validate_json(body)
+    try:
+        return _JOB.validate_json(body)
+    except ValidationError as error:
+        places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors(include_input=False)}
+        raise OtherVersionError(
+            f"the stored job cannot be read by this version; what it cannot read: {', '.join(sorted(places)[:5])}"
+        ) from None

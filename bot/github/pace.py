@@ -234,4 +234,4 @@ class Limits:
     def spread(self) -> float:
         """How many times rarer than usual requests that can wait should be."""
         now = self._clock()
-        return max((each.spread(now) for each in self._budgets.values()), default=1.0)
+        return max((each.spread(now) for each in [*self._budgets.values()]), default=1.0)

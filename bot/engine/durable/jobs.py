@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import ValidationError
 
-from bot.domain.errors import LeaseLostError, QueueError, TransitionError
+from bot.domain.errors import LeaseLostError, OtherVersionError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS
 from bot.engine.deaths import pause_after as pause_after_deaths
@@ -120,13 +119,13 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
         return None
     try:
         job = loaded(row.body)
-    except ValidationError as error:
+    except OtherVersionError as error:
         if tx.now - row.enqueued_at < _OTHERS_SECONDS and _put_off(tx, row, _FOR_OTHERS_SECONDS):
             log.warning("job %s: left to workers of the version that stored it: %s", job_id, error)
             return None
         log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
         _move(tx, row, JobState.RUNNING)
-        _end(tx, _locked(tx, job_id), JobState.FAILED, f"the stored job cannot be read by this version: {error}")
+        _end(tx, _locked(tx, job_id), JobState.FAILED, str(error))
         return None
     attempt = row.attempts + 1
     begun_at = tx.now if row.begun_at is None else row.begun_at
@@ -293,7 +292,7 @@ def take_owed(tx: Transaction, job_id: str) -> Owed | None:
     tx.rows.execute(OWED.update().where(_of(OWED, job_id)).values(tries=row.tries + 1))
     try:
         job = loaded(row.body) if row.body is not None else None
-    except ValidationError:  # another version's
+    except OtherVersionError:
         job = None
     return Owed(job=job, job_id=job_id, since=row.since, tries=row.tries + 1)
 

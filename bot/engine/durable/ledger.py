@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from bot.domain.access import LabelGrant, Tally, is_unattended
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, Job, JobState
 from bot.domain.listening import TrustedBots
 from bot.engine.durable.store import JobStore, Transaction, insert
@@ -156,7 +157,7 @@ def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots)
 def _is_nobodys(body: str, trusted_bots: TrustedBots) -> bool:
     try:
         return is_unattended(loaded(body), trusted_bots)
-    except ValidationError:
+    except OtherVersionError:
         # Another version's: no sign of a person.
         return True
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import ValidationError
 
-from bot.domain.errors import QueueError
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import JobState
 from bot.engine.durable.store import Transaction
 from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS
@@ -28,8 +27,8 @@ def get(tx: Transaction, job_id: str) -> Stored | None:
         return None
     try:
         return _stored(row)
-    except ValidationError as error:
-        raise QueueError(f"the stored job {job_id} cannot be read by this version: {error}") from error
+    except OtherVersionError as error:
+        raise OtherVersionError(f"{job_id}: {error}") from error
 
 
 def of_thread(tx: Transaction, repo_id: int, number: int, limit: int) -> tuple[Stored, ...]:
@@ -109,7 +108,7 @@ def _readable(found: Iterable[sa.Row[Any]]) -> tuple[Stored, ...]:
     for row in found:
         try:
             readable.append(_stored(row))
-        except ValidationError:
+        except OtherVersionError:
             log.warning("the stored job %s cannot be read by this version, and is passed over", row.id)
     return tuple(readable)
 

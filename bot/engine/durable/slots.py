@@ -96,7 +96,7 @@ class PostgresSlots:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url.replace("+psycopg", "")
+        self._url = url.replace("+psycopg", "", 1)
         self._session: psycopg.AsyncConnection | None = None
         self._use = asyncio.Lock()
         self._taken: int | None = None

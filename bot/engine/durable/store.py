@@ -265,8 +265,11 @@ def examine(url: str) -> None:
             with engine.connect() as rows:
                 _is_current(rows, _migrations())
                 mode = rows.exec_driver_sql("PRAGMA journal_mode").scalar() if _is_file(address) else "wal"
+                readonly = not _is_file(address) and rows.exec_driver_sql("SHOW transaction_read_only").scalar() == "on"
         finally:
             engine.dispose()
+    if readonly:
+        raise QueueError(f"the job database {_name(address)} can only be read; give the address of the primary server")
     if mode != "wal":
         raise QueueError(
             f"the job database {_name(address)} is in journal mode {mode}; put it on a local file system (no NFS)"

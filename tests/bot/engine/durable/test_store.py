@@ -19,7 +19,7 @@ from bot.engine.durable import jobs
 from bot.engine.durable import store as durable_store
 from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
 from bot.engine.durable.slots import PostgresSlots
-from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.store import JobStore, Transaction, examine
 from bot.engine.durable.tables import METADATA, TOLD
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
@@ -55,6 +55,15 @@ async def test_a_newer_versions_database_is_refused(database: str) -> None:
 def test_what_is_no_address_of_a_database_is_refused(url: str) -> None:
     with pytest.raises(QueueError, match="postgresql://"):
         JobStore(url)
+
+
+def test_a_server_that_can_only_be_read_is_no_database_for_jobs(postgres_url: str) -> None:
+    JobStore(postgres_url).close_here()
+    examine(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {server.info.dbname} SET default_transaction_read_only = on")
+    with pytest.raises(QueueError, match=r"can only be read; .* primary"):
+        examine(postgres_url)
 
 
 async def test_a_server_that_is_gone_is_named_without_its_password(postgres_url: str) -> None:

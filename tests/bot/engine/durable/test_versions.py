@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 
+from bot.domain.errors import OtherVersionError
 from bot.domain.job import JobState
 from bot.engine.durable import jobs
 from bot.engine.durable.tables import JOBS, RECORDS
@@ -44,12 +46,21 @@ async def test_a_job_that_only_a_newer_version_can_read_is_left_to_it_and_then_r
     await running.until_state("j1", JobState.DONE)
 
 
-async def test_a_job_that_no_worker_could_read_for_a_day_is_given_up(running: Running) -> None:
+async def test_a_job_that_no_worker_could_read_for_a_day_is_given_up(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
     engine, store = running.engine, running.store
     await engine.accept(a_job())
     await engine.accept(a_job("next"))
-    unreadable = JOBS.update().where(JOBS.c.id == "j1").values(body="{}", enqueued_at=JOBS.c.enqueued_at - 25 * 3600)
+    unreadable = (
+        JOBS.update()
+        .where(JOBS.c.id == "j1")
+        .values(body='{"id": "the words"}', enqueued_at=JOBS.c.enqueued_at - 25 * 3600)
+    )
     await store.run(lambda tx: tx.rows.execute(unreadable))
     running.start()
     await running.until_state("next", JobState.DONE)
     assert (await engine.counts())[JobState.FAILED] == 1
+    with pytest.raises(OtherVersionError, match=r"j1: .*command") as error:
+        await engine.get("j1")
+    assert "the words" not in f"{error.value} {caplog.text}"
