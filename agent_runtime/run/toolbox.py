@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -30,6 +31,7 @@ from agent_runtime.tools.shell import ShellTools
 from agent_runtime.transports.blocks.transport import BlockTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.scratch import Scratch
 from agent_runtime.workspace.state import Manifest
 
 _NAMED_FILES = 10
@@ -64,11 +66,15 @@ class Toolbox:
         self.network_lost = ""
         self._logs = OutputLogs(agent.logs)
         sandbox, place = agent.sandbox, agent.work_dir
+        # In unsafe mode a path outside the workspace means the machine's own file.
+        own = sandbox.apart and sys.platform == "linux" and not agent.unsafe_mode
+        self._scratch = Scratch() if own else None
         self.workspace = Workspace(
             place,
             seen_as=sandbox.seen_as(place),
             readable=self._logs.seen_in(sandbox),
             confined_to_root=not agent.unsafe_mode,
+            scratch=self._scratch,
         )
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
@@ -80,7 +86,7 @@ class Toolbox:
             told=lambda connection: state.emit(NetworkUsed(connection=connection)),
             lost=self._note_lost,
         )
-        self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
+        self._shell = ShellTools(sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in)
         self.transport: Transport = BlockTransport()
         self.registry = Registry(self.transport.adapt)
         context = ContextTools(state)
@@ -173,6 +179,8 @@ class Toolbox:
         self.files.reset()
         self.transport.reset()
         await self._end_terminals()
+        if self._scratch is not None:
+            self._scratch.clear()
 
     async def close(self) -> None:
         """Give everything back; idempotent."""
@@ -180,6 +188,8 @@ class Toolbox:
         await self.index.close()
         self._search.close()
         self.workspace.close()
+        if self._scratch is not None:
+            self._scratch.clear()
         self._logs.close()
 
     async def _end_terminals(self) -> None:

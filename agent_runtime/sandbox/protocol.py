@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -131,4 +131,25 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: as for `launch`.
         """
+        ...
+
+
+class TemporaryFiles(Protocol):
+    """Whoever works on the `/tmp` of a sandbox from outside."""
+
+    def attach(self, root: Path, alive: Callable[[], bool]) -> None:
+        """Take over the `/tmp` of a sandbox that has started.
+
+        Args:
+            root: where its root directory can be opened now.
+            alive: whether it still runs.
+
+        Raises:
+            OSError: the sandbox has ended.
+            ToolError: something cannot be written there.
+        """
+        ...
+
+    def detach(self) -> None:
+        """Let go of a sandbox that ends."""
         ...

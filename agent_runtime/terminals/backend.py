@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent_runtime.sandbox.docker import Docker
-from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.protocol import Sandbox, TemporaryFiles
 from agent_runtime.terminals import bash
 from agent_runtime.terminals.contained import Contained
 from agent_runtime.terminals.inside import Inside
@@ -39,7 +39,11 @@ class Backend(Protocol):
 
 
 def backend(
-    sandbox: Sandbox, workspace: Path, readable: Mapping[str, Path] | None = None, egress: Egress | None = None
+    sandbox: Sandbox,
+    workspace: Path,
+    readable: Mapping[str, Path] | None = None,
+    egress: Egress | None = None,
+    scratch: TemporaryFiles | None = None,
 ) -> Backend:
     """Where shells on `workspace` are opened.
 
@@ -48,9 +52,10 @@ def backend(
         workspace: the directory that they work in.
         readable: more host files and directories that they may read, by their path inside.
         egress: the way out of a sandbox that is `apart`; None for no network there.
+        scratch: told of the `/tmp` of a sandbox that is `apart`.
     """
     if isinstance(sandbox, Docker):
-        return Contained(sandbox, workspace, bash.ARGV, readable or {})
+        return Contained(sandbox, workspace, bash.ARGV, readable or {}, scratch)
     if sandbox.apart:
-        return Inside(sandbox, workspace, bash.ARGV, readable or {}, egress)
+        return Inside(sandbox, workspace, bash.ARGV, readable or {}, egress, scratch=scratch)
     return Outside(sandbox, workspace, bash.ARGV, readable or {})

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import SandboxError
+from agent_runtime.core.errors import SandboxError, ToolError
 from agent_runtime.sandbox.docker import READY, Docker, new_name
 from agent_runtime.sandbox.engine import TMPFS
-from agent_runtime.sandbox.protocol import Launch
+from agent_runtime.sandbox.protocol import Launch, TemporaryFiles
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.terminals.outside import SpawnedPty
 from agent_runtime.terminals.processes import MARK
@@ -83,11 +83,19 @@ _LAST_WORDS = 4_000
 class Contained:
     """Starts the container with the first terminal, and again when it ended. See `Backend`."""
 
-    def __init__(self, docker: Docker, workspace: Path, shell: Sequence[str], readable: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        docker: Docker,
+        workspace: Path,
+        shell: Sequence[str],
+        readable: Mapping[str, Path],
+        scratch: TemporaryFiles | None = None,
+    ) -> None:
         self._docker = docker
         self._workspace = workspace
         self._shell = shell
         self._readable = readable
+        self._scratch = scratch
         self._container: _Container | None = None
         self._open: set[_ContainedPty] = set()
 
@@ -103,7 +111,7 @@ class Contained:
             self._container = _Container(self._docker, self._workspace, self._readable)
         try:
             await self._container.ready()
-            await self._container.watch()
+            await self._container.watch(self._scratch)
         except SandboxError:
             await self.close()
             raise
@@ -114,6 +122,8 @@ class Contained:
 
     async def close(self) -> None:
         """Remove the container, and with it everything in it."""
+        if self._scratch is not None:
+            self._scratch.detach()
         container, self._container = self._container, None
         if container is not None:
             await container.close()
@@ -173,7 +183,7 @@ class _Container:
             if not data:
                 raise SandboxError(f"The container did not start. It said: {self._said.strip() or 'nothing'}")
 
-    async def watch(self) -> None:
+    async def watch(self, scratch: TemporaryFiles | None) -> None:
         """Have it ended when its programs together go over a limit that the engine does not keep; idempotent. Linux.
 
         Raises:
@@ -189,7 +199,9 @@ class _Container:
             self._watcher = Watcher(
                 root=held[1], first=held[0], workspace=self._workspace, tmpfs=TMPFS, limits=self._docker.limits
             )
-        except OSError as error:
+            if scratch is not None:
+                scratch.attach(Path(f"/proc/self/fd/{held[1]}"), lambda: self.alive)
+        except (OSError, ToolError) as error:
             raise SandboxError(
                 f"The container ended, or cannot be watched: {error}. Its engine must run on this machine, and the "
                 "programs in it as the user who runs this."

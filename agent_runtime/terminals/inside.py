@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import SandboxError, SandboxLimitError
+from agent_runtime.core.errors import SandboxError, SandboxLimitError, ToolError
 from agent_runtime.sandbox import cgroup
 from agent_runtime.sandbox.bubblewrap import TMPFS
 from agent_runtime.sandbox.limits import Breach, size
-from agent_runtime.sandbox.protocol import Sandbox, SandboxLimits
+from agent_runtime.sandbox.protocol import Sandbox, SandboxLimits, TemporaryFiles
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.terminals import keeper
 from agent_runtime.terminals.keeper import Keeper
@@ -46,12 +46,15 @@ class Inside:
         shell: Sequence[str],
         readable: Mapping[str, Path],
         egress: Egress | None = None,
+        *,
+        scratch: TemporaryFiles | None = None,
     ) -> None:
         self._sandbox = sandbox
         self._workspace = workspace
         self._argv = keeper.argv(shell)
         self._readable = readable
         self._egress = egress
+        self._scratch = scratch
         self._keeper: Keeper | None = None
         self._watcher: Watcher | None = None
         self._group: cgroup.Cgroup | None = None
@@ -85,6 +88,8 @@ class Inside:
         self._breaches.clear()
 
     async def _end(self) -> None:
+        if self._scratch is not None:
+            self._scratch.detach()
         keeper, self._keeper = self._keeper, None
         watcher, self._watcher = self._watcher, None
         group, self._group = self._group, None
@@ -117,7 +122,10 @@ class Inside:
                     limits=self._sandbox.limits,
                     cgroup=self._group,
                 )
-            except OSError as error:
+                if self._scratch is not None:
+                    keeper = self._keeper
+                    self._scratch.attach(Path(f"/proc/self/fd/{keeper.root}"), lambda: keeper.alive)
+            except (OSError, ToolError) as error:
                 await self._keeper.close()
                 raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
         if self._egress is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.protocol import Sandbox, TemporaryFiles
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.spool import Spool
 
@@ -99,11 +99,12 @@ class _Posix:
         spool: Spool | None,
         egress: Egress | None,
         *,
+        scratch: TemporaryFiles | None,
         start_in: str,
     ) -> None:
         from agent_runtime.terminals.backend import backend  # noqa: PLC0415 - needs modules that Windows lacks
 
-        self._backend = backend(sandbox, workspace, readable, egress)
+        self._backend = backend(sandbox, workspace, readable, egress, scratch)
         self._spool = spool
         self._start_in = start_in
 
@@ -123,6 +124,7 @@ def place(
     spool: Spool | None,
     egress: Egress | None = None,
     *,
+    scratch: TemporaryFiles | None = None,
     start_in: str = "",
 ) -> Place:
     """Where terminals that work in `workspace` live on this system.
@@ -133,10 +135,11 @@ def place(
         readable: more host files and directories that they may read, by their path inside.
         spool: where outputs too long to show whole are kept.
         egress: the way out of a sandbox that is `apart`; None for no network there.
+        scratch: told of the `/tmp` of a sandbox that is `apart`. Linux.
         start_in: the directory below `workspace` in which shells start; empty for that itself. Not on Windows.
     """
     if sys.platform == "win32":
         from agent_runtime.terminals.windows import Windows  # noqa: PLC0415 - for this system only
 
         return Windows(sandbox, workspace, spool)
-    return _Posix(sandbox, workspace, readable, spool, egress, start_in=start_in)
+    return _Posix(sandbox, workspace, readable, spool, egress, scratch=scratch, start_in=start_in)

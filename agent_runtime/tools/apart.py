@@ -43,7 +43,11 @@ def is_light(change: WriteCall, files: Overlay) -> bool:
     olds = [files.bytes_of(path) for path in paths if files.is_readable(path)]
     size = sum(map(len, olds)) + sum(map(len, change.contents))
     lines = sum(old.count(b"\n") for old in olds) + sum(content.count("\n") for content in change.contents)
-    return size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
+    light = size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
+    if not light and (far := next(filter(files.is_temporary, paths), None)):  # no worker process can open it
+        told = f"{far!r} not written: outside the workspace only small files are changed here; use a shell command"
+        raise ToolError(told, kind="ValueError")
+    return light
 
 
 def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:

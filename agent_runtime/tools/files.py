@@ -188,6 +188,8 @@ class FileTools:
         Raises:
             ToolError: no such directory, or no such glob.
         """
+        if self._workspace.is_temporary(path):
+            raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
         found = await listing.list_bounded(self._workspace, pattern, path)
         files = [name for name in found.files if not self._withholds("list_files", name)]
         names = files[:_LISTED]

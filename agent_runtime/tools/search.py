@@ -140,6 +140,7 @@ class SearchTools:
         if scope == "codebase":
             if target is not None and not isinstance(target, str):
                 raise ToolError(f"target={target!r}: with scope='codebase' it must be one directory", kind="TypeError")
+            self._require_reachable(target)
             start = "." if target is None else self._workspace.resolve(target)
             if not self._workspace.is_directory(start):
                 raise ToolError(f"target {target!r} is not a directory; use scope='file'", kind="NotADirectoryError")
@@ -152,11 +153,16 @@ class SearchTools:
             shape = "the path of one file" if scope == "file" else "a list of paths, at least one"
             raise ToolError(f"target={target!r}: with scope={scope!r} it must be {shape}", kind="ValueError")
         for name in names:
+            self._require_reachable(name)
             if not self._workspace.exists(name):
                 raise ToolError(f"target {name!r} does not exist", kind="FileNotFoundError")
             if not self._workspace.is_file(name):
                 raise ToolError(f"target {name!r} is not a regular file; use scope='codebase' for a directory")
         return list(dict.fromkeys(map(self._workspace.resolve, names)))
+
+    def _require_reachable(self, target: str | None) -> None:
+        if target is not None and self._workspace.is_temporary(target):
+            raise ToolError(f"target {target!r}: find looks only into the workspace; use grep", kind="ValueError")
 
     async def _search(self, arguments: Sequence[str], hits: Hits) -> None:
         """Give all output of a search to `hits`.

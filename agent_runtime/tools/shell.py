@@ -18,6 +18,7 @@ from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import OutputLogs, Spool
 from agent_runtime.tools.planned import Planned, refused
 from agent_runtime.tools.preview import of_call, of_command, of_typing
+from agent_runtime.workspace.scratch import Scratch
 
 if TYPE_CHECKING:  # few runs have a network
     from agent_runtime.sandbox.egress.proxy import Egress
@@ -59,6 +60,7 @@ class ShellTools:
         logs: OutputLogs | None = None,
         egress: Egress | None = None,
         *,
+        scratch: Scratch | None = None,
         start_in: str = "",
     ) -> None:
         """Run commands in `workspace`, inside one `sandbox` that all terminals share.
@@ -68,13 +70,14 @@ class ShellTools:
             workspace: the directory to work in.
             logs: where outputs too long to show whole are kept.
             egress: the way out of a sandbox that is `apart`; None for no network there.
+            scratch: the `/tmp` of a sandbox that is `apart`, as the file tools work on it.
             start_in: the directory below `workspace` in which terminals start.
         """
         self._logs = logs  # a private directory lives as long as its object
         readable = logs.seen_in(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
         self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
-        self._place = place(sandbox, workspace, readable, self._spool, egress, start_in=start_in)
+        self._place = place(sandbox, workspace, readable, self._spool, egress, scratch=scratch, start_in=start_in)
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
 

@@ -6,9 +6,10 @@ import contextlib
 import errno
 import os
 import stat
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from typing_extensions import override
 
@@ -34,6 +35,20 @@ _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
 _READ_CHUNK = 1 << 20
 
 
+class OtherFiles(Protocol):
+    """Files elsewhere that can be read and written, too; see `Scratch`."""
+
+    @property
+    def prefix(self) -> str:
+        """How their paths begin, in the agent's eyes."""
+        ...
+
+    @property
+    def files(self) -> Workspace:
+        """What holds them now."""
+        ...
+
+
 class Workspace:
     """One directory, held open by descriptor, and the files beneath it.
 
@@ -53,6 +68,7 @@ class Workspace:
         seen_as: str | None = None,
         confined_to_root: bool = True,
         readable: Mapping[str, Path] | None = None,
+        scratch: OtherFiles | None = None,
     ) -> None:
         """Open the directory.
 
@@ -63,6 +79,7 @@ class Workspace:
                 (`unsafe_mode`); git's own files and what is no regular file stay refused.
             readable: directories elsewhere that may be read, too, by their absolute path in the agent's eyes, such as
                 `/logs`. Nothing writes there through here.
+            scratch: the sandbox's own `/tmp`, which may be read and written, too; None where that is the machine's.
 
         Raises:
             OSError: it is not a directory that can be opened; or this is Windows, which cannot open a file beneath a
@@ -81,21 +98,23 @@ class Workspace:
         self.confined = confined_to_root
         self._seen_as = seen_as
         self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
+        # Also for one that nobody closes: the sandbox's `/tmp` is let go by whoever uses it last.
+        self._release = weakref.finalize(self, os.close, self._root)
         self._open = confined.choose_opener(self._root)
+        self._scratch = scratch
         self.readable = dict(readable or {})
         self._others = {prefix: Workspace(directory) for prefix, directory in self.readable.items()}
 
     def close(self) -> None:
         """Give the descriptor back; idempotent."""
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
+        self._release()
+        self._root = -1
         for other in self._others.values():
             other.close()
 
     @override
     def __reduce__(self) -> tuple[Callable[..., Workspace], tuple[object, ...]]:
-        """For a worker process, which opens the same directory, and closes it."""
+        """For a worker process, which opens the same directory, and closes it; the sandbox's `/tmp` is not there."""
         return _reopened, (self.root, self._seen_as, self.confined, self.readable)
 
     def __enter__(self) -> Self:
@@ -218,6 +237,8 @@ class Workspace:
         Raises:
             ToolError: as for `write_bytes`; nothing is left behind then.
         """
+        if self.is_temporary(path) and self._scratch is not None:
+            return self._scratch.files.stage(path, data, mode=mode)
         parts = self._resolve(path)
         if parts == self._home:
             raise ToolError(f"{path!r} is the workspace's own directory; name a file in it", kind="IsADirectoryError")
@@ -247,10 +268,20 @@ class Workspace:
         Raises:
             ToolError: as for `resolve`; it is missing, no regular file, or may not be removed.
         """
+        if self.is_temporary(path) and self._scratch is not None:
+            return self._scratch.files.delete(path)
         *parents, name = self._resolve(path) or (".",)
         with _told(path), confined.held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
             _require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode, path)
             os.unlink(name, dir_fd=directory)
+            return None
+
+    def is_temporary(self, path: str) -> bool:
+        """Whether a path lies in the sandbox's own `/tmp`; the workspace itself may lie in the machine's."""
+        scratch = self._scratch
+        if scratch is None or not f"{path}/".startswith(f"{scratch.prefix}/"):
+            return False
+        return paths.beneath(path, self._spellings) is None
 
     def mode(self, path: str) -> int | None:
         """A file's permission bits; None when there is none.
@@ -269,8 +300,9 @@ class Workspace:
         Args:
             canonical: a path that `resolve` gave.
         """
-        if self._elsewhere(canonical):
-            return None  # only we write there
+        if other := self._elsewhere(canonical):
+            prefix, place, _ = other  # elsewhere than in `/tmp` only we write
+            return place.stamp(canonical[len(prefix) + 1 :]) if self.is_temporary(canonical) else None
         try:
             name = canonical if canonical.startswith("/") else "/".join([*self._home, canonical])
             status = os.stat(name, dir_fd=self._root, follow_symlinks=False)
@@ -299,7 +331,9 @@ class Workspace:
         return parts
 
     def _elsewhere(self, path: str) -> tuple[str, Workspace, str] | None:
-        """The readable directory that a path lies in: its prefix, its files, and the rest of the path."""
+        """The other directory that a path lies in: its prefix, its files, and the path there."""
+        if self.is_temporary(path) and self._scratch is not None:
+            return self._scratch.prefix, self._scratch.files, path
         for prefix, place in self._others.items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 return prefix, place, path[len(prefix) + 1 :] or "."

@@ -76,6 +76,10 @@ class Overlay:
         asked = self._resolved.values()
         return same and not any(path == each or path.startswith(f"{each}/") for path in self._pending for each in asked)
 
+    def is_temporary(self, path: str) -> bool:
+        """Whether a path lies in the sandbox's own `/tmp`."""
+        return self._workspace.is_temporary(path)
+
     def mode(self, path: str) -> int | None:
         """A file's permission bits; see `Workspace.mode`."""
         return self._workspace.mode(path)

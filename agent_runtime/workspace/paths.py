@@ -22,7 +22,7 @@ def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
         ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
     """
     _check_text(path)
-    inside = _beneath(path, roots)
+    inside = beneath(path, roots)
     if inside is None:
         raise ToolError(
             f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
@@ -45,7 +45,7 @@ def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tu
         ToolError: the path is empty, not printable text, or enters a git directory.
     """
     _check_text(path)
-    inside = _beneath(path, roots)
+    inside = beneath(path, roots)
     given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
     refuse_git(given, path)
     return given if inside is None else (*home, *given)
@@ -85,7 +85,7 @@ def _check_text(path: str) -> None:
         )
 
 
-def _beneath(path: str, roots: Iterable[str]) -> str | None:
+def beneath(path: str, roots: Iterable[str]) -> str | None:
     """The path from the workspace's root; None for an absolute one elsewhere."""
     if not path.startswith("/"):
         return path

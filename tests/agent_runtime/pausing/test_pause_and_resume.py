@@ -99,6 +99,18 @@ async def test_an_empty_completion_repeats_one_that_was_withdrawn_before_the_pau
     assert (outcome.status, outcome.summary, runs(place)) == (Status.FINISHED, "Done.", 1)
 
 
+async def test_scratch_files_are_gone_after_a_pause_and_the_model_is_told(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    block = '```codepilot\nwrite_file("/tmp/x.py")\nexecute("main", "echo run >> runs.txt")\n```\n```\n1\n```\n'
+    async with start(block) as runtime:
+        assert (await runtime.run("Count")).status is Status.PAUSED
+    async with start(DONE) as later:
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+        assert "Deleted: /tmp/x.py (changed while the run was paused" in shown(later)
+    assert runs(place) == 1
+
+
 async def test_steps_that_repeat_themselves_are_counted_across_pauses(
     start: Callable[..., AsyncRuntime], place: Path
 ) -> None:

@@ -30,6 +30,7 @@ from agent_runtime import (
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.transports.blocks.guide import guide
+from agent_runtime.workspace.scratch import Scratch
 from tests.agent_runtime.image_files import picture
 from tests.waiting import eventually
 
@@ -82,6 +83,33 @@ async def test_a_bug_is_mended_and_proven_in_two_steps(project: Path, sandbox: S
     assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Fixed.", 2)
     assert (project / "src" / "greet.sh").read_text() == "echo 'hello world'\n"
     assert outcome.usage.requests == 2
+
+
+async def test_scratch_files_are_those_of_the_sandbox(project: Path, sandbox: Sandbox) -> None:
+    tmp = Scratch.prefix
+    name = f"{tmp}/{project.parent.name}-probe.py"
+    first = (
+        f'```codepilot\nwrite_file("{name}")\nwrite_file("src/greet.sh", 1, 1, mode="edit")\n'
+        f'execute("main", "python3 {name} > {tmp}/out.txt; ln -s /etc/passwd {tmp}/out.link", check=True)\n'
+        f"read_file(\"{tmp}/out.txt\")\n```\n```python\nprint(6 * 7)\n```\n```sh\necho 'hello world'\n```\n"
+    )
+    second = (
+        f'```codepilot\nwrite_file("{name}", 1, 1, mode="edit")\nexecute("main", "python3 {name}", check=True)\n'
+        f'execute("main", "echo 1 > {tmp}/out.txt")\n```\n```python\nprint("again")\n```\n'
+    )
+    leading_out = f'```codepilot\nread_file("{tmp}/out.link")\n```\n'
+    searching = f'```codepilot\nfind("again", target="{tmp}")\n```\n'
+    async with runtime_for(project, sandbox, [first, second, leading_out, searching, DONE]) as runtime:
+        outcome = await runtime.run("Try it")
+        seen = [event.text for event in runtime.session.events if isinstance(event, Observed)]
+    assert outcome.status is Status.FINISHED, seen
+    assert "1 | 42" in seen[0]
+    assert "\nagain\n" in seen[1]
+    assert f"[files that your commands changed]\nModified: {tmp}/out.txt" in seen[1]
+    assert f"'{tmp}/out.link' leads out" in seen[2]
+    assert "find looks only into the workspace" in seen[3]
+    assert not await asyncio.to_thread(Path(name).exists)
+    assert (project / "src" / "greet.sh").read_text() == "echo 'hello world'\n"
 
 
 async def test_the_first_message_orients(project: Path, sandbox: Sandbox) -> None:

@@ -1,0 +1,69 @@
+"""The sandbox's own `/tmp` for the file tools, which run outside the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.workspace.files import Workspace
+
+
+class Scratch:
+    """The `/tmp` of the sandbox that runs now, or what that of the next one begins with.
+
+    A sandbox starts with its first command and may end at any time, and its `/tmp` with it. What is written while none
+    runs is kept in a private directory, and copied when one starts.
+
+    Attributes:
+        prefix: how its paths begin.
+    """
+
+    prefix = "/tmp"  # noqa: S108 - the sandbox's, never the host's
+
+    def __init__(self) -> None:
+        self._live: tuple[Workspace, Callable[[], bool]] | None = None
+        self._kept: tuple[Workspace, Temporary] | None = None
+
+    @property
+    def files(self) -> Workspace:
+        """Its files, by paths with the prefix. To be asked for anew by each operation, which then holds them open."""
+        live = self._live
+        if live is not None and live[1]():
+            return live[0]
+        self._live = None
+        if self._kept is None:
+            directory = Temporary("codepilot-scratch-")
+            self._kept = Workspace(directory.path, seen_as=self.prefix), directory
+        return self._kept[0]
+
+    def attach(self, root: Path, alive: Callable[[], bool]) -> None:
+        """Take over the `/tmp` of a sandbox that has started.
+
+        Args:
+            root: where the sandbox's root directory can be opened now.
+            alive: whether the sandbox still runs.
+
+        Raises:
+            OSError: the sandbox has ended.
+            ToolError: what is kept for it does not fit.
+        """
+        live = Workspace(root / self.prefix.removeprefix("/"), seen_as=self.prefix)
+        if self._kept is not None:
+            files, kept = self._kept
+            for path in kept.path.rglob("*"):  # only we write there, so there are no links
+                if path.is_file():
+                    name = f"{self.prefix}/{path.relative_to(kept.path)}"
+                    live.write_bytes(name, path.read_bytes(), mode=files.mode(name))
+        self._live = live, alive
+        self.clear()
+
+    def detach(self) -> None:
+        """Let go of a sandbox that ends."""
+        self._live = None
+
+    def clear(self) -> None:
+        """Forget what is kept for the next sandbox; idempotent."""
+        if self._kept is not None:
+            self._kept[1].close()
+        self._kept = None

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.core.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.scratch import Scratch
+
+TMP = Scratch.prefix
+
+
+@pytest.fixture
+def scratch() -> Iterator[Scratch]:
+    made = Scratch()
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, scratch: Scratch) -> Iterator[Workspace]:
+    (tmp_path / "work").mkdir()
+    with Workspace(tmp_path / "work", seen_as="/workspace", scratch=scratch) as opened:
+        yield opened
+
+
+def root_of(tmp_path: Path, name: str) -> Path:
+    """The root directory of a sandbox, as it were."""
+    (tmp_path / name / "tmp").mkdir(parents=True)
+    return tmp_path / name
+
+
+def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
+    workspace: Workspace, scratch: Scratch, tmp_path: Path
+) -> None:
+    name = f"{TMP}/{tmp_path.name}-{os.getpid()}/run.sh"
+    workspace.write_bytes(name, b"echo 1\n", mode=0o755)
+    assert workspace.read_bytes(name, 100) == b"echo 1\n"
+    assert not Path(name).exists()
+    first, second = root_of(tmp_path, "first"), root_of(tmp_path, "second")
+    scratch.attach(first, lambda: True)
+    assert Path(f"{first}{name}").read_bytes() == b"echo 1\n"
+    assert Path(f"{first}{name}").stat().st_mode & 0o777 == 0o755
+    assert workspace.names(TMP) == [f"{Path(name).parent.name}/"]
+    scratch.detach()
+    assert not workspace.exists(name)
+    scratch.attach(second, lambda: True)
+    assert [*(second / "tmp").iterdir()] == []
+    workspace.write_bytes(f"{TMP}/b", b"2")
+    workspace.delete(f"{TMP}/b")
+    assert workspace.stamp(f"{TMP}/b") is None
+
+
+def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch: Scratch, tmp_path: Path) -> None:
+    alive = [True]
+    dead, following = root_of(tmp_path, "dead"), root_of(tmp_path, "following")
+    scratch.attach(dead, lambda: alive[0])
+    workspace.write_bytes(f"{TMP}/a", b"1")
+    before = workspace.stamp(f"{TMP}/a")
+    alive.clear()
+    alive.append(False)
+    assert before is not None
+    assert workspace.stamp(f"{TMP}/a") is None
+    workspace.write_bytes(f"{TMP}/a", b"2")
+    scratch.detach()
+    scratch.attach(following, lambda: True)
+    assert (dead / "tmp" / "a").read_bytes() == b"1"
+    assert (following / "tmp" / "a").read_bytes() == b"2"
+
+
+def test_descriptors_of_sandboxes_that_ended_are_given_back(scratch: Scratch, tmp_path: Path) -> None:
+    open_before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for number in range(5):
+        scratch.attach(root_of(tmp_path, str(number)), lambda: True)
+        scratch.detach()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == open_before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{TMP}/absolute",
+        f"{TMP}/climbing",
+        f"{TMP}/../etc/passwd",
+        f"{TMP}/.git/config",
+        f"{TMP}/../workspace/a",
+        f"{TMP}/fifo",
+    ],
+)
+def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, tmp_path: Path, path: str) -> None:
+    root = root_of(tmp_path, "root")
+    (tmp_path / "secret").write_text("secret")
+    (root / "tmp" / "absolute").symlink_to(tmp_path / "secret")
+    (root / "tmp" / "climbing").symlink_to("../../secret")
+    os.mkfifo(root / "tmp" / "fifo")
+    scratch.attach(root, lambda: True)
+    with pytest.raises(ToolError):
+        workspace.read_bytes(path, 100)
+    with pytest.raises(ToolError):
+        workspace.write_bytes(path, b"x")
+    assert (tmp_path / "secret").read_text() == "secret"
+
+
+def test_a_workspace_that_lies_in_the_machines_tmp_is_the_workspace(tmp_path: Path, scratch: Scratch) -> None:
+    with Workspace(tmp_path, scratch=scratch) as workspace:
+        scratch.prefix = str(tmp_path.parent)  # as /tmp is for a workspace in it
+        assert workspace.resolve(f"{tmp_path}/a") == "a"
+        assert not workspace.is_temporary(f"{tmp_path}/a")
+        assert workspace.is_temporary(f"{tmp_path.parent}/a")
+
+
+def test_without_a_sandbox_there_is_none(tmp_path: Path) -> None:
+    with (
+        Workspace(tmp_path, seen_as="/workspace") as workspace,
+        pytest.raises(ToolError, match="outside the workspace"),
+    ):
+        workspace.write_bytes(f"{TMP}/x.py", b"x")
