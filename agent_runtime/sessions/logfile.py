@@ -179,9 +179,9 @@ class LogFile:
             elif known is not None and known.size > self._size:  # the machine went down and the log lost its end
                 index.index_of(self._path).unlink()
             self._covered = _Covered(self._size, _count(log.events), updated_at)
-            self._mend(self._fd, log.torn)
+            self._repair(self._fd, log.torn)
 
-    def _mend(self, fd: int, torn: str) -> None:
+    def _repair(self, fd: int, torn: str) -> None:
         """Keep beside the log what is no event at its end, cut it off and say so; end a line that is whole."""
         if tail := os.pread(fd, os.fstat(fd).st_size - self._size, self._size):
             kept = opened(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

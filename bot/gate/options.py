@@ -43,18 +43,18 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
             f"{', '.join(f'`{each}`' for each in offered)}, or leave out `--model`; the operator can offer "
             "more (`CODEPILOT_MODELS`).",
         )
-    wishes = config.wishes(verb)
+    overrides = config.overrides(verb)
     notes: list[str] = []
-    model = options.model or wishes.model or bounds.model
+    model = options.model or overrides.model or bounds.model
     if model not in offered:
         notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
         model = bounds.model
     limits = bounds.limits
-    budget, most = options.budget_usd or wishes.budget_usd, limits.max_cost_usd
+    budget, most = options.budget_usd or overrides.budget_usd, limits.max_cost_usd
     if budget is not None and most is not None and budget > most:
         notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {most:,.2f} USD.")
         budget = most
-    steps = options.max_steps or wishes.max_steps or limits.max_steps
+    steps = options.max_steps or overrides.max_steps or limits.max_steps
     if steps > limits.max_steps:
         notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
         steps = limits.max_steps

@@ -49,7 +49,7 @@ class RepoConfig(FileKeys):
         events = self.review_on if "review_on" in self.model_fields_set else usual
         return on in events or (on == "ready" and "opened" in events)
 
-    def wishes(self, verb: str) -> Overrides:
+    def overrides(self, verb: str) -> Overrides:
         """What a run of a verb is to use."""
         own: Overrides = getattr(self.verbs, verb) if verb in VERBS else Overrides()
         return _over(own, Overrides(model=self.model, budget_usd=self.budget_usd, max_steps=self.max_steps))

@@ -454,8 +454,8 @@ async def test_the_author_of_a_fork_does_not_approve_and_another_maintainer_does
         for login in ("rita", "fred"):
             hub.add_collaborator(stage.repo, login, "write")
         fork = hub.add_repo("fred/calc", owner="fred", fork_of=stage.repo)
-        hub.commit(fork, {"calc.py": FIXED_CALC}, message="Fix", author="fred", branch="mend")
-        pull = hub.open_pull(stage.repo, author="fred", head="fred:mend", title="Fix", body="")
+        hub.commit(fork, {"calc.py": FIXED_CALC}, message="Fix", author="fred", branch="fix")
+        pull = hub.open_pull(stage.repo, author="fred", head="fred:fix", title="Fix", body="")
         hub.label(stage.repo, pull.number, "codepilot:ask", by="rita")
         assert (await stage.end_after("pull_request", "labeled")).state is JobState.DONE
         command = stage.say(pull.number, "/codepilot test", author="rita")

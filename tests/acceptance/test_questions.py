@@ -19,7 +19,7 @@ FIXES = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION, fence
 
 
 def _hearing(*words: str) -> list[ScriptedReply]:
-    """The model after the answer: it mends the bug when it has read these words."""
+    """The model after the answer: it fixes the bug when it has read these words."""
     return [ScriptedReply(text=FIXES, expect=words)]
 
 

@@ -55,7 +55,7 @@ def went_red(stage: Stage, jobs: Sequence[EndedJob]) -> None:
     )
 
 
-async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_mends_them(
+async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_fixes_them(
     hub: LocalHub, tmp_path: Path
 ) -> None:
     expected = (

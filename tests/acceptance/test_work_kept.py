@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 FIXES = acting('write_file("calc.py")', FIXED_CALC, fence="python")
 """Half of the work: the file is written, and the model has not said that it is done."""
-MENDS_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC, fence="python")
+FIXES_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC, fence="python")
 ONE_STEP = RunLimits(max_steps=1)
 NO_BRANCHES = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
 
@@ -95,7 +95,7 @@ async def test_unfinished_work_on_a_pull_request_does_not_go_to_its_branch(hub: 
 
 @pytest.mark.parametrize("files", [FILES, NO_BRANCHES], ids=["branch", "patch"])
 async def test_a_run_that_is_stopped_keeps_what_it_did(hub: LocalHub, tmp_path: Path, files: dict[str, str]) -> None:
-    async with staged(hub, tmp_path, [MENDS_AND_WAITS], files=files) as stage:
+    async with staged(hub, tmp_path, [FIXES_AND_WAITS], files=files) as stage:
         issue = stage.issue()
         end = await _stopped(stage, issue.number)
         assert end.state is JobState.STOPPED
@@ -137,7 +137,7 @@ async def test_a_model_that_fails_costs_no_work(hub: LocalHub, tmp_path: Path) -
 
 @pytest.mark.parametrize("meanwhile", ["role", "closed"])
 async def test_a_refusal_meanwhile_keeps_the_finished_work(hub: LocalHub, tmp_path: Path, meanwhile: str) -> None:
-    script = [MENDS_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]
+    script = [FIXES_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]
     async with staged(hub, tmp_path, script) as stage:
         hub.add_collaborator(stage.repo, "rita", "write")
         issue = stage.issue()
@@ -160,7 +160,7 @@ async def test_a_refusal_meanwhile_keeps_the_finished_work(hub: LocalHub, tmp_pa
 async def test_a_repository_archived_meanwhile_leaves_the_patch_with_the_operator(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    async with staged(hub, tmp_path, [MENDS_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]) as stage:
+    async with staged(hub, tmp_path, [FIXES_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         job_id = await stage.job_of(command)

@@ -1,4 +1,4 @@
-"""Threats 13 and 14: caps an hour, a breaker between machines, and two attempts to mend a red CI."""
+"""Threats 13 and 14: caps an hour, a breaker between machines, and two attempts to fix a red CI."""
 
 from __future__ import annotations
 

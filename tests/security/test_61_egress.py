@@ -23,7 +23,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.network import Connection, Network, NetworkLimits
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.egress import addresses
-from agent_runtime.sandbox.egress.doorway import listen_inside
+from agent_runtime.sandbox.egress.listener import listen_inside
 from agent_runtime.sandbox.egress.proxy import Egress
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.shell import ShellTools

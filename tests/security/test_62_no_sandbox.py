@@ -1,4 +1,4 @@
-"""Threat 62: without a sandbox nothing runs, and the text says what mends it; every run's report has the level."""
+"""Threat 62: without a sandbox nothing runs, and the text says what fixes it; every run's report has the level."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from agent_runtime.core.network import Connection, Network
 from agent_runtime.sandbox.egress import addresses, names
-from agent_runtime.sandbox.egress.doorway import PORT, listen_inside
+from agent_runtime.sandbox.egress.listener import PORT, listen_inside
 from agent_runtime.sandbox.egress.tunnel import ProxyRules, TransferBudget, Tunnel, close
 
 log = logging.getLogger(__name__)

@@ -79,7 +79,7 @@ def _about_the_agent(command: F) -> F:
 @click.option("--deny", is_flag=True, help="Deny the waiting call and resume.")
 @click.option("--note", help="With --deny: the reason, for the agent.")
 @click.option("--answer", help="Answer the waiting question and resume.")
-def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
+def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
     """Do one TASK in a directory; `-` reads it from the standard input.
 
     Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an answer.
@@ -89,25 +89,25 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
         raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
     if task is not None and not task.strip():
         raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
-    if wishes["session"] is None and task is None:
+    if options["session"] is None and task is None:
         raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
     from bot.apps.chat import console  # noqa: PLC0415 - `codepilot --help` should not load the agent
 
     text = console.read_task() if task == "-" else task
-    sys.exit(console.run(ChatOptions(**wishes), text, said))
+    sys.exit(console.run(ChatOptions(**options), text, said))
 
 
 @click.command()
 @_about_the_agent
 @click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
-def chat(*, listed: bool, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
+def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
     """Work with the agent in a directory, task after task."""
     from bot.apps.chat import console  # noqa: PLC0415 - as above
 
     if listed:
         console.list_sessions()
     else:
-        sys.exit(console.chat(ChatOptions(**wishes)))
+        sys.exit(console.chat(ChatOptions(**options)))
 
 
 def _said(*, approve: bool, deny: bool, note: str | None, answer: str | None) -> ChatAnswer | None:

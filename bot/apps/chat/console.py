@@ -49,13 +49,13 @@ class Exit(IntEnum):
     TERMINATED = 128 + signal.SIGTERM
 
 
-def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
+def run(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
     """Have one task done, or with `said` answer the call at which the session's run waits.
 
     Raises:
         AgentError: settings that cannot work, or a session that cannot be used.
     """
-    with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
+    with _leaving(), _conversation(options) as (runtime, screen, conversation):
         outcome = None
         if said is not None:
             if runtime.pending is None:
@@ -77,23 +77,23 @@ def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -
             )
         _print_answer(outcome)
         if outcome.status is Status.PAUSED:
-            return _paused(outcome, wishes, screen)
-        if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
-            again = f"codepilot run --session {shlex.quote(wishes.session)}"
+            return _paused(outcome, options, screen)
+        if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
+            again = f"codepilot run --session {shlex.quote(options.session)}"
             said_why = "The run has not finished. When the model service is available again, resume with:"
             screen.say(f"{said_why} {again}", style="yellow")
         return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
 
 
-def chat(wishes: ChatOptions) -> Exit:
+def chat(options: ChatOptions) -> Exit:
     """Talk until the person has had enough. Without a terminal, each line of the standard input is a task.
 
     Raises:
         AgentError: as for `run`.
     """
-    with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
+    with _leaving(), _conversation(options) as (runtime, screen, conversation):
         at, count = runtime.agent, len(runtime.messages)
-        session = "" if wishes.session is None else f" · session {wishes.session}"
+        session = "" if options.session is None else f" · session {options.session}"
         session += f" ({count} messages)" if session and count else ""
         place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
         screen.say(f"{at.name} · {place}{session} · `help` for help", style="dim")
@@ -120,7 +120,7 @@ def chat(wishes: ChatOptions) -> Exit:
                     if line.strip():
                         outcome = conversation.turn(line)
                         _print_answer(outcome)
-        return _paused(outcome, wishes, screen)
+        return _paused(outcome, options, screen)
 
 
 def list_sessions() -> None:
@@ -156,26 +156,26 @@ def _leaving() -> Iterator[None]:
 
 
 @contextmanager
-def _conversation(wishes: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
+def _conversation(options: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
     """Everything set up, and given back at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
     # Where the standard output is no terminal it is for the answer alone.
     screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
-    worker = agent(wishes)
-    recorder = None if wishes.record is None else Recorder(worker, wishes.record)
+    worker = agent(options)
+    recorder = None if options.record is None else Recorder(worker, options.record)
     runtime = AsyncRuntime(
         worker if recorder is None else recorder.agent,
-        session="memory" if wishes.session is None else "file",
-        session_id=wishes.session,
+        session="memory" if options.session is None else "file",
+        session_id=options.session,
         stream=True,
         listeners=(screen.on_event,),
     )
     if recorder is not None:
         recorder.follow(runtime)
     prompt = _prompt if _with_a_person() else None
-    with Chat(runtime, screen, prompt, permissions=wishes.permissions) as conversation:
+    with Chat(runtime, screen, prompt, permissions=options.permissions) as conversation:
         yield runtime, screen, conversation
 
 
@@ -186,11 +186,11 @@ def _print_answer(outcome: Outcome) -> None:
         sys.stdout.flush()
 
 
-def _paused(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
-    if wishes.session is None:
+def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
+    if options.session is None:
         screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
     else:
-        again = f"codepilot run --session {shlex.quote(wishes.session)}"
+        again = f"codepilot run --session {shlex.quote(options.session)}"
         asked = outcome.pending is not None and outcome.pending.kind == "question"
         fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
         screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")

@@ -53,44 +53,44 @@ class ChatOptions:
     record: Path | None = None
 
 
-def agent_file(wishes: ChatOptions) -> AgentFile:
-    """The settings that the wishes amount to.
+def agent_file(options: ChatOptions) -> AgentFile:
+    """The settings that the options amount to.
 
     Raises:
         SettingsError: there is no model to ask, or the agent file does not fit.
     """
-    path = wishes.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
+    path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
     if path is not None:
         settings = AgentFile.load(path)
-        model = _named(wishes) or settings.model
+        model = _named(options) or settings.model
     else:
-        model = _named(wishes) or ModelSettings.with_a_key()
+        model = _named(options) or ModelSettings.with_a_key()
         settings = AgentFile.built_in(Path.cwd(), model=model)
     limits = settings.limits
     return replace(
         settings,
-        model=replace(model, name=wishes.model or model.name),
+        model=replace(model, name=options.model or model.name),
         fallback=() if model is not settings.model else settings.fallback,
-        work_dir=settings.work_dir if wishes.directory is None else wishes.directory,
+        work_dir=settings.work_dir if options.directory is None else options.directory,
         limits=replace(
             limits,
-            max_steps=wishes.max_steps or limits.max_steps,
-            max_cost_usd=wishes.budget or limits.max_cost_usd,
+            max_steps=options.max_steps or limits.max_steps,
+            max_cost_usd=options.budget or limits.max_cost_usd,
         ),
-        rules=(*_rules(settings, wishes.permissions),),
+        rules=(*_rules(settings, options.permissions),),
     )
 
 
-def agent(wishes: ChatOptions) -> Agent:
-    """The agent that the wishes amount to, ready to work.
+def agent(options: ChatOptions) -> Agent:
+    """The agent that the options amount to, ready to work.
 
     Raises:
         SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
             agent's reach.
         SandboxError: this machine has no sandbox of the kind that is asked for.
     """
-    settings = agent_file(wishes)
-    if wishes.session is not None and _home().is_relative_to(settings.work_dir):
+    settings = agent_file(options)
+    if options.session is not None and _home().is_relative_to(settings.work_dir):
         raise SettingsError(
             f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
             "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
@@ -107,11 +107,11 @@ def _home() -> Path:
         ) from error
 
 
-def _named(wishes: ChatOptions) -> ModelSettings | None:
+def _named(options: ChatOptions) -> ModelSettings | None:
     """The model that the command line names, if it names one."""
-    if wishes.script is not None:
-        return ModelSettings.named("scripted", options=ModelOptions(script=wishes.script))
-    return None if wishes.provider is None else ModelSettings.named(wishes.provider)
+    if options.script is not None:
+        return ModelSettings.named("scripted", options=ModelOptions(script=options.script))
+    return None if options.provider is None else ModelSettings.named(options.provider)
 
 
 def _rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:

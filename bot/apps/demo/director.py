@@ -36,7 +36,7 @@ class DemoOptions:
     fast: bool
 
 
-async def direct(wishes: DemoOptions) -> JobState:
+async def direct(options: DemoOptions) -> JobState:
     """Set the stage, play, and clean up.
 
     Returns:
@@ -54,7 +54,7 @@ async def direct(wishes: DemoOptions) -> JobState:
     directory = Path(tempfile.mkdtemp(prefix="codepilot-demo-"))
     try:
         with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
-            script = wishes.script or (own_script if wishes.repo is None else None)
+            script = options.script or (own_script if options.repo is None else None)
             agent = load_demo(script, data_dir=directory / "bot", toolchains=own_python)
             if agent.provider == "scripted":
                 who = (
@@ -69,21 +69,21 @@ async def direct(wishes: DemoOptions) -> JobState:
                 screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
             slow = partial(ScriptedProvider.from_file, agent.model, chunk_chars=4, delay=READING_DELAY)
             stage = Stage(
-                scenario=await _scenario(wishes, directory, screen),
+                scenario=await _scenario(options, directory, screen),
                 agent=agent,
                 directory=directory,
-                keep=wishes.keep,
-                port=wishes.port,
-                provider=slow if agent.provider == "scripted" and not wishes.fast else None,
+                keep=options.keep,
+                port=options.port,
+                provider=slow if agent.provider == "scripted" and not options.fast else None,
             )
             return await play(stage, screen)
     finally:
         discard(directory)
 
 
-async def _scenario(wishes: DemoOptions, directory: Path, screen: DemoScreen) -> Scenario:
-    if wishes.repo is not None:
-        scenario, note = await local(wishes.repo, wishes.issue or "", directory)
+async def _scenario(options: DemoOptions, directory: Path, screen: DemoScreen) -> Scenario:
+    if options.repo is not None:
+        scenario, note = await local(options.repo, options.issue or "", directory)
         if note:
             screen.say(note, style="yellow")
         return scenario

@@ -33,7 +33,7 @@ read_file("calc.py")
 execute("main", "sleep 0.01; date +%s%N > .stamp; echo '1 passed in 0.01s'; pwd")
 ```
 """
-MEND = """
+FIX = """
 ```codepilot
 write_file("calc.py")
 execute("main", "grep -n plus calc.py", check=True)
@@ -69,7 +69,7 @@ def agent_on(work_dir: Path, *replies: str, policy: Policy | None = None) -> Age
         work_dir=work_dir,
         sandbox=sandbox(),
         policy=policy or Policy(),
-        name="Mender",
+        name="Fixer",
     )
 
 
@@ -86,7 +86,7 @@ async def recording(work_dir: Path, tmp_path: Path) -> Path:
     """A recording of two runs, and beside it `start`, the directory as it was."""
     shutil.copytree(work_dir, tmp_path / "start")
     path = tmp_path / "run.jsonl"
-    await recorded(agent_on(work_dir, LOOK, MEND, ANSWER), path, TASK, "What is there?")
+    await recorded(agent_on(work_dir, LOOK, FIX, ANSWER), path, TASK, "What is there?")
     return path
 
 
@@ -116,7 +116,7 @@ async def test_to_the_byte_the_clock_makes_a_difference(recording: Path) -> None
 async def test_a_run_without_terminals_replays_to_the_byte(work_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(work_dir, tmp_path / "start")
     path = tmp_path / "run.jsonl"
-    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, MEND.replace(", check=True", ""))]
+    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, FIX.replace(", check=True", ""))]
     await recorded(agent_on(work_dir, *replies), path, TASK, facts=("HEAD: 1234, nothing uncommitted",))
     found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox(), exact=True)
     assert found.difference is None
@@ -140,7 +140,7 @@ async def test_a_run_that_waited_for_a_person_is_replayed_up_to_there(work_dir: 
     shutil.copytree(work_dir, tmp_path / "start")
     path = tmp_path / "run.jsonl"
     asks = Policy(rules=(Rule(decision="ask", tool="write_file"),))
-    await recorded(agent_on(work_dir, LOOK, MEND, policy=asks), path, TASK)
+    await recorded(agent_on(work_dir, LOOK, FIX, policy=asks), path, TASK)
     found = await replayed(path)
     assert [outcome.status for outcome in found.outcomes] == [Status.PAUSED]
     assert found.is_same
@@ -160,7 +160,7 @@ async def test_what_was_hidden_in_the_recording_is_known_to_who_replays(work_dir
 
 
 async def test_a_recording_that_begins_in_the_middle_cannot_be_replayed(work_dir: Path, tmp_path: Path) -> None:
-    agent = agent_on(work_dir, LOOK, MEND, ANSWER)
+    agent = agent_on(work_dir, LOOK, FIX, ANSWER)
     runtime = AsyncRuntime(agent)
     await runtime.run(TASK)
     recorder = Recorder(agent, tmp_path / "run.jsonl")
@@ -211,7 +211,7 @@ async def test_the_code_that_recorded_would_ask_the_same(recording: Path) -> Non
 
 
 async def test_another_prompt_is_shown_once(recording: Path) -> None:
-    _edit(recording, '"name": "Mender"', '"name": "Tinker"')
+    _edit(recording, '"name": "Fixer"', '"name": "Tinker"')
     found = await compare_recording(recording)
     assert len(found.differences) == 1
     assert "--- recorded system" in found.differences[0]
@@ -234,7 +234,7 @@ LOOKING = Task(goal="Fix plus", images=(picture("issue #1"), picture("issue #2",
 
 
 def seeing_agent(work_dir: Path) -> Agent:
-    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, MEND.replace(", check=True", ""))]
+    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, FIX.replace(", check=True", ""))]
     return replace(agent_on(work_dir), provider=ScriptedProvider(replies, sees_images=True))
 
 

@@ -73,7 +73,7 @@ def runtime_for(project: Path, sandbox: Sandbox, replies: list[str], **settings:
     return AsyncRuntime(agent, listeners=listeners)  # type: ignore[arg-type]
 
 
-async def test_a_bug_is_mended_and_proven_in_two_steps(project: Path, sandbox: Sandbox) -> None:
+async def test_a_bug_is_fixed_and_proven_in_two_steps(project: Path, sandbox: Sandbox) -> None:
     wrong = (
         '```codepilot\nwrite_file("src/greet.sh", 1, 1, mode="edit")\nexecute("main", "sh check.sh", check=True)\n```\n'
         "```sh filename=src/greet.sh\necho 'hello wordl'\n```\n```completion\nFixed.\n```\n"

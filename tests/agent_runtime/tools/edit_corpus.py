@@ -119,7 +119,7 @@ LINES = [
     case("edit that breaks", {"a.py": "x = 1\ny = 2\n"}, 'write_file("a.py", 2, 2, mode="edit")', "y = \n", refused="invalid syntax|parses now"),
     case("edit that breaks, meant", {"a.py": "x = 1\ny = 2\n"}, 'write_file("a.py", 2, 2, mode="edit", force=True)', "y = (\n", after={"a.py": "x = 1\ny = (\n"}, says="Syntax error"),
     case("edit of what was broken", {"a.py": "x = (\ny = 2\n"}, 'write_file("a.py", 2, 2, mode="edit")', "y = 3\n", after={"a.py": "x = (\ny = 3\n"}),
-    case("edit that mends", {"a.py": "x = (\n"}, 'write_file("a.py", 1, 1, mode="edit")', "x = ()\n", after={"a.py": "x = ()\n"}),
+    case("edit that fixes", {"a.py": "x = (\n"}, 'write_file("a.py", 1, 1, mode="edit")', "x = ()\n", after={"a.py": "x = ()\n"}),
     case("edit of a stub file that breaks", {"a.pyi": "x: int\n"}, 'write_file("a.pyi", 1, 1, mode="edit")', "x: (\n", refused="parses now"),
     case("edit with a tab in it", {"Makefile": "all:\n\techo\n"}, 'write_file("Makefile", 2, 2, mode="edit")', "\techo ok\n", after={"Makefile": "all:\n\techo ok\n"}),
     case("insert at the top", {"a": "x\n"}, 'write_file("a", after_line=0, mode="insert")', "y\n", after={"a": "y\nx\n"}),

@@ -197,7 +197,7 @@ def test_a_long_body_is_cut_and_says_so() -> None:
 def test_only_comments_that_stood_before_the_command_as_they_stand_now_are_quoted() -> None:
     comments = (
         comment(1, "early"),
-        comment(2, "mended in time", edited=EARLIER),
+        comment(2, "changed in time", edited=EARLIER),
         comment(3, "changed", edited=AT),
         comment(899, "in the same second", at=AT),
         comment(900, "/codepilot fix", at=AT),
@@ -207,7 +207,7 @@ def test_only_comments_that_stood_before_the_command_as_they_stand_now_are_quote
     quotes = task_for(a_job(), material=Material(comments=comments)).quotes[1:]
     assert [quote.text for quote in quotes] == [
         "early",
-        "mended in time",
+        "changed in time",
         "in the same second",
         "comments edited after the command was given: 1; comments made after the command: 1",
     ]

@@ -170,9 +170,9 @@ def test_what_is_asked_about_runs_is_read() -> None:
 
 def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
     config = parse_config(EVERYTHING)
-    assert config.wishes("fix") == Overrides(model="small", budget_usd=2, max_steps=40)
-    assert config.wishes("plan") == Overrides(model="big", budget_usd=0.5, max_steps=20)
-    assert config.wishes("ask") == Overrides(model="big", budget_usd=2, max_steps=20)
+    assert config.overrides("fix") == Overrides(model="small", budget_usd=2, max_steps=40)
+    assert config.overrides("plan") == Overrides(model="big", budget_usd=0.5, max_steps=20)
+    assert config.overrides("ask") == Overrides(model="big", budget_usd=2, max_steps=20)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _CHECKER = Path(sys.executable).with_name("check-jsonschema")
 _GOOD = {
     "setup": "setup: [make]\ncache: [built]\nnetwork: [registries]\ninstructions: Be kind.\n",
     "one host": "network: registries\n",
-    "wishes": "bare_pull: review\nlevel: ask\nallow: [make e2e]\nprotected: [infra/**]\nbudget_usd: 0.5\nbase: main\n",
+    "bounds": "bare_pull: review\nlevel: ask\nallow: [make e2e]\nprotected: [infra/**]\nbudget_usd: 0.5\nbase: main\n",
     "by verb": "verbs: {fix: {model: big}, plan: {max_steps: 3}}\nlabels: {start: go}\nfix_ci: default-branch\n",
 }
 _BAD = {

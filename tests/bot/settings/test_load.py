@@ -258,7 +258,7 @@ def test_a_scripted_provider_needs_its_script_and_no_key(environ: dict[str, str]
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o666, 0o644, 0o602])
-def test_a_key_file_open_to_all_is_refused_with_the_command_that_mends_it(
+def test_a_key_file_open_to_all_is_refused_with_the_command_that_fixes_it(
     environ: dict[str, str], key_file: Path, mode: int
 ) -> None:
     key_file.chmod(mode)

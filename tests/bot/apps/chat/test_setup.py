@@ -111,11 +111,11 @@ def test_asking_about_everything_leaves_denied_what_is_denied(here: Path) -> Non
 def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setenv("HOME", str(here))
-    wishes = ChatOptions(script=here / "script.yaml", session="s")
+    options = ChatOptions(script=here / "script.yaml", session="s")
     with pytest.raises(SettingsError, match="--dir"):
-        agent(wishes)
+        agent(options)
     (here / "project").mkdir()
-    assert agent(replace(wishes, directory=here / "project")).work_dir == here / "project"
+    assert agent(replace(options, directory=here / "project")).work_dir == here / "project"
 
 
 def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ async def test_a_github_that_is_not_there_is_said(environ: dict[str, str]) -> No
     assert found["clock"].verdict == "skipped"
 
 
-async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
+async def test_a_sandbox_that_does_not_work_is_said_with_what_fixes_it(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -132,7 +132,7 @@ async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
     assert found["git"].verdict == "bad"
 
 
-async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it(
+async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_fixes_it(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await _found(environ))["network"].found.startswith("no network; ")

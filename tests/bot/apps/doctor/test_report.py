@@ -30,7 +30,7 @@ def test_a_warning_keeps_nobody_from_working_and_a_failure_does() -> None:
     assert "would not work here: 1 of 4 checks failed, 1 with a warning." in report.as_lines(failed)
 
 
-def test_lines_are_aligned_and_end_with_what_mends_it() -> None:
+def test_lines_are_aligned_and_end_with_what_fixes_it() -> None:
     lines = report.as_lines(FOUND).splitlines()
     assert lines[:3] == [
         "ok       git    2.39.5",
