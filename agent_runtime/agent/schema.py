@@ -25,12 +25,15 @@ from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
 from agent_runtime.tools.context import ContextTools
 from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.index import IndexTools
 from agent_runtime.tools.questions import QuestionTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 
 BUILT_IN = tuple(
-    name for family in (FileTools, SearchTools, ShellTools, QuestionTools, ContextTools) for name in family.value_types
+    name
+    for family in (FileTools, SearchTools, IndexTools, ShellTools, QuestionTools, ContextTools)
+    for name in family.value_types
 )
 """The tools that every agent has unless its file says otherwise."""
 
@@ -44,8 +47,6 @@ _LONGEST_WORD = 24
 
 
 def _tool(name: str) -> str:
-    if name == "semantic_search":
-        raise ValueError("`semantic_search` is not supported yet; remove the entry (`find` searches by pattern)")
     if name not in BUILT_IN:
         raise ValueError(f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Register your own tools in code")
     return name

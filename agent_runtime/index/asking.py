@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from urllib.parse import quote
@@ -115,6 +115,27 @@ def _calls(find: Finder, database: sqlite3.Connection, symbol: str, most: int) -
     return told
 
 
+def _graph(database: sqlite3.Connection, symbol: str, depth: int, most: int) -> list[Row]:
+    """Callers of callers and callees of callees: way, depth, name, path, line, whether it is sure."""
+    resolver, told = Resolver(database), list[Row]()
+
+    def follow(way: str, numbers: Sequence[int], parts: Sequence[str], level: int, seen: frozenset[int]) -> None:
+        for call in (callers if way == "callers" else callees)(resolver, numbers, parts):
+            following = call.caller if way == "callers" else call.means
+            if len(told) >= most or (following is not None and following in seen):
+                continue
+            known = resolver.known(following) if following is not None else None
+            name = known.qualified if known else call.callee
+            told.append([way, level, name, call.path, call.line, call.sure])
+            if known and level < depth and call.sure:
+                follow(way, [known.number], known.qualified.split("."), level + 1, seen | {known.number})
+
+    named = [int(str(row[9])) for row in _named_rows(database, symbol) if row[3] != "constant"]
+    for way in ("callers", "callees"):
+        follow(way, named, symbol_parts(symbol), 1, frozenset(named))
+    return told
+
+
 def _named_rows(database: sqlite3.Connection, symbol: str) -> list[Row]:
     path = symbol.rpartition("::")[0] if _WITH_PATH.search(symbol) else ""
     parts = symbol_parts(symbol)
@@ -169,4 +190,5 @@ _QUESTIONS: dict[str, Callable[..., object]] = {
     "at": _at,
     "callers": partial(_calls, callers),
     "callees": partial(_calls, callees),
+    "graph": _graph,
 }

@@ -9,9 +9,11 @@ import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from agent_runtime.index.languages import grammar, is_test, language_of
+from agent_runtime.core.errors import ToolError
+from agent_runtime.index.languages import is_installed, is_test, language_of
 from agent_runtime.index.parsing import ParsedFile, TooSlowError, parse
 from agent_runtime.index.store import SCHEMA, FileContent, FileStamp, IndexStore, digest_of
 from agent_runtime.workspace import confined, listing
@@ -21,6 +23,7 @@ MOST_BYTES = 1_000_000
 """Bytes of a file that is indexed; longer ones are data, or made by programs."""
 _MOST_FILES = 20_000
 _MOST_SEEN = 200_000
+_MOST_GLANCED = 2_000
 _MOST_SOURCE = 64 * 1024**2
 _MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
 _GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
@@ -75,6 +78,25 @@ def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused
     return json.dumps(told).encode() + b"\n" + (store.packed() if doing.changed else b"")
 
 
+def has_sources(workspace: Workspace) -> bool:
+    """Whether there is anything to be indexed, as far as a short look tells."""
+    pending, seen = ["."], 0
+    while pending and seen < _MOST_GLANCED:
+        place = pending.pop(0)
+        try:
+            descriptor = workspace.open_directory(place)
+        except (OSError, ToolError):
+            continue
+        with confined.held(descriptor), os.scandir(descriptor) as entries:
+            for entry in islice(entries, _MOST_GLANCED - seen):
+                seen += 1
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{place}/{entry.name}")
+                elif (language := language_of(entry.name)) and is_installed(language):
+                    return True
+    return False
+
+
 def _loaded(database: sqlite3.Connection, place: Path) -> bool:
     """Take over an older state, unless it is of another schema, damaged, or mostly stale."""
     try:
@@ -99,7 +121,7 @@ def _look(workspace: Workspace, doing: _Round) -> int:
         if entry is None or not entry.name.isprintable():
             continue
         language = language_of(entry.name)
-        if language is None or not entry.is_file(follow_symlinks=False) or grammar(language) is None:
+        if language is None or not entry.is_file(follow_symlinks=False) or not is_installed(language):
             continue
         path = prefix + entry.name
         try:

@@ -6,7 +6,7 @@ grammar is missing are not indexed.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -198,12 +198,17 @@ def is_test(path: str) -> bool:
 
 
 @cache
+def is_installed(language: Language) -> bool:
+    """Whether the grammar of a language is installed; nothing of it is loaded."""
+    return importlib.util.find_spec(language.module) is not None
+
+
+@cache
 def grammar(language: Language) -> tuple[Parser, Query] | None:
     """What parses a language, and its query; None when its grammar is not installed."""
-    try:
-        library, module = importlib.import_module("tree_sitter"), importlib.import_module(language.module)
-    except ImportError:
+    if not is_installed(language):
         return None
+    library, module = importlib.import_module("tree_sitter"), importlib.import_module(language.module)
     load: Callable[[], object] = getattr(module, language.function)
     made = library.Language(load())
     queries = [_shipped(importlib.import_module(name)) for name in language.shipped]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,27 @@ class Call:
 
     caller: Definition | None
     callee: str
+    path: str
+    line: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """One line of a graph of calls, as a tree is listed: below what it depends on, or what depends on it.
+
+    Attributes:
+        way: which of the two trees it belongs to.
+        depth: how many calls lie between it and the symbol, from 1.
+        name: the definition that calls, or is called.
+        path: the file of the call.
+        line: its line.
+        sure: see `Call`.
+    """
+
+    way: Literal["callers", "callees"]
+    depth: int
+    name: str
     path: str
     line: int
     sure: bool

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent_runtime.index.imports import imports_in
-from agent_runtime.index.languages import Language, grammar
+from agent_runtime.index.languages import Language, grammar, language_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Tree
@@ -114,6 +114,19 @@ def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
             piece.name = piece.qualified = stem
     _describe(language, data, pieces)
     return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports)
+
+
+def spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:
+    """The first and last lines of what has a name in a file: `name`, `Class.name`."""
+    language = language_of(path)
+    try:
+        found = parse(language, source.encode(errors="replace")) if language else None
+    except (TooSlowError, LookupError):  # nothing can be said of it
+        found = None
+    wanted = "." + re.sub(r"::|#", ".", symbol)
+    return [
+        (each.first, each.last) for each in (found.pieces if found else ()) if f".{each.qualified}".endswith(wanted)
+    ]
 
 
 class _File:

@@ -21,7 +21,7 @@ _UNQUALIFIED = (".java", ".rb", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".hxx", ".
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCall:
-    """A call as it is found: `caller` is the number of the definition around it."""
+    """A call as it is found: `caller` and `means` are the numbers of the definitions around it, and that it calls."""
 
     path: str
     line: int
@@ -29,6 +29,7 @@ class FoundCall:
     sure: bool
     caller: int | None
     is_test: bool
+    means: int | None = None
 
 
 Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[FoundCall]]
@@ -104,7 +105,13 @@ def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -
             found.setdefault(
                 (shown, target),
                 FoundCall(
-                    path=source.path, line=line, callee=shown, sure=bool(meant), caller=caller, is_test=source.is_test
+                    path=source.path,
+                    line=line,
+                    callee=shown,
+                    sure=bool(meant),
+                    caller=caller,
+                    is_test=source.is_test,
+                    means=meant[0] if meant else None,
                 ),
             )
     return list(found.values())

@@ -10,14 +10,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index import asking, building
-from agent_runtime.index.model import Call, Definition
+from agent_runtime.index.model import Call, Definition, Dependency
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.processes.spawn import in_thread
@@ -112,6 +112,13 @@ class WorkspaceIndex:
     async def callees(self, symbol: str) -> list[Call]:
         """See `CodeIndex.callees`."""
         return await self._calls("callees", symbol)
+
+    async def graph(self, symbol: str, depth: int) -> list[Dependency]:
+        """What calls a symbol, and what it calls, each to a depth, as two trees."""
+        rows = cast("list[list[Any]]", await self._ask("graph", symbol, depth, _MOST_CALLS))
+        names = [field.name for field in fields(Dependency)]
+        found = [Dependency(**dict(zip(names, row, strict=True))) for row in rows]
+        return [each for each in found if not self._withholds(each.path)]
 
     async def close(self) -> None:
         """Stop what runs, and remove the private copy; idempotent."""

@@ -45,7 +45,9 @@ def main() -> None:
         answers.write(kind + len(answer).to_bytes(8, "big") + answer)
         answers.flush()
         if _pages(_RESIDENT) > _RETIRE_BYTES:
-            return
+            break
+    # At once: were the pipes closed first, the host might write, fail, and take the death that follows for a bound's.
+    os._exit(0)
 
 
 def is_worker() -> bool:

@@ -17,6 +17,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.task import Task
+from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
@@ -24,6 +25,7 @@ from agent_runtime.sandbox.way_out import way_out
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.context import ContextTools
 from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.index import IndexTools
 from agent_runtime.tools.questions import Ask, QuestionTools
 from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
@@ -78,8 +80,8 @@ class Toolbox:
         )
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
-        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=partial(withholds, "read_file"))
-        self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"))
+        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=self._hidden)
+        self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"), index=self.index)
         egress = way_out(
             sandbox,
             agent.network,
@@ -90,8 +92,10 @@ class Toolbox:
         self.transport: Transport = BlockTransport()
         self.registry = Registry(self.transport.adapt)
         context = ContextTools(state)
-        families: Sequence[ToolFamily] = (self.files, self._search, self._shell, QuestionTools(ask), context)
-        known = [name for family in families for name in family.value_types]
+        families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
+        known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
+        if has_sources(self.workspace):
+            families.insert(2, IndexTools(self.index))
         for name in agent.tools or ():
             if name not in known:
                 close = get_close_matches(name, known, n=1)
@@ -202,4 +206,4 @@ class Toolbox:
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""
-        return self._agent.policy.withholds("read_file", path)
+        return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
+from agent_runtime.index import parsing
+from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import reading
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.preview import of_call
@@ -21,6 +23,7 @@ from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.watch import Watch
 
 _LISTED = 200
+_SECONDS = 5.0
 
 
 class FileTools:
@@ -92,7 +95,9 @@ class FileTools:
         """
         if tool == "write_file":
             return self._writer.plan(args)
-        facts = CallFacts(tool=tool, args=args, paths=(self._workspace.resolve(args.get("path", ".")),))
+        path = args.get("path", ".")
+        path = self._parted(path)[0] if tool == "read_file" else path
+        facts = CallFacts(tool=tool, args=args, paths=(self._workspace.resolve(path),))
         return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
 
     def tracked(self) -> dict[str, str | None]:
@@ -128,12 +133,15 @@ class FileTools:
         self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
-        """Show numbered lines; without end_line about 200 and an outline of the rest.
+        """Show numbered lines; without end_line about 200 and an outline of the rest; or path 'a.py::Class.f'.
         Returns the text, unnumbered; without end_line all of it.
 
         Raises:
-            ToolError: no such text file in the workspace, or a line number out of range.
+            ToolError: no such text file in the workspace, no such definition, or a line number out of range.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
+        path, symbol = self._parted(path)
+        if symbol:
+            start_line, end_line = self._lines_of(path, symbol)
         canonical = self._workspace.resolve(path)
         try:
             file = Overlay(self._workspace).text_file(path)
@@ -145,6 +153,25 @@ class FileTools:
         self._seen.read(canonical, file.version, file.text.plain)
         self._watch.remember(canonical, file.version, file.text.plain)
         return result
+
+    def _parted(self, path: str) -> tuple[str, str]:
+        """A path and the name of a definition, as `path::name` gives them; a file of that very name is one."""
+        before, mark, symbol = path.partition("::")
+        return (before, symbol) if mark and before and not self._workspace.exists(path) else (path, "")
+
+    def _lines_of(self, path: str, symbol: str) -> tuple[int, int]:
+        """The first and last line of a definition in a file, as it is now.
+
+        Raises:
+            ToolError: there is none, or it cannot be told.
+        """
+        source = Overlay(self._workspace).text_file(path).text.raw
+        what = f"Looking for {symbol!r} in {path!r}"
+        spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SECONDS, what=what)
+        if not spans:
+            raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
+        first, last = spans[0]
+        return first, last
 
     def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -183,7 +210,7 @@ class FileTools:
         return result
 
     async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
-        """List files beneath path, newest first; ignored files left out.
+        """List files beneath path, newest first.
 
         Raises:
             ToolError: no such directory, or no such glob.

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
+from agent_runtime.index.model import CodeIndex
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import Launch, Sandbox
@@ -27,6 +28,7 @@ _RESULTS = 50
 _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
 _MAX_SECONDS = 20.0
+_INDEX_SECONDS = 60.0
 _OPTIONS = (
     "--no-config",
     "--hidden",
@@ -47,7 +49,7 @@ class SearchTools:
 
     value_types: ClassVar[dict[str, str]] = {"find": "list[Match]"}
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
-    stub_types: ClassVar[str] = "class Match(TypedDict):\n    file: str\n    line: int\n    text: str\n"
+    stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class SearchTools:
         *,
         seconds: float = _MAX_SECONDS,
         withholds: Callable[[str], bool] | None = None,
+        index: CodeIndex | None = None,
     ) -> None:
         """Search `workspace`.
 
@@ -65,8 +68,10 @@ class SearchTools:
                 it leads out of the workspace. Without one it runs on the host, where it follows no link it meets.
             seconds: wall time of one search.
             withholds: whether a file is left out of searches that name only a directory above it; by canonical path.
+            index: where `symbol=True` looks.
         """
         self._workspace = workspace
+        self._index = index
         self._sandbox = sandbox
         self._seconds = seconds
         self._withholds = withholds
@@ -98,15 +103,19 @@ class SearchTools:
         include: str | None = None,
         max_results: int = _RESULTS,
         context: int = 0,
+        symbol: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
     ) -> ToolResult:
         """Search lines by regular expression (ripgrep; ignored files left out). target: the file or files of
-        scope 'file'/'files', or a directory; include: a glob such as '*.py' or 'tests/**'.
+        scope 'file'/'files', or a directory; include: a glob such as '*.py' or 'tests/**'. symbol=True:
+        where a name is defined.
 
         Raises:
             ToolError: a wrong argument, an invalid pattern, a search that takes too long, or no ripgrep.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check(pattern, max_results, context)
         wanted = _include(include, scope)
+        if symbol:
+            return await self._defined(pattern, self._targets(scope, target, wanted), wanted, max_results)
         targets = self._targets(scope, target, wanted)
         withholds = self._withholds if scope == "codebase" else None  # what is named was decided on by its name
         hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds)
@@ -133,6 +142,22 @@ class SearchTools:
             value=[{"file": hit.file, "line": hit.line, "text": hit.text} for hit in found if hit.matched],
             text=hits.text(),
         )
+
+    async def _defined(self, name: str, targets: list[str], wanted: Include | None, most: int) -> ToolResult:
+        """The definitions of a name, as matches in their first lines."""
+        if self._index is None or not await self._index.ready(_INDEX_SECONDS):
+            raise ToolError("there is no code index of this workspace yet; search without symbol=True")
+        found = [
+            each
+            for each in await self._index.named(name)
+            if any(start in {".", each.path} or each.path.startswith(f"{start}/") for start in targets)
+            and (wanted is None or wanted.matches(each.path))
+        ][:most]
+        lines = [
+            f"{each.path}:{each.header}:{each.kind} {each.qualified}, lines {each.first}-{each.last}" for each in found
+        ]
+        value: list[Plain] = [{"file": e.path, "line": e.header, "text": f"{e.kind} {e.qualified}"} for e in found]
+        return ToolResult(value=value, text="\n".join([f"[find] {len(found)} definition(s)", *lines]))
 
     def _targets(self, scope: str, target: object, wanted: Include | None) -> list[str]:
         if scope not in {"codebase", "file", "files"}:

@@ -50,7 +50,7 @@ class ShellTools:
         "terminate_terminal": "Closing {session_id}",
     }
     stub_types: ClassVar[str] = (
-        "class CommandResult(TypedDict):\n    status: str\n    exit_code: int | None\n    output: str\n    cwd: str\n"
+        "class CommandResult(TypedDict): status: str; exit_code: int | None; output: str; cwd: str\n"
     )
 
     def __init__(

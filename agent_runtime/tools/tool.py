@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call
 _ARGUMENT_CHARS = 80
 _EXACT = frozenset({bool, int, float, str, NoneType})
 """Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
+_LITERAL = re.compile(r"Literal\[[^]]*\]")
+"""The docstring of a built-in tool names what such a parameter takes; twice would cost tokens in every request."""
 _LITERALS = (NoneType, bool, int, float, str)
 
 Progress = Callable[[str], None]
@@ -77,7 +80,8 @@ class Tool:
         """The declaration: signature and the docstring's first paragraph."""
         told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
         body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
-        return f"{self._head}\n{body}"
+        head = self._head if self.foreign else _LITERAL.sub("str", self._head).replace(" | None = None", " = None")
+        return f"{head}\n{body}"
 
     @property
     def bare_stub(self) -> str:

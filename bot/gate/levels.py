@@ -12,9 +12,10 @@ from bot.domain.access import Level, SetLabel, commanded_by_workflow, may_comman
 from bot.gate.decision import AccessRequest
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
-_LOOKING = ("read_file", "list_files", "find")
+_INDEX = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
+_LOOKING = ("read_file", "list_files", "find", *_INDEX)
 _RUNNING = ("execute", "read_output", "send_input", "terminate_terminal")
-_FILES = ("read_file", "write_file", "list_files", "find")
+_FILES = ("read_file", "write_file", "list_files", "find", *_INDEX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

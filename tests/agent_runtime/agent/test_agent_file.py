@@ -182,7 +182,6 @@ agent:
 @pytest.mark.parametrize(
     ("added", "told"),
     [
-        ("  tools: [{name: semantic_search}]", r":5: .*`semantic_search` is not supported yet; remove the entry"),
         ("  tools: [{name: find}, {name: find}]", r"find is listed more than once; keep one entry"),
         ("  memory: {global_summary_threshold: 7}", r":5: memory\.global_summary_threshold is 7"),
         ("  system_prompt: nowhere.md", r":5: .*nowhere\.md: cannot be read \(No such file"),

@@ -143,11 +143,21 @@ async def test_a_quote_cannot_close_its_own_frame(project: Path, sandbox: Sandbo
 
 
 async def test_the_system_prompt_with_all_tools_stays_small(project: Path, sandbox: Sandbox) -> None:
+    (project / "src" / "greet.py").write_text("def greet(): pass\n")
     async with runtime_for(project, sandbox, [DONE]) as runtime:
         await runtime.run("Look")
         provider = runtime.agent.provider
     assert isinstance(provider, Recorder)
-    assert len(provider.requests[0].system) <= 6_000
+    system = provider.requests[0].system
+    assert "def semantic_search(" in system
+    assert len(system) <= 6_000
+
+
+async def test_tools_of_the_index_are_offered_only_where_there_is_something_to_index(
+    project: Path, sandbox: Sandbox
+) -> None:
+    async with runtime_for(project, sandbox, [DONE]) as runtime:
+        assert "semantic_search" not in runtime.registry.names
 
 
 async def test_each_request_extends_the_one_before_and_the_status_rides_outside(

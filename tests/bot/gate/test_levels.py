@@ -149,8 +149,11 @@ def test_no_command_needs_an_approval_where_it_can_reach_nothing(call: dict[str,
     assert _decision("ask", reachable="", tool="a_tool_of_tomorrow") is NeedsApproval
 
 
+_INDEX = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
+
+
 def test_what_the_agent_has_at_each_level() -> None:
-    assert tools_for("read-only", writes=True) == ("read_file", "list_files", "find")
+    assert tools_for("read-only", writes=True) == ("read_file", "list_files", "find", *_INDEX)
     assert "write_file" not in tools_for("auto", writes=False)
     assert {"write_file", "execute"} <= set(tools_for("ask", writes=True))
 
