@@ -1,6 +1,6 @@
-"""Processes of `codepilot` that are forked from one which has imported it: that takes longer than most of their work.
+"""Processes that are forked from one which has imported `codepilot`: that takes longer than most of their work.
 
-They are like those that `codepilot` starts: nothing runs yet in the one that they are forked from.
+They are like those that an interpreter starts: nothing runs yet in the one that they are forked from.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Self
 
 _PRELOADED = [
     "agent_runtime.sandbox.resident",
@@ -34,17 +36,27 @@ _CONTEXT.set_forkserver_preload(_PRELOADED)
 
 
 class Forked:
-    """A process; what asyncio's have, too, means the same.
+    """A process that calls a function; what asyncio's have, too, means the same.
 
     Args:
-        words: the command line, without `codepilot`.
-        env: the whole environment.
-        stderr: the file that takes its standard error.
+        function: what it calls; of a module, not of a class or a function.
+        args: what it calls that with.
+        piped: whether its standard input and output are `stdin` and `stdout`, which are closed with the body of `with`.
     """
 
-    def __init__(self, words: Sequence[str], *, env: Mapping[str, str], stderr: Path) -> None:
-        self._process = _CONTEXT.Process(target=_run, args=(tuple(words), dict(env), str(stderr)), daemon=True)
+    def __init__(self, function: Callable[..., object], *args: object, piped: bool = False) -> None:
+        ends: tuple[Connection, ...] = ()
+        if piped:
+            (read, told), (heard, write) = _CONTEXT.Pipe(duplex=False), _CONTEXT.Pipe(duplex=False)
+            ends = (read, write)
+            self.stdin = os.fdopen(os.dup(told.fileno()), "w", buffering=1, encoding="utf-8")
+            self.stdout = os.fdopen(os.dup(heard.fileno()), encoding="utf-8")
+            told.close()
+            heard.close()
+        self._process = _CONTEXT.Process(target=_call, args=(ends, function, *args), daemon=True)
         self._process.start()
+        for end in ends:
+            end.close()
 
     @property
     def pid(self) -> int:
@@ -57,7 +69,8 @@ class Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended, and that was not told yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -69,8 +82,36 @@ class Forked:
             await over.wait()
         finally:
             loop.remove_reader(self._process.sentinel)
+        return self.join()
+
+    def join(self) -> int:
+        """Wait as `wait` does, and let nothing else run."""
+        self._process.join()
         assert self.returncode is not None
         return self.returncode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it where it still runs."""
+        self.kill()
+        self.join()
+        if hasattr(self, "stdin"):
+            with suppress(BrokenPipeError):
+                self.stdin.close()
+            self.stdout.close()
+
+
+def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path) -> Forked:
+    """Start `codepilot`.
+
+    Args:
+        words: the command line, without `codepilot`.
+        env: the whole environment.
+        stderr: the file that takes its standard error.
+    """
+    return Forked(_codepilot, tuple(words), dict(env), str(stderr))
 
 
 @contextmanager
@@ -82,8 +123,17 @@ def server() -> Iterator[None]:
         forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
 
 
-def _run(words: tuple[str, ...], env: dict[str, str], stderr: str) -> None:
+def _call(ends: tuple[Connection, ...], function: Callable[..., object], *args: object) -> None:
     gc.freeze()  # to visit an object is to copy it
+    for number, end in enumerate(ends):
+        os.dup2(end.fileno(), number)
+        end.close()
+    if ends:
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    function(*args)
+
+
+def _codepilot(words: tuple[str, ...], env: dict[str, str], stderr: str) -> None:
     os.environ.clear()
     os.environ.update(env)
     target = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

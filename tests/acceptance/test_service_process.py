@@ -22,7 +22,7 @@ from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
 from localhub import LocalHub
-from tests.forked import Forked
+from tests.forked import Forked, codepilot
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, Stage, acting, build, watch
@@ -67,7 +67,7 @@ class Site:
             with log.open("wb") as stderr:
                 process = await asyncio.create_subprocess_exec(CODEPILOT, "serve", env=self.variables, stderr=stderr)
         else:
-            process = Forked(["serve"], env=self.variables, stderr=log)
+            process = codepilot(["serve"], env=self.variables, stderr=log)
         try:
 
             def listening() -> str:

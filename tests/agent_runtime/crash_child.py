@@ -1,7 +1,6 @@
 """A process that works through a run of many steps on one session, to be killed at any moment.
 
-usage: python -m tests.agent_runtime.crash_child WORK_DIR SESSIONS STEPS
-SESSIONS is a directory or the address of a database. It says `ready`, then tells each recorded event on standard
+It says `ready`, then tells each recorded event on standard
 output, and waits for a line each time before it goes on. It begins with what an earlier process has left.
 """
 
@@ -26,7 +25,7 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import Recorded
 
-ID = "forty steps"
+ID = "many steps"
 
 
 def reply(step: int, steps: int) -> str:
@@ -46,8 +45,8 @@ def say(what: str) -> None:
     sys.stdin.readline()
 
 
-def main() -> None:
-    work_dir, sessions, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+def count(work_dir: Path, sessions: str, steps: int) -> None:
+    """Make the run; `sessions` is a directory or the address of a database."""
     session: FileSession | DatabaseSession = FileSession(ID, session_dir=sessions)
     if "://" in sessions:
         session = DatabaseSession(ID, db_url=sessions, take_over=True, eager=True)
@@ -73,7 +72,3 @@ def main() -> None:
             runtime.run("Count to the end")
         [outcome] = [event.outcome for event in session.events if isinstance(event, Ended)]
     sys.stdout.write(f"ended {outcome.status}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from agent_runtime import DatabaseSession, Ended, Recovered, Replied, Started, Status
 from agent_runtime.sessions.tables import LEASES
-from tests.agent_runtime.crash_child import ID
+from tests.agent_runtime.crash_child import ID, count
+from tests.forked import Forked
 from tests.postgres import postgres_server, postgres_url
-from tests.source_files import ROOT
 from tests.waiting import eventually
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -28,9 +28,9 @@ TAKEN_OVER_SECONDS = 3.0
 
 @pytest.mark.slow
 async def test_a_run_goes_on_within_three_seconds_of_its_workers_death_on_another_machine(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, postgres_url: str, workers: list[Forked]
 ) -> None:
-    first, second = await _worker(tmp_path, postgres_url), await _worker(tmp_path, postgres_url)
+    first, second = workers
     told = [await _heard(first)]
     while told.count("Replied") < STEP or told[-1] != "ToolReturned":
         told.append(await _heard(first))
@@ -42,7 +42,8 @@ async def test_a_run_goes_on_within_three_seconds_of_its_workers_death_on_anothe
         assert await _heard(second) == "Recovered"
     while await _heard(second) != "Ended":
         pass
-    assert (await second.communicate(b"\n"))[0] == b"ended finished\n"
+    second.stdin.write("\n")
+    assert await asyncio.to_thread(second.stdout.read) == "ended finished\n"
     assert await first.wait() == -9
     events = DatabaseSession(ID, db_url=postgres_url).events
     assert [event.outcome.status for event in events if isinstance(event, Ended)] == [Status.FINISHED]
@@ -55,23 +56,21 @@ async def test_a_run_goes_on_within_three_seconds_of_its_workers_death_on_anothe
     assert max(Counter((tmp_path / "work" / "written.txt").read_text().split()).values()) == 1
 
 
-async def _worker(place: Path, url: str) -> Process:
-    """A process that is about to open the session."""
-    work = place / "work"
-    work.mkdir(exist_ok=True)
-    command = ["-m", "tests.agent_runtime.crash_child", str(work), url, str(STEPS)]
-    child = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
-    assert child.stdout is not None
-    assert await child.stdout.readline() == b"ready\n"
-    return child
+@pytest.fixture
+def workers(tmp_path: Path, postgres_url: str) -> Iterator[list[Forked]]:
+    """Two processes that are about to open the session."""
+    work = tmp_path / "work"
+    work.mkdir()
+    with ExitStack() as stack:
+        made = [stack.enter_context(Forked(count, work, postgres_url, STEPS, piped=True)) for _ in range(2)]
+        assert [each.stdout.readline() for each in made] == ["ready\n"] * 2
+        yield made
 
 
-async def _heard(child: Process) -> str:
+async def _heard(child: Forked) -> str:
     """Let it go on, to the next event that it records; the event's kind."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(b"\n")
-    return (await child.stdout.readline()).decode().split()[1]
+    child.stdin.write("\n")
+    return (await asyncio.to_thread(child.stdout.readline)).split()[1]
 
 
 def _kept(url: str) -> list[str]:

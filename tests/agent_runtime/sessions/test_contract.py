@@ -16,6 +16,8 @@ from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
 from tests.agent_runtime.sessions.samples import SAMPLES
 from tests.agent_runtime.sessions.stores import Store
+from tests.agent_runtime.sessions.writer import write
+from tests.forked import Forked
 from tests.source_files import ROOT
 
 IDS = ["a/b", "a_b", "A", "a", "", "..", "x" * 300, "a\0b", "\ud800", "a\\b", "it's", "☃"]
@@ -28,15 +30,12 @@ def a_message(number: int = 1) -> Observed:
 
 
 @contextmanager
-def another_process(store: Store, events: int = 0) -> Iterator[subprocess.Popen[str]]:
+def another_process(store: Store, events: int = 0) -> Iterator[Forked]:
     """A process that holds session `s` and has recorded some events in it."""
-    command = [sys.executable, "-m", "tests.agent_runtime.sessions.writer", store.to_json(), str(events)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Forked(write, store.to_json(), events, piped=True) as process:
         for _ in range(1 + events + events // 3):
             assert process.stdout.readline()
         yield process
-        process.kill()
 
 
 async def test_what_was_committed_is_there_after_reopening(store: Store) -> None:
@@ -79,6 +78,8 @@ def test_a_process_that_ends_without_closing_leaves_the_session_whole_and_free(s
 import sys
 from agent_runtime.core.events import Recovered
 from tests.agent_runtime.sessions.stores import Store
+from tests.agent_runtime.sessions.writer import write
+from tests.forked import Forked
 session = Store.from_json(sys.argv[1]).session()
 session.append(Recovered(text="the last words"))
 """
@@ -198,7 +199,8 @@ async def test_a_second_process_is_refused_with_the_holder_named(store: Store) -
             _ = session.events
         assert "Wait until that is done" in str(caught.value)
         assert store.session("another").events == []
-        holder.communicate("")
+        holder.stdin.close()
+        assert await holder.wait() == 0
     assert [event.step for event in session.events if isinstance(event, Observed)] == [1, 2, 3, 4]
 
 
@@ -215,7 +217,7 @@ async def test_a_second_session_in_the_same_process_is_refused_too(store: Store)
 async def test_a_session_whose_holder_was_killed_is_free_at_once(store: Store) -> None:
     with another_process(store, events=3) as holder:
         holder.kill()
-        holder.wait()
+        await holder.wait()
         assert len(store.session().events) == 3
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from agent_runtime.core.events import Observed
 from tests.agent_runtime.sessions.stores import Store
-from tests.source_files import ROOT
+from tests.agent_runtime.sessions.writer import write
+from tests.forked import Forked
 
 _ROUNDS = {"file": 10, "database": 5}
 _MAX_LINES = 40
@@ -37,9 +36,7 @@ def test_nothing_that_was_kept_is_lost_when_the_process_is_killed(store: Store) 
 
 def _killed_writer(store: Store, *, lines: int, after: float) -> list[tuple[str, int]]:
     """Let a process record until it has said `lines` lines and `after` seconds more; what it said it had done."""
-    command = [sys.executable, "-m", "tests.agent_runtime.sessions.writer", store.to_json(), "1000000"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Forked(write, store.to_json(), 1_000_000, piped=True) as process:
         assert process.stdout.readline().startswith("open")
         said = [process.stdout.readline() for _ in range(lines)]
         timer = threading.Timer(after, process.kill)

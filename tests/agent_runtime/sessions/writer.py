@@ -1,7 +1,6 @@
-"""A process that works on session `s` until it is killed: `python -m tests.agent_runtime.sessions.writer STORE EVENTS`.
+"""A process that works on session `s` until it is killed.
 
-It writes down what it did: `open`, then `appended N` and `committed N` for numbers from 1. EVENTS is after how many
-events it waits, holding the session.
+It writes down what it did: `open`, then `appended N` and `committed N` for numbers from 1.
 """
 
 from __future__ import annotations
@@ -15,7 +14,15 @@ from agent_runtime.sessions.file import FileSession
 from tests.agent_runtime.sessions.stores import Store
 
 
-async def work(session: FileSession | DatabaseSession, most: int) -> None:
+def write(store: str, most: int) -> None:
+    """Record `most` events in a store, which is JSON, then wait, holding the session."""
+    mine = Store.from_json(store).session()
+    asyncio.run(_work(mine, most))
+    sys.stdin.read()
+    mine.close()
+
+
+async def _work(session: FileSession | DatabaseSession, most: int) -> None:
     _say("open", len(session.events))
     first = len(session.events) + 1
     for number in range(first, first + most):
@@ -29,10 +36,3 @@ async def work(session: FileSession | DatabaseSession, most: int) -> None:
 def _say(what: str, number: int) -> None:
     sys.stdout.write(f"{what} {number}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    mine = Store.from_json(sys.argv[1]).session()
-    asyncio.run(work(mine, int(sys.argv[2])))
-    sys.stdin.read()
-    mine.close()

@@ -1,4 +1,4 @@
-"""A worker in a process of its own: python -m tests.bot.engine.durable.process DATABASE FOLDER NAME.
+"""A worker in a process of its own.
 
 Each job appends lines to `FOLDER/log`: `begin JOB NAME ATTEMPT`, and `end JOB NAME` once `FOLDER/go` exists.
 """
@@ -6,7 +6,6 @@ Each job appends lines to `FOLDER/log`: `begin JOB NAME ATTEMPT`, and `end JOB N
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,12 +46,13 @@ class Logging:
             log.write(f"{line}\n")
 
 
-async def main(database: str, folder: Path, name: str) -> None:
-    store = JobStore(database)
-    handler = Logging(DurableEngine(store), folder, name)
-    slots = slots_of(store)
-    await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
+def work(database: str, folder: Path, name: str) -> None:
+    """Be the worker `name` until it is killed."""
 
+    async def run() -> None:
+        store = JobStore(database)
+        handler = Logging(DurableEngine(store), folder, name)
+        slots = slots_of(store)
+        await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(run())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from bot.engine.records import Signal
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.durable import begun, signals_of
-from tests.source_files import ROOT
+from tests.forked import Forked
 
 _FOREVER = 10.0**12
 
@@ -208,60 +208,52 @@ async def test_a_full_disk_is_an_error_of_the_database_and_nothing_is_half_store
     await store.close()
 
 
-_OPENER = "import sys; from bot.engine.durable.store import JobStore; JobStore(sys.argv[1]).close_here()"
-_ENQUEUER = """
-import asyncio, sys
-from dataclasses import replace
-from bot.engine.durable import engine as durable_engine
-from bot.engine.durable import jobs
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
-from tests.builders import a_job
-from tests.durable import begun
-
-async def main():
-    store = JobStore(sys.argv[1])
-    engine = DurableEngine(store)
-    for n in range(1000 * int(sys.argv[2]), 10_000):
-        job_id = f"j{n}"
-        assert await engine.accept(a_job(job_id, number=n))
-        await engine.update(job_id, lambda record: replace(record, base_sha="7f3a"))
-        print("queued", job_id, flush=True)
-        await begun(engine, job_id)
-        await store.run(lambda tx: jobs.park(tx, jobs.check_ours(tx, job_id, 1, "w1"), 10.0**12, 0, ""))
-        print("waiting", job_id, flush=True)
-        await engine.update(job_id, lambda record: replace(record, seen=True))
-        await engine.wake(job_id)
-        print("woken", job_id, flush=True)
-
-asyncio.run(main())
-"""
+def _open(database: str) -> None:
+    JobStore(database).close_here()
 
 
-def _start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+def _enqueue(database: str, life: int) -> None:
+    """Take in jobs, put them off and wake them, and tell of each, until the process is killed."""
+
+    async def work() -> None:
+        store = JobStore(database)
+        engine = DurableEngine(store)
+        for n in range(1000 * life, 10_000):
+            job_id = f"j{n}"
+            assert await engine.accept(a_job(job_id, number=n))
+            await engine.update(job_id, lambda record: replace(record, base_sha="7f3a"))
+            _tell("queued", job_id)
+            await begun(engine, job_id)
+            await store.run(lambda tx: jobs.park(tx, jobs.check_ours(tx, job_id, 1, "w1"), _FOREVER, 0, ""))  # noqa: B023 - run at once
+            _tell("waiting", job_id)
+            await engine.update(job_id, lambda record: replace(record, seen=True))
+            await engine.wake(job_id)
+            _tell("woken", job_id)
+
+    asyncio.run(work())
+
+
+def _tell(*words: str) -> None:
+    sys.stdout.write(" ".join(words) + "\n")
+    sys.stdout.flush()
 
 
 @pytest.mark.slow
 def test_processes_that_make_the_database_at_once_agree(empty_database: str) -> None:
-    processes = [_start(_OPENER, empty_database) for _ in range(3)]
-    assert [process.communicate()[0] for process in processes] == [""] * 3
-    assert [process.returncode for process in processes] == [0] * 3
+    processes = [Forked(_open, empty_database) for _ in range(3)]
+    assert [process.join() for process in processes] == [0] * 3
 
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_nothing_is_lost_that_was_acknowledged(database: str) -> None:
     told: dict[str, str] = {}
     for life in range(2):
-        process = _start(_ENQUEUER, database, str(life))
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(2 + 9 * life)]
-        process.send_signal(signal.SIGKILL)
-        # The last line of a process that is killed may be cut.
-        lines += [f"{line}\n" for line in process.stdout.read().split("\n")[:-1]]
-        process.stdout.close()
-        assert process.wait() == -signal.SIGKILL
+        with Forked(_enqueue, database, life, piped=True) as process:
+            lines = [process.stdout.readline() for _ in range(2 + 9 * life)]
+            process.kill()
+            # The last line of a process that is killed may be cut.
+            lines += [f"{line}\n" for line in process.stdout.read().split("\n")[:-1]]
+            assert process.join() == -signal.SIGKILL
         told |= {job_id: said for said, job_id in (line.split() for line in lines)}
     assert len(told) >= 4
     store = JobStore(database)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,10 +18,11 @@ from bot.engine.durable.slots import closing as closing_slots
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import look_pause
+from tests.bot.engine.durable.process import work
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.durable import is_free
-from tests.source_files import ROOT
+from tests.forked import Forked
 
 
 class Machines:
@@ -31,14 +30,10 @@ class Machines:
 
     def __init__(self, stack: ExitStack, database: str, folder: Path) -> None:
         self._stack, self._database, self._folder = stack, database, folder
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Forked] = {}
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "tests.bot.engine.durable.process", self._database, str(self._folder), name]
-        process = subprocess.Popen(command, cwd=ROOT)
-        self.processes[name] = process
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
+        self.processes[name] = self._stack.enter_context(Forked(work, self._database, self._folder, name))
 
     def signal(self, name: str, number: signal.Signals) -> None:
         self.processes[name].send_signal(number)
@@ -91,7 +86,7 @@ async def test_the_job_of_a_killed_worker_is_taken_up_by_the_one_that_is_started
     await running.engine.accept(a_job())
     await running.until(lambda: machines.begun("j1"))
     machines.signal("first", signal.SIGKILL)
-    machines.processes["first"].wait()
+    await machines.processes["first"].wait()
     machines.let_go()
     machines.start("again")
     await running.until_state("j1", JobState.DONE)
@@ -105,7 +100,7 @@ async def test_of_jobs_that_die_with_their_worker_one_is_tried_at_a_time(running
     for job_id in ("a", "b"):
         await running.until(lambda job_id=job_id: machines.begun(job_id))  # type: ignore[misc]
     machines.signal("first", signal.SIGKILL)
-    machines.processes["first"].wait()
+    await machines.processes["first"].wait()
     machines.start("again")
 
     async def one_again() -> bool:
