@@ -109,12 +109,13 @@ class CommandRunner:
         report = await self._terminal.run(text, timeout=seconds)
         said = report.output
         timed_out = report.status == "running"
-        if timed_out:
-            await self._terminal.interrupt(f"it was stopped after {seconds:.3g} s")
+        if timed_out or report.status == "waiting for input":
+            why = f"it was stopped after {seconds:.3g} s" if timed_out else "it asked for input, and there is none"
+            await self._terminal.interrupt(why)
             last = await self._terminal.read(timeout=_LEFT_SECONDS)
             if last is not None:
                 report, said = last, said + last.output
-        stopped = report.status in {"running", "stopped", "killed", "incomplete"}
+        stopped = report.status in {"running", "waiting for input", "stopped", "killed", "incomplete"}
         return CommandEnd(
             command=command,
             exit_code=None if stopped else report.exit_code,

@@ -8,9 +8,10 @@ from typing import Literal
 
 from agent_runtime.terminals.output import Output
 
-Status = Literal["completed", "running", "incomplete", "restarted", "killed", "stopped"]
-"""`incomplete`: nothing was run; `restarted`: the shell itself ended; `killed`: it was ended with everything else, for
-going over a limit; `stopped`: broken off. See the note."""
+Status = Literal["completed", "running", "waiting for input", "incomplete", "restarted", "killed", "stopped"]
+"""`waiting for input`: it runs, and goes on once something is typed; `incomplete`: nothing was run; `restarted`: the
+shell itself ended; `killed`: it was ended with everything else, for going over a limit; `stopped`: broken off. See the
+note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +82,22 @@ class TerminalCommand:
             notes.append("the shell itself ended; the next command gets a new one, without its variables and directory")
         self.note = "; ".join(notes)
 
-    def report(self, output: str, *, cwd: str, late: str = "") -> CommandReport:
-        """How it stands, with this of its output to be shown, and what `late` says of earlier ones."""
+    def report(self, output: str, *, cwd: str, late: str = "", waits: bool = False) -> CommandReport:
+        """How it stands, with this of its output to be shown.
+
+        Args:
+            output: what is shown of it.
+            cwd: the shell's working directory.
+            late: what was written since earlier commands ended.
+            waits: whether it waits for input, if it runs.
+        """
         log_error = self.output.log_error
         notes = [self.note, f"no log of the whole output: {log_error}" if log_error else "", late]
         ended = self.status != "running"
         return CommandReport(
             number=self.number,
             command=self.text,
-            status=self.status,
+            status="waiting for input" if waits and not ended else self.status,
             exit_code=self.exit_code,
             ok=self.ok,
             output=output,

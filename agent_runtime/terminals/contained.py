@@ -26,6 +26,7 @@ from agent_runtime.sandbox.docker import READY, Docker, new_name
 from agent_runtime.sandbox.engine import TMPFS
 from agent_runtime.sandbox.protocol import Launch, TemporaryFiles
 from agent_runtime.sandbox.watcher import Watcher
+from agent_runtime.terminals.attention import UNCLEAR, Attention
 from agent_runtime.terminals.outside import SpawnedPty
 from agent_runtime.terminals.processes import MARK
 from agent_runtime.terminals.pty import Pty
@@ -273,6 +274,11 @@ class _ContainedPty(SpawnedPty):
     def takes_lines(self) -> bool:
         """Always: the terminal inside cannot be asked, and this is what terminals do."""
         return True
+
+    @override
+    async def attention(self) -> Attention:
+        """Not known: what reads our terminal is the command line, whatever the programs inside do."""
+        return UNCLEAR
 
     @override
     def signal_foreground(self, number: signal.Signals) -> None:

@@ -12,6 +12,7 @@ import struct
 import termios
 import time
 
+from agent_runtime.terminals.attention import UNCLEAR, Attention, look
 from agent_runtime.terminals.screen import COLUMNS, ROWS
 
 READ = 65_536
@@ -110,6 +111,15 @@ class Pty(abc.ABC):
             group = os.tcgetpgrp(self.fd)
             if group > 1:  # 0 means that there is none, and killpg would take it for our own
                 os.killpg(group, number)
+
+    async def attention(self) -> Attention:
+        """What the programs in its foreground do; `UNCLEAR` where the system does not say."""
+        try:
+            group = os.tcgetpgrp(self.fd)
+        except OSError:  # it ended meanwhile
+            return UNCLEAR
+        # Off the event loop: how many processes there are to look at is up to them.
+        return await asyncio.to_thread(look, self.leader, group)
 
     def has_ended(self) -> bool:
         """Whether the program is known to have ended; to be asked where there is no `end_fd`."""

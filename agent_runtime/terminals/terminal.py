@@ -9,6 +9,7 @@ from functools import partial
 
 from agent_runtime.processes.tracing import traced
 from agent_runtime.terminals import bash
+from agent_runtime.terminals.attention import UNCLEAR
 from agent_runtime.terminals.backend import Backend
 from agent_runtime.terminals.command import CommandReport, TerminalCommand
 from agent_runtime.terminals.output import Output
@@ -17,7 +18,9 @@ from agent_runtime.terminals.shell import Shell
 from agent_runtime.terminals.spool import Spool
 
 _GRACE_SECONDS = 1.0
-_QUIET_SECONDS = 0.15
+_QUIET_SECONDS, _LISTENING_SECONDS = 0.5, 2.0
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.15, 1.0
+"""Between looks at whether a command that is quiet waits for input; the longer it is quiet, the rarer."""
 
 
 class Terminal:
@@ -55,7 +58,7 @@ class Terminal:
         return command.text if command is not None and command.status == "running" else None
 
     async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
-        """Run a command; come back when it ended or after `timeout` seconds, whichever is first.
+        """Run a command; come back when it ended, waits for input, or after `timeout` seconds, whichever is first.
 
         Raises:
             SandboxError: the shell cannot be started.
@@ -89,26 +92,28 @@ class Terminal:
         command.launched = True
         self._update()
         with traced("sandbox command"):
-            await shell.wait(lambda: command.status != "running", timeout)
-        return command.report(output.take(), cwd=self.cwd)
+            waits = await _followed(shell, command, timeout)
+        return command.report(output.take(), cwd=self.cwd, waits=waits)
 
     async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
         """What is new of the last command; after it ended and was shown, all of it. None when there was no command.
 
-        Waits until the command ends, or `timeout` seconds.
+        Waits until the command ends or waits for input, or `timeout` seconds.
         """
         command, shell = self._command, self._shell
         if command is None or shell is None:
             return None
         shell.attach()
         was_running = command.status == "running"
-        await shell.wait(lambda: command.status != "running", timeout)
+        waits = was_running and await _followed(shell, command, timeout)
         if was_running or command.output.fresh:
-            return command.report(command.output.take(), cwd=self.cwd)
+            return command.report(command.output.take(), cwd=self.cwd, waits=waits)
         return command.report(command.output.whole(), cwd=self.cwd, late=_late_note(shell.late()))
 
     async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
-        """Type `text` to the running command; come back when it ended, fell quiet after an answer, or at the timeout.
+        """Type `text` to the running command; come back when it ended or waits for more, or at the timeout.
+
+        Where nobody can tell whether it waits, a moment without output after an answer is taken for it.
 
         Raises:
             RuntimeError: no command runs.
@@ -124,10 +129,10 @@ class Terminal:
             raise ValueError(f"a line has {longest:,} bytes; the program reads lines of at most {LONGEST_LINE:,}")
         before = command.output.bytes
         sent = await shell.pty.write(data, timeout=timeout)
-        await self._wait_quiet(shell, command, before, timeout)
+        waits = await _followed(shell, command, timeout, answered=before)
         if sent < len(data):
             command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
-        return command.report(command.output.take(), cwd=self.cwd)
+        return command.report(command.output.take(), cwd=self.cwd, waits=waits)
 
     async def interrupt(self, reason: str) -> None:
         """Break off the running command: Ctrl+C, then signals, then the shell itself. Nothing to do when none runs."""
@@ -201,16 +206,40 @@ class Terminal:
         await self.interrupt(reason)
         self._stopping = None
 
-    @staticmethod
-    async def _wait_quiet(shell: Shell, command: TerminalCommand, before: int, seconds: float) -> None:
-        """Until the command ended, or wrote something after `before` bytes and then nothing for a moment."""
-        deadline = time.monotonic() + seconds
-        if not await shell.wait(partial(_moved, command, before), seconds):
-            return
-        while command.status == "running" and time.monotonic() < deadline:
-            seen = command.output.bytes
-            if not await shell.wait(partial(_moved, command, seen), _QUIET_SECONDS):
-                return
+
+async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, answered: int | None = None) -> bool:
+    """Wait until a command ends, waits for input, or `seconds` are over.
+
+    Args:
+        shell: it runs there.
+        command: the command.
+        seconds: the most to wait.
+        answered: the bytes of its output before something was typed: where nobody can tell whether it waits, it is left
+            alone once it wrote more and fell quiet. None when nothing was typed.
+
+    Returns:
+        Whether it waits for input.
+    """
+    deadline = time.monotonic() + seconds
+    seen, before, pause, since = -1, UNCLEAR, _LOOK_SECONDS, time.monotonic()
+    while (left := deadline - time.monotonic()) > 0:
+        if command.output.bytes != seen:
+            seen, before, pause, since = command.output.bytes, UNCLEAR, _LOOK_SECONDS, time.monotonic()
+        if await shell.wait(partial(_moved, command, seen), min(pause, left)):
+            if command.status != "running":
+                return False
+            continue
+        now = await shell.pty.attention()
+        if command.output.bytes != seen or command.status != "running":
+            continue
+        quiet = time.monotonic() - since
+        # Twice the same without a wake-up between: it has read all that was typed.
+        if now == before and (now.kind == "waits" or (now.kind == "listens" and quiet >= _LISTENING_SECONDS)):
+            return True
+        if now.kind == "unclear" and answered is not None and seen > answered and quiet >= _QUIET_SECONDS:
+            return False
+        before, pause = now, _LOOK_SECONDS if now.kind == "waits" else min(2 * pause, _LONGEST_LOOK_SECONDS)
+    return False
 
 
 async def _parse(shell: Shell, text: str) -> str | None:

@@ -30,6 +30,12 @@ DEFAULT_SECONDS = 60.0
 """How long `execute` waits. Most test runs and builds end within a minute, and each look at one that goes on costs a
 model request; a command that hangs costs no more than this minute."""
 
+_GOES_ON = {
+    "running": 'It still runs: read_output("{session_id}", timeout=60, check=True) waits for its end.',
+    "waiting for input": 'It waits for input: send_input("{session_id}", "…\\n") types it, "\\x03" interrupts it.',
+}
+"""What `check` says of a command that has not ended, by its status."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _LABEL_CHARACTERS = 60
 
@@ -91,7 +97,8 @@ class ShellTools:
         shell: str | None = None,
     ) -> ToolResult:
         """Run a bash command in a terminal that lives on ("main" is always there; new_terminal=True makes one).
-        After timeout seconds it goes on as status "running". check=True raises unless every pipe stage succeeds.
+        After timeout seconds it goes on as "running", or at once as "waiting for input". check=True raises unless every
+        pipe stage succeeds.
 
         Raises:
             ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
@@ -106,25 +113,24 @@ class ShellTools:
             )
         _check_idle(session_id, terminal)
         report = await terminal.run(command, timeout=timeout)
-        text = _text(session_id, report)
-        if check and not report.ok:
-            kind = "TimeoutError" if report.status == "running" else "RuntimeError"
-            # Its exit code is that of the stage that failed, not of the pipe's last one.
-            failed = next((code for code in report.pipe if code), report.exit_code)
-            raise ToolError(text, kind=kind, value=_value(report) | {"exit_code": failed})  # type: ignore[arg-type] # mypy widens the two literals to str
-        return ToolResult(value=_value(report), text=text)
+        return _result(session_id, report, check=check)
 
-    async def read_output(self, session_id: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
+    async def read_output(
+        self,
+        session_id: str,
+        timeout: float = 5,  # noqa: ASYNC109 - as above
+        check: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> ToolResult:
         """Wait up to timeout seconds for the command to end; gives new output, or all of it once it was shown.
 
         Raises:
-            ToolError: a wrong argument, or nothing was run there yet.
+            ToolError: a wrong argument, or nothing was run there yet; with `check`, as for `execute`.
         """
         _check_seconds(timeout)
         report = await self._find(session_id).read(timeout=timeout)
         if report is None:
             raise ToolError(f"read_output: no command was run in {session_id!r} yet; use execute")
-        return ToolResult(value=_value(report), text=_text(session_id, report))
+        return _result(session_id, report, check=check)
 
     async def send_input(self, session_id: str, text: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
         r"""Type text to the running command ("yes\n", "\x03" Ctrl+C, "\x04" Ctrl+D); gives the output that follows.
@@ -139,7 +145,7 @@ class ShellTools:
             report = await terminal.send(text, timeout=timeout)
         except ValueError as error:
             raise ToolError(f"send_input: {error}", kind="ValueError") from error
-        return ToolResult(value=_value(report), text=_text(session_id, report))
+        return _result(session_id, report, check=False)
 
     async def terminate_terminal(self, session_id: str) -> ToolResult:
         """Kill a terminal and everything it started.
@@ -274,6 +280,23 @@ def _running(session_id: str, terminal: LiveTerminal) -> str:
 def _check_seconds(timeout: float) -> None:
     if not 0 <= timeout <= MAX_SECONDS:
         raise ToolError(f"timeout {timeout}: use 0 to {MAX_SECONDS:.0f} seconds", kind="ValueError")
+
+
+def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResult:
+    """What a call gives.
+
+    Raises:
+        ToolError: with `check`, the command failed or goes on.
+    """
+    value, text = _value(report), _text(session_id, report)
+    if not check or report.ok:
+        return ToolResult(value=value, text=text)
+    if report.status in _GOES_ON:
+        then = _GOES_ON[report.status].format(session_id=session_id)
+        raise ToolError(f"{text}\n{then}", kind="TimeoutError", value=value)
+    # Its exit code is that of the stage that failed, not of the pipe's last one.
+    failed = next((code for code in report.pipe if code), report.exit_code)
+    raise ToolError(text, kind="RuntimeError", value=value | {"exit_code": failed})
 
 
 def _value(report: CommandReport) -> dict[str, Plain]:

@@ -19,14 +19,14 @@ async def test_a_command_that_ends_is_completed_and_has_its_exit_code_and_direct
     assert "cwd: /workspace/sub" in model.read[1]
 
 
-async def test_a_command_that_takes_long_runs_on_and_is_waited_for(start: Start) -> None:
+async def test_a_command_that_waits_for_input_says_so_and_is_answered(start: Start) -> None:
     runtime, model = start(
-        reply('execute("main", "echo begun; read line; echo ended with $line", 0.3)'),
+        reply('execute("main", "echo begun; read line; echo ended with $line", 30)'),
         reply('send_input("main", "yes\\n", 5)'),
         reply(done="Ended."),
     )
     await runtime.run("Run it")
-    assert "status: running" in model.read[1]
+    assert "status: waiting for input" in model.read[1]
     assert "begun" in model.read[1]
     assert "ended with yes" in model.read[2]
     assert "status: completed" in model.read[2]
@@ -50,7 +50,7 @@ async def test_output_that_was_shown_is_not_shown_again_until_the_command_is_don
 
 async def test_ctrl_c_ends_the_command_and_the_terminal_lives_on(start: Start) -> None:
     runtime, model = start(
-        reply('execute("server", "WORD=kept; cat", 0.2, new_terminal=True)'),
+        reply('execute("server", "WORD=kept; sleep 60", 0.2, new_terminal=True)'),
         reply('send_input("server", "\\x03", 5)'),
         reply('execute("server", "echo word $WORD")'),
         reply(done="Ended."),

@@ -134,7 +134,7 @@ def test_the_tools_take_the_documented_arguments(start_sync: Callable[..., tuple
     for head in (
         "def read_file(path: str, start_line: int = 1, end_line: int | None = None",
         "def execute(session_id: str, command: str, timeout: float",
-        "def read_output(session_id: str, timeout: float = 5)",
+        "def read_output(session_id: str, timeout: float = 5, check: bool = False)",
         "def send_input(session_id: str, text: str, timeout: float = 5)",
         "def terminate_terminal(session_id: str)",
         "def ask_user(question: str)",

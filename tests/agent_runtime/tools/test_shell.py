@@ -76,6 +76,17 @@ async def test_a_timeout_is_a_state_and_with_check_an_error(shell: ShellTools) -
     assert failed.value.kind == "TimeoutError"
 
 
+async def test_what_is_left_to_do_is_named_where_a_checked_command_goes_on(shell: ShellTools) -> None:
+    with pytest.raises(ToolError, match=r'read_output\("main", timeout=60, check=True\)'):
+        await shell.execute("main", "sleep 0.3; exit 3", timeout=0, check=True)
+    with pytest.raises(ToolError) as failed:
+        await shell.read_output("main", timeout=30, check=True)
+    assert (failed.value.kind, failed.value.value["exit_code"]) == ("RuntimeError", 3)  # type: ignore[index] # a mapping
+    with pytest.raises(ToolError, match=r'waiting for input[^$]*send_input\("main"') as asked:
+        await shell.execute("main", "read -p 'Name: ' name", timeout=30, check=True)
+    assert asked.value.kind == "TimeoutError"
+
+
 async def test_a_second_command_is_refused_by_the_name_of_the_first(shell: ShellTools) -> None:
     await shell.execute("main", "sleep 60", 0.05)
     with pytest.raises(ToolError, match="`sleep 60`"):
