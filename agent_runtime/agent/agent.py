@@ -42,6 +42,7 @@ class Agent:
         scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
             for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
             that waits for a person is kept as it is, because it is signed.
+        indexed: whether it has the tools of the code index; None for where `work_dir` has sources when it begins.
         kept_index: a file, out of the agent's reach, in which the code index is kept for later runs on the same files;
             several may share it. None keeps it nowhere.
     """
@@ -64,6 +65,7 @@ class Agent:
     logs: Path | None = None
     scrub: Scrub | None = None
     start_in: str = ""
+    indexed: bool | None = None
     kept_index: Path | None = None
 
     @property

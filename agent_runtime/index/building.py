@@ -8,9 +8,12 @@ import sqlite3
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.index.languages import is_installed, is_test, language_of
@@ -24,32 +27,60 @@ MOST_BYTES = 1_000_000
 _MOST_FILES = 20_000
 _MOST_SEEN = 200_000
 _MOST_GLANCED = 2_000
-_MOST_SOURCE = 64 * 1024**2
+_MOST_SOURCE = 28 * 1024**2  # bytes; the index takes about as many, and a worker gives back 32 MiB
 _MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
 _GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-@dataclass(slots=True)
+@dataclass
 class _Round:
     """What one round has done.
 
     Attributes:
-        store: the index.
+        place: the database as it was.
         left: how many more files it may parse.
         until: when it is to end.
         refused: files that are not parsed.
         behind: the first file that it left to the next round; empty for none.
+        parsed: how many files it parsed.
+        truncated: whether there are more files than are indexed.
     """
 
-    store: IndexStore
+    place: Path
     left: int
     until: float
     refused: frozenset[str]
     behind: str = ""
     parsed: int = 0
-    changed: bool = False
-    truncated: str = ""
+    truncated: bool = False
+    before: dict[str, tuple[FileStamp, int, bytes]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Read what is known of files, unless the database is none, of another schema, or mostly stale."""
+        try:
+            with closing(sqlite3.connect(f"file:{quote(str(self.place))}?mode=ro&immutable=1", uri=True)) as database:
+                (version,) = database.execute("PRAGMA user_version").fetchone()
+                (live,) = database.execute("SELECT count(*) FROM definitions").fetchone()
+                (ever,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
+                if version == SCHEMA and ever <= 2 * live + 1000:
+                    rows = database.execute("SELECT path, size, modified, changed, inode, looked, digest FROM files")
+                    self.before = {path: (FileStamp(*stamp), looked, digest) for path, *stamp, looked, digest in rows}
+        except sqlite3.Error:  # there is none yet
+            return
+
+    @cached_property
+    def store(self) -> IndexStore:
+        """The index, to be written: made when the first file is."""
+        database = sqlite3.connect(":memory:")
+        if self.before:
+            database.deserialize(self.place.read_bytes())
+        return IndexStore(database, new=not self.before)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything new to be kept."""
+        return "store" in self.__dict__ or not self.before
 
 
 def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused: Sequence[str]) -> bytes:
@@ -65,17 +96,12 @@ def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused
     Returns:
         A line of JSON, and the new database; nothing behind the line when nothing changed.
     """
-    database = sqlite3.connect(":memory:")
-    known = _loaded(database, Path(place))
-    if not known:
-        database.close()
-        database = sqlite3.connect(":memory:")
-    store = IndexStore(database, new=not known)
-    doing = _Round(store, most, time.monotonic() + seconds, frozenset(refused), changed=not known)
+    doing = _Round(Path(place), most, time.monotonic() + seconds, frozenset(refused))
+    doing.begin()
     with workspace:
         files = _look(workspace, doing)
     told = {"behind": doing.behind, "files": files, "parsed": doing.parsed, "truncated": doing.truncated}
-    return json.dumps(told).encode() + b"\n" + (store.packed() if doing.changed else b"")
+    return json.dumps(told).encode() + b"\n" + (doing.store.packed() if doing.changed else b"")
 
 
 def has_sources(workspace: Workspace) -> bool:
@@ -97,26 +123,11 @@ def has_sources(workspace: Workspace) -> bool:
     return False
 
 
-def _loaded(database: sqlite3.Connection, place: Path) -> bool:
-    """Take over an older state, unless it is of another schema, damaged, or mostly stale."""
-    try:
-        database.deserialize(place.read_bytes())
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        (live,) = database.execute("SELECT count(*) FROM definitions").fetchone()
-        (ever,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
-    except (OSError, sqlite3.Error):
-        return False
-    return bool(version == SCHEMA and ever <= 2 * live + 1000)
-
-
 def _look(workspace: Workspace, doing: _Round) -> int:
-    store = doing.store
-    rows = store.database.execute("SELECT path, size, modified, changed, inode, looked, digest FROM files")
-    before = {path: (FileStamp(*stamp), looked, digest) for path, *stamp, looked, digest in rows}
-    seen, bytes_seen = set[str](), 0
+    before, seen, bytes_seen = doing.before, set[str](), 0
     for number, (directory, prefix, entry) in enumerate(listing.entries(workspace)):
         if number > _MOST_SEEN or len(seen) >= _MOST_FILES or bytes_seen > _MOST_SOURCE:
-            doing.truncated = prefix
+            doing.truncated = True
             break
         if entry is None or not entry.name.isprintable():
             continue
@@ -136,13 +147,12 @@ def _look(workspace: Workspace, doing: _Round) -> int:
             continue
         _read(doing, directory, entry.name, path, known[2] if known else None)
     for path in before.keys() - seen:
-        store.drop(path)
-        doing.changed = True
+        doing.store.drop(path)
     return len(seen)
 
 
 def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | None) -> None:
-    looked, store = time.time_ns(), doing.store
+    looked = time.time_ns()
     try:
         with confined.held(os.open(name, _FLAGS, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
@@ -152,17 +162,15 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
     stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     new = digest_of(data)
     if new == digest and path not in doing.refused:
-        doing.changed = True
-        store.confirm(path, stamp, looked)
+        doing.store.confirm(path, stamp, looked)
         return
     if doing.left <= 0 or time.monotonic() > doing.until:
         doing.behind = doing.behind or path
         return
     doing.left -= 1
     parsed, note = (None, "its grammar crashes on it") if path in doing.refused else _parsed(path, data)
-    store.put(path, stamp, FileContent(looked=looked, digest=new, is_test=is_test(path), note=note), parsed)
+    doing.store.put(path, stamp, FileContent(looked=looked, digest=new, is_test=is_test(path), note=note), parsed)
     doing.parsed += 1
-    doing.changed = True
 
 
 def _content(descriptor: int) -> bytes:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -189,7 +189,7 @@ _TEST_PATH = re.compile(
 
 def language_of(path: str) -> Language | None:
     """The language that a file's name says; None for one that is not indexed."""
-    return _BY_SUFFIX.get(PurePosixPath(path).suffix)
+    return _BY_SUFFIX.get(path[path.rfind(".") :])
 
 
 def is_test(path: str) -> bool:

@@ -42,11 +42,13 @@ class IndexState:
 
     Attributes:
         files: how many files it has.
+        parsed: how many of them were parsed by the last look, because they were new or had changed.
         complete: whether it is up to date.
         problem: why there is none, or what it leaves out; empty for nothing.
     """
 
     files: int = 0
+    parsed: int = 0
     complete: bool = False
     problem: str = ""
 
@@ -174,8 +176,8 @@ class WorkspaceIndex:
         for _ in range(_MOST_ROUNDS):
             try:
                 told, database = await self._round(place, most)
-            except BoundExceededError:
-                if most == 0 or len(self._refused) >= _MOST_CRASHING:
+            except BoundExceededError as error:
+                if error.bound == "result" or most == 0 or len(self._refused) >= _MOST_CRASHING:
                     raise
                 if most == 1:
                     told, _ = await self._round(place, 0)
@@ -188,8 +190,10 @@ class WorkspaceIndex:
             if not told["behind"]:
                 if parsed and first and self._kept is not None:
                     await in_thread(partial(_store, place, self._kept))
-                left_out = f"only files before {told['truncated']!r} are indexed" if told["truncated"] else ""
-                return IndexState(files=int(cast("int", told["files"])), complete=True, problem=left_out)
+                left_out = (
+                    f"the code index has the first {told['files']:,} source files only" if told["truncated"] else ""
+                )
+                return IndexState(files=int(cast("int", told["files"])), parsed=parsed, complete=True, problem=left_out)
             most = min(_ALL, 4 * most)
         return IndexState(problem="the workspace is too large to be indexed")
 

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, get_args
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
+from agent_runtime.index.building import has_sources
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.providers.tape import DIGITS, EVENT, HISTORY, TIME
 from agent_runtime.run.hooks import HookSystem
@@ -69,6 +70,7 @@ class Recorder:
         workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
         try:
             digest = Manifest.of(workspace).digest
+            indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
         finally:
             workspace.close()
         self._provider = RecordingProvider(
@@ -86,6 +88,7 @@ class Recorder:
                     "repository_instructions": dict(agent.repository_instructions),
                     "max_output_chars": dict(agent.max_output_chars),
                     "policy": asdict(agent.policy),
+                    "indexed": indexed,
                     **({"start_in": agent.start_in} if agent.start_in else {}),
                 },
                 "sandbox": agent.sandbox.level,
@@ -98,6 +101,7 @@ class Recorder:
         self.agent = replace(
             agent,
             provider=self._provider,
+            indexed=indexed,
             clock_and_random=ClockAndRandom(
                 now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
                 token=lambda size: self._noted(DIGITS, around.token(size), str),

@@ -94,7 +94,7 @@ class Toolbox:
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
         known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
-        if has_sources(self.workspace):
+        if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
             families.insert(2, IndexTools(self.index))
         for name in agent.tools or ():
             if name not in known:

@@ -70,6 +70,8 @@ def is_git(name: str) -> bool:
     NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
     characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
     """
+    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
+        return False
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     plain = visible.partition(":")[0].rstrip(". ").casefold()
     return plain == ".git" or _SHORT_GIT.match(plain) is not None

@@ -38,6 +38,7 @@ def agent_maker(
             chat=False,
             scrub=scrub,
             start_in=order.start_in,
+            kept_index=order.kept_index,
         )
         if order.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)

@@ -38,6 +38,7 @@ class AgentSpec:
         instructions: texts of the repository's maintainers, by the file that they are from.
         session: the log of its run; None keeps nothing.
         start_in: the directory below `work_dir` in which its commands start; empty for that itself.
+        kept_index: a file for the code index that the jobs of its repository share.
     """
 
     work_dir: Path
@@ -48,6 +49,7 @@ class AgentSpec:
     instructions: Mapping[str, str]
     session: Session | None
     start_in: str = ""
+    kept_index: Path | None = None
 
 
 AgentMaker = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]

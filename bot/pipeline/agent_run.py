@@ -228,6 +228,7 @@ class AgentRun:
             instructions={name: text for name, text in instructions.items() if text.strip()},
             session=session,
             start_in=context.services.conventions.working_directory,
+            kept_index=tree.kept_index,
         )
         context.phases.begin("run")
         listeners = (self._listen, *context.services.listeners)

@@ -64,6 +64,7 @@ class Tree:
         blobs: path to blob id of every file in the commit.
         generation: names the state of the files that begins here; recorded before anything writes to them, it tells
             these files from older ones of the job on other machines.
+        kept_index: a file beside the mirror, for the code index that the jobs of a repository share.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Tree:
         hold: Hold,
         pauses: Sequence[float] = PAUSES,
         generation: str = "",
+        kept_index: Path | None = None,
     ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
@@ -84,6 +86,7 @@ class Tree:
         self.git_dir = git.git_dir
         self.blobs: Mapping[str, str] = given.blobs
         self.generation = generation
+        self.kept_index = kept_index
         self._git = git
         self._trusted = trusted
         self._given = given

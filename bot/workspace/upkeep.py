@@ -88,7 +88,7 @@ class Upkeep:
 
     def _size(self, repo_id: int) -> _Size:
         mirror = self._mirror(repo_id)
-        size = sum(map(_disk_bytes, (mirror.path, mirror.path.with_suffix(".files"))))
+        size = sum(map(_disk_bytes, _places(mirror)))
         return _Size(used=_changed_at(mirror.lock), size=size, repo_id=repo_id)
 
     async def _prune(self, mirror: Mirror) -> None:
@@ -115,12 +115,17 @@ class Upkeep:
             except WorkspaceError:  # it is damaged, and may still be in use; it was logged above
                 return False
             # Renamed first: half a mirror would be taken for a whole one.
-            for path in (mirror.path, mirror.path.with_suffix(".files")):
+            for path in _places(mirror):
                 if path.exists():
                     place = self._folder / f"{_REMOVED}{path.name}-{secrets.token_hex(4)}"
                     path.rename(place)
                     await asyncio.to_thread(discard, place)
         return True
+
+
+def _places(mirror: Mirror) -> tuple[Path, Path, Path]:
+    """The mirror, the files of its last checkout, and their code index."""
+    return mirror.path, mirror.path.with_suffix(".files"), mirror.path.with_suffix(".index")
 
 
 def _is_due(mirror: Mirror) -> bool:

@@ -300,6 +300,7 @@ class Workspaces:
             hold=hold,
             pauses=self._pauses,
             generation=generation,
+            kept_index=mirror.path.with_suffix(".index") / "code.db",
         )
 
     async def _provide(self, folder: Path, repo_id: int, source: Source) -> Mirror:

@@ -132,7 +132,7 @@ def test_the_tools_take_the_documented_arguments(start_sync: Callable[..., tuple
     runtime, _ = start_sync(reply(done="."))
     declared = runtime.registry.declarations
     for head in (
-        "def read_file(path: str, start_line: int = 1, end_line: int | None = None",
+        "def read_file(path: str, start_line: int = 1, end_line: int = None",
         "def execute(session_id: str, command: str, timeout: float",
         "def read_output(session_id: str, timeout: float = 5, check: bool = False)",
         "def send_input(session_id: str, text: str, timeout: float = 5)",
@@ -149,6 +149,19 @@ def test_the_tools_take_the_documented_arguments(start_sync: Callable[..., tuple
         "execute": "session_id command timeout new_terminal shell",
     }.items():
         assert set(words.split()) <= {*runtime.registry.get(name).signature.parameters}
+
+
+async def test_semantic_search_takes_the_documented_arguments(
+    start: Callable[..., tuple[AsyncRuntime, Model]],
+) -> None:
+    runtime, _ = start(reply(done="."), indexed=True)
+    found = runtime.registry.get("semantic_search").signature.parameters
+    assert {name: each.default for name, each in found.items()} == {
+        "query": inspect.Parameter.empty,
+        "mode": "search",
+        "depth": 2,
+        "top_k": 5,
+    }
 
 
 @pytest.mark.parametrize(

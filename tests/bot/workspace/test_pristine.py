@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.workspace.files import Workspace
 from bot.workspace import Source, WorkspaceError, Workspaces
 from tests.origin import Origin
 
@@ -83,3 +85,24 @@ async def test_a_disk_that_refuses_is_said(tmp_path: Path, origin: Origin, monke
     with pytest.raises(WorkspaceError, match="ENOSPC"):
         await files_of(workspaces, origin, "job", sha)
     assert list((tmp_path / "bot" / "jobs").iterdir()) == []
+
+
+async def test_the_jobs_of_a_repository_share_a_code_index_that_lies_outside_of_their_files(
+    tmp_path: Path, origin: Origin
+) -> None:
+    first = origin.commit({"a.py": "def first(): pass\n", "b.py": "def second(): pass\n"})
+    second = origin.commit({"b.py": "def third(): pass\n"})
+    workspaces = Workspaces(tmp_path / "bot")
+    parsed = []
+    for job, sha in (("one", first), ("two", first), ("three", second)):
+        source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+        async with workspaces.open(job, 1, source) as tree:
+            assert tree.kept_index is not None
+            assert not tree.kept_index.is_relative_to(tree.path)
+            with Workspace(tree.path) as files:
+                index = WorkspaceIndex(files, tree.kept_index)
+                assert await index.ready(60)
+                parsed.append(index.state.parsed)
+                assert len(await index.named("second")) == (sha == first)
+                await index.close()
+    assert parsed == [2, 0, 1]

@@ -141,8 +141,10 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
     workspaces = Workspaces(tmp_path / "state", limits=limits)
     source = branch(origin)
     for repo_id in (1, 2, 3):
-        async with workspaces.open("job", repo_id, source):
-            pass
+        async with workspaces.open("job", repo_id, source) as tree:
+            assert tree.kept_index is not None
+            tree.kept_index.parent.mkdir()
+            tree.kept_index.write_bytes(b"an index")
         made_older(mirror_of(tmp_path, repo_id), _DAY / 2 - repo_id * _HOUR)
     async with workspaces.open("holder", 1, source) as tree:
         made_older(mirror_of(tmp_path, 1), _DAY)
@@ -151,6 +153,7 @@ async def test_the_mirrors_used_longest_ago_make_room_and_are_fetched_again(orig
         assert not await tree.change()
     assert not list((tmp_path / "state/mirrors").glob(".*"))
     assert not mirror_of(tmp_path, 2).with_suffix(".files").exists()
+    assert not mirror_of(tmp_path, 2).with_suffix(".index").exists()
     async with workspaces.open("job", 2, source) as tree:
         assert (tree.path / "large.bin").stat().st_size == MIB
 
