@@ -45,10 +45,13 @@ class Scratch:
             alive: whether the sandbox still runs.
 
         Raises:
-            OSError: the sandbox has ended.
+            OSError: the sandbox has ended, or has no `/tmp` of its own.
             ToolError: what is kept for it does not fit.
         """
-        live = Workspace(root / self.prefix.removeprefix("/"), seen_as=self.prefix)
+        directory = root / self.prefix.removeprefix("/")
+        if directory.samefile(self.prefix):
+            raise OSError(f"{self.prefix} in the sandbox is the machine's own")
+        live = Workspace(directory, seen_as=self.prefix)
         if self._kept is not None:
             files, kept = self._kept
             for path in kept.path.rglob("*"):  # only we write there, so there are no links

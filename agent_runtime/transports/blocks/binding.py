@@ -229,8 +229,8 @@ class PayloadBinder:
         """Keep what was not written, and say so."""
         number = self._kept.keep(contents, given.get("payload"))
         several = given.get("mode") == "patch" and contents[0].count("\n@@") > 1
-        told = "; with hunks=[…], of some of its hunks only new ones need to be sent, a payload each" if several else ""
-        return f"(The content is kept: payload={number} stands for it in a repeated call{told}.)"
+        told = " To replace some of its hunks, add hunks=[their numbers] and a payload for each." if several else ""
+        return f"(The content is kept: payload={number} stands for it in a repeated call.{told})"
 
 
 def _refusal_of(write: ExpectedWrite, why: str) -> str:

@@ -108,6 +108,7 @@ class KeptContents:
         if number is None:
             self._last = number = self._last + 1
         self._kept[number] = contents
+        self._kept.move_to_end(number)
         chars = sum(len(text) for kept in self._kept.values() for text in kept)
         while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
             chars -= sum(map(len, self._kept.popitem(last=False)[1]))

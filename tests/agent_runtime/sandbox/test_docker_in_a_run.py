@@ -12,10 +12,14 @@ from tests.containers import StandIn
 REPLY = """\
 ```codepilot
 write_file("greeting.txt")
-result = execute("main", "pwd; cat greeting.txt", check=True)
+write_file("/tmp/greeting.txt")
+result = execute("main", "pwd; cmp greeting.txt /tmp/greeting.txt", check=True)
 print(find("hel+o")[0]["file"], result["exit_code"])
 ```
 ```text filename=greeting.txt
+hello
+```
+```
 hello
 ```
 ```completion

@@ -571,7 +571,7 @@ def test_single_hunks_of_a_refused_patch_are_corrected(agent: Agent) -> None:
     agent.put("b.txt", NUMBERS)
     hunks = ["@@\n-2\n+two\n", "@@\n-twelve\n+12\n", "@@\n-5\n+five\n", "@@\n-nine\n+neun\n"]
     sent = f"*** Begin Patch\n*** Update File: a.txt\n{''.join(hunks[:2])}*** Update File: b.txt\n{''.join(hunks[2:])}"
-    error = refused(agent, "", "payload=1 stands for it.*hunks=", f"{sent}*** End Patch\n", mode="patch")
+    error = refused(agent, "", "payload=1 stands for it.*add hunks=", f"{sent}*** End Patch\n", mode="patch")
     assert "'a.txt', hunk 2: " in str(error)
     assert "'b.txt', hunk 4: " in str(error)
     assert agent.text("a.txt") == NUMBERS

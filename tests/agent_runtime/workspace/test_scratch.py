@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.scratch import Scratch
+from tests.block_files import BlockFiles
 
 TMP = Scratch.prefix
 
@@ -102,6 +104,23 @@ def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, t
     with pytest.raises(ToolError):
         workspace.write_bytes(path, b"x")
     assert (tmp_path / "secret").read_text() == "secret"
+
+
+def test_the_machines_own_tmp_is_never_taken_for_a_sandboxs(scratch: Scratch) -> None:
+    with pytest.raises(OSError, match="the machine's own"):
+        scratch.attach(Path("/proc/self/root"), lambda: True)
+
+
+async def test_tools_that_work_elsewhere_refuse_it(workspace: Workspace) -> None:
+    tools = BlockFiles(workspace)
+    assert "2 lines" in tools.take("1\n2\n").write(f"{TMP}/a").text
+    assert "+1 -1" in tools.take("2\n", "3\n").write(f"{TMP}/a", mode="replace").text
+    with pytest.raises(ToolError, match="only small files are changed here"):
+        tools.take("x" * 300_000).write(f"{TMP}/a")
+    with pytest.raises(ToolError, match="only into the workspace; use ls"):
+        await tools.list_files(path=TMP)
+    with pytest.raises(ToolError, match="only into the workspace; use grep"):
+        await SearchTools(workspace).find("x", scope="file", target=f"{TMP}/a")
 
 
 def test_a_workspace_that_lies_in_the_machines_tmp_is_the_workspace(tmp_path: Path, scratch: Scratch) -> None:
