@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from pathlib import Path
 
 from agent_runtime import SandboxSettings, pick_sandbox
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
 from bench.bench_search import copy_of_stdlib
@@ -47,10 +49,15 @@ def _writes() -> list[Figure]:
             Path(directory, f"fields{n}.py").write_text("".join(_FUNCTION.format(i=i) for i in place))
         Path(directory, "fields.py").write_text("".join(_FUNCTION.format(i=i) for i in range(HUNKS)))
         tools = BlockFiles(workspace)
-        patched = tools.take(sent).write(mode="patch").text
+        bad = sent.replace('-        raise KeyError("field_7")', "-        no such line")
+        with contextlib.suppress(ToolError):
+            tools.take(bad).write(mode="patch")
+        again = 'write_file(mode="patch", payload=1, hunks=[8])\n' + _HUNK.format(i=7)
+        patched = tools.take(_HUNK.format(i=7)).write(mode="patch", payload=1, hunks=[8]).text
         edited = tools.take(block).write("fields.py", 61, 120, mode="edit").text
     return [
         _figure(f"answer to a patch of {HUNKS} hunks in {FILES} files", patched, f"{len(sent):,} characters sent"),
+        _figure("sent again when one of its hunks was bad", again, f"{len(sent):,} characters, the whole patch"),
         _figure("answer to an edit that puts 120 lines in place of 60", edited, f"{len(block):,} characters sent"),
     ]
 

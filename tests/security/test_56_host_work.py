@@ -96,7 +96,7 @@ async def test_a_write_of_a_large_file_does_what_it_does_to_a_small_one(tmp_path
     assert read.text.startswith("[read_file] 'big' (lines 49999\u201350000 of 50000, version ")
     assert read.value == "line 49998\nline 49999\n"
     wrote = await called(tools, "one\ntwo\n", path="big", mode="edit", start_line=2, end_line=3)
-    assert "2 + one" in wrote.text
+    assert "2 + … 2 lines as sent, to 3" in wrote.text
     data = (tmp_path / "big").read_bytes()
     assert data.startswith(b"line 0\r\none\r\ntwo\r\nline 3\r\n")
     (tmp_path / "big").write_bytes(b"new\r\n" + data)

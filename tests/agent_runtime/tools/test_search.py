@@ -11,6 +11,7 @@ import pytest
 from agent_runtime.core.errors import SandboxError, ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.ripgrep import ripgrep
@@ -82,6 +83,18 @@ async def test_context_is_shown_but_not_returned(search: SearchTools) -> None:
     result = await search.find("other", context=1)
     assert result.text.split("\n")[1:] == ["src/b.py", "1-needle", "2:other", "3-needle needle"]
     assert result.value == [{"file": "src/b.py", "line": 2, "text": "other"}]
+
+
+async def test_lines_have_the_numbers_that_read_file_gives_them(root: Path, search: SearchTools) -> None:
+    (root / "odd.txt").write_bytes("a\x0cpin\u2028pin\r\n\x85pin\rpin\n\npin".encode())
+    with Workspace(root) as workspace:
+        files = FileTools(workspace)
+        assert await found(search, "pin", scope="file", target="odd.txt") == [f"odd.txt:{line}" for line in (1, 2, 4)]
+        shown = files.read_file("odd.txt", 1, 4).text
+        assert "(lines 1\u20134 of 4, " in shown
+        for line in (1, 2, 4):
+            assert f"\n{line} | " in shown
+            assert "pin" in str(files.read_file("odd.txt", line, line).value)
 
 
 @pytest.mark.parametrize(
