@@ -98,6 +98,16 @@ class Outlet:
         return [issue for issue in self.hub.issues(self.repo) if issue.number != 1]
 
 
+def cause_of(sent: Publication | Delivered) -> str | None:
+    """Why not all is published; None when it is."""
+    return sent.withheld.cause if sent.withheld else None
+
+
+def reason_of(sent: Publication | Delivered) -> str:
+    """The same, as people read it."""
+    return sent.withheld.reason if sent.withheld else ""
+
+
 @asynccontextmanager
 async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | None = None) -> AsyncIterator[Outlet]:
     """A repository with issue 1, and a checkout of the commit that `main` and `topic` stand at."""

@@ -14,6 +14,7 @@ from bot.publishing.plan import Publication, plan_undo
 from bot.publishing.publish import Target, publish
 from bot.publishing.published import CommitRef
 from bot.publishing.text import code
+from bot.publishing.withheld import Withheld
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Source
 
@@ -60,7 +61,8 @@ async def undo(
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
         if not access.may_command:
-            publication = Publication(commit=None, pull_request=None, withheld=NO_WRITE_ACCESS.reason)
+            withheld = Withheld(cause="refused", reason=NO_WRITE_ACCESS.reason)
+            publication = Publication(commit=None, pull_request=None, withheld=withheld)
         delivered = await publish(
             context.github,
             context.record.published,
@@ -71,20 +73,18 @@ async def undo(
             redactor=context.services.redactor,
             dry_run=grant.dry_run,
         )
+    why = delivered.withheld.reason if delivered.withheld else ""
     view = reporter.now(
-        state="failed" if delivered.withheld else "done",
-        completion=None
-        if delivered.withheld or delivered.would
-        else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
-        withheld=delivered.withheld,
+        state="failed" if why else "done",
+        completion=None if why or delivered.would else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
+        withheld=why,
         would=delivered.would,
         files=change.files,
         commit_sha=delivered.commit_sha,
         commit_url=delivered.commit_url,
         ci_note=context.services.ci_note if delivered.commit_sha else "",
     )
-    state = JobState.FAILED if delivered.withheld else JobState.DONE
-    return Ending(state=state, reason=delivered.withheld, view=view)
+    return Ending(state=JobState.FAILED if why else JobState.DONE, reason=why, view=view)
 
 
 async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef | None:

@@ -33,6 +33,7 @@ from bot.publishing.review import prose_of
 from bot.publishing.screening import Objection
 from bot.publishing.showing import fits, show_files
 from bot.publishing.text import clean
+from bot.publishing.withheld import Withheld, WithheldCause
 from bot.publishing.wording import REMEDIES
 from bot.reporting.long_parts import show_parts
 from bot.reporting.reporter import StatusReporter
@@ -90,7 +91,7 @@ class ResultDelivery:
                 asked = await publication_request(context, publication, change, shown)
                 await approvals.ask(context.record, asked)
                 return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
-            publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
+            publication = _also_withheld(publication, "needs-approval", shown.hindrance)
         part = None
         if publication.blocked and finished and verdict is None and not context.can_ask:
             part = await left_out(tree, change, publication.blocked, context.github.redacted)
@@ -190,7 +191,8 @@ class ResultDelivery:
             return Publication(commit=None, pull_request=None)
         decision = await decide(context, place, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
-            return Publication(commit=None, pull_request=None, withheld=decision.reason)
+            withheld = Withheld(cause="refused", reason=decision.reason)
+            return Publication(commit=None, pull_request=None, withheld=withheld)
         here = begun.here if isinstance(place, Refusal) else place
         to = CommitTarget(
             base_branch=begun.asked.config.base or here.thread.base_ref,
@@ -216,7 +218,7 @@ class ResultDelivery:
         if context.job.thread.kind == "issue":
             publication = marked(publication, context.marker)
         if verdict is not None and verdict.why:
-            return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
+            return _also_withheld(publication, "denied", verdict.why)
         return publication
 
     async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
@@ -250,7 +252,9 @@ class ResultDelivery:
             steps=outcome.steps,
             usage=outcome.usage,
             withheld_diff=sent.part.diff if sent.part is not None else "",
-            withheld=delivered.withheld if isinstance(begun.command, (Fix, Review)) else "",
+            withheld=delivered.withheld.reason
+            if delivered.withheld and isinstance(begun.command, (Fix, Review))
+            else "",
             would=delivered.would,
             notes=(*begun.grant.notes, *sent.notes, *filter(None, [delivered.note])),
             # What a run left that was not to change anything concerns nobody.
@@ -273,3 +277,9 @@ class ResultDelivery:
             review=review,
             output_json=context.github.redacted(outcome.output_json),
         )
+
+
+def _also_withheld(publication: Publication, cause: WithheldCause, why: str) -> Publication:
+    """The publication with a further reason, which gives the cause."""
+    before = publication.withheld.reason if publication.withheld else ""
+    return replace(publication, withheld=Withheld(cause=cause, reason=f"{before} {why}".strip()))

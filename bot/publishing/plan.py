@@ -14,6 +14,7 @@ from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
 from bot.publishing.text import code, one_line
 from bot.publishing.verdict import Verdict
+from bot.publishing.withheld import Withheld
 from bot.publishing.wording import (
     TITLE_LIMIT,
     branch_name,
@@ -78,7 +79,7 @@ class Publication:
     Attributes:
         commit: the commit, or None when nothing changed or nothing may be published.
         pull_request: the pull request, or None.
-        withheld: what was not published and why, for the comment; empty when nothing was.
+        withheld: what is not published, and why; None when everything is.
         blocked: what a person may approve, so that it is published after all.
         notes: what a reader should look at twice, sentences for the comment.
         report: what the host saw of the run.
@@ -86,7 +87,7 @@ class Publication:
 
     commit: CommitPlan | None
     pull_request: PullDraft | None
-    withheld: str = ""
+    withheld: Withheld | None = None
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
     report: RunReport | None = None
@@ -109,7 +110,7 @@ _UNFINISHED = {
     Status.ANSWERED: "the run ended with an answer, not with a finished task",
 }
 _SILENT = frozenset({"nothing", "review"})
-_READS = "This command may only read, not write."
+_READS = Withheld(cause="read-only", reason="This command may only read, not write.")
 _LEFT_OUT = (
     "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
     "checks ran with the changed files in place."
@@ -155,12 +156,12 @@ def plan(
     if not change:
         return Publication(commit=None, pull_request=None)
     proof = _proof(job, report) if outcome.status is Status.FINISHED else None
-    if reason := _reason_to_withhold(grant, change, proof, left_out):
-        return Publication(commit=None, pull_request=None, withheld=reason)
+    if withheld := _reason_to_withhold(grant, change, proof, left_out):
+        return Publication(commit=None, pull_request=None, withheld=withheld)
     found = objections(change, grant.protected)
     if found and change.tree_sha not in approved:
         words = " ".join(each.words for each in found)
-        withheld = f"{words} This requires a separate approval."
+        withheld = Withheld(cause="needs-approval", reason=f"{words} This requires a separate approval.")
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
     notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
@@ -169,7 +170,8 @@ def plan(
     branch = new if grant.publish == "new_branch" else to.head_branch
     body = commit_body(job, run_url=to.run_url, report=report)
     commit = _commit(job, grant, outcome, change, branch=branch, body=body)
-    withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
+    words = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}"
+    withheld = Withheld(cause="left-out", reason=words) if left_out else None
     if not commit.create_branch:
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Withheld, because nobody could approve it in the run: {each.names}." for each in left_out)
@@ -207,7 +209,7 @@ def plan_undo(
         return Publication(commit=None, pull_request=None, withheld=_READS)
     if not change:
         nothing = f"Commit {undone[:10]} cannot be reverted: later commits have changed all of it."
-        return Publication(commit=None, pull_request=None, withheld=nothing)
+        return Publication(commit=None, pull_request=None, withheld=Withheld(cause="no-reversal", reason=nothing))
     commit = CommitPlan(
         branch=branch,
         expected_head=change.base_sha,
@@ -236,7 +238,7 @@ def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, n
     because = _UNFINISHED[status]
     # A run that waits goes on from its own files.
     if not to.keep_unfinished or status is Status.PAUSED:
-        withheld = f"{because[:1].upper()}{because[1:]}."
+        withheld = Withheld(cause="unfinished", reason=f"{because[:1].upper()}{because[1:]}.")
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = CommitPlan(
         branch=branch_name(job, prefix=to.prefix, unfinished=True, number=to.number),
@@ -246,7 +248,8 @@ def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, n
         body=commit_body(job, run_url=to.run_url),
         change=change,
     )
-    withheld = f"There is no pull request, because {because}. The work so far is on the branch {code(commit.branch)}."
+    reason = f"There is no pull request, because {because}. The work so far is on the branch {code(commit.branch)}."
+    withheld = Withheld(cause="unfinished", reason=reason)
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
@@ -280,16 +283,19 @@ def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
     return (proof.sentence, *filter(None, doubts))
 
 
-def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None, left_out: tuple[Objection, ...] = ()) -> str:
+def _reason_to_withhold(
+    grant: Grant, change: Change, proof: Rerun | None, left_out: tuple[Objection, ...]
+) -> Withheld | None:
     if grant.publish in _SILENT:
         return _READS
     if change.base_sha != grant.bound_to_sha:
         meant, done = grant.bound_to_sha[:10], change.base_sha[:10]
-        return f"The permission was given for commit {meant}, but the work was done on {done}."
+        reason = f"The permission was given for commit {meant}, but the work was done on {done}."
+        return Withheld(cause="other-commit", reason=reason)
     if proof is not None and not proof.proven:
-        return proof.sentence
+        return Withheld(cause="unproven", reason=proof.sentence)
     if proof is not None and left_out:
-        return f"{' '.join(each.words for each in left_out)} {_UNPROVEN}"
+        return Withheld(cause="unproven", reason=f"{' '.join(each.words for each in left_out)} {_UNPROVEN}")
     if proof is not None and _is_weak(proof, change) and grant.publish != "new_branch":
-        return " ".join((*_proof_notes(proof, change), _WEAK))
-    return ""
+        return Withheld(cause="weak-proof", reason=" ".join((*_proof_notes(proof, change), _WEAK)))
+    return None

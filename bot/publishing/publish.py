@@ -5,6 +5,7 @@ It only ever adds. There is no force, no deletion, no tag, and the default branc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bot.domain.errors import BotError
@@ -16,6 +17,7 @@ from bot.publishing.redact import Redactor
 from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, Sent, Target
 from bot.publishing.text import code
 from bot.publishing.verdict import Verdict
+from bot.publishing.withheld import Withheld, WithheldCause
 from bot.publishing.wording import branch_name, pull_body
 from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 
@@ -33,7 +35,7 @@ class Delivered:
         branch: where the commit is.
         wip_url: the page that compares unfinished work with what it began from; for a branch without a pull request.
         review_url: the page of the review that was sent.
-        withheld: what was not sent, and why.
+        withheld: what was not sent, and why; None when everything was.
         note: what went otherwise than planned, though all is there.
         replayed: whether the change was made again on other files than the agent's.
         would: for a dry run, in which nothing was sent: what would have been, as Markdown.
@@ -47,7 +49,7 @@ class Delivered:
     pull_draft: bool = False
     wip_url: str | None = None
     review_url: str | None = None
-    withheld: str = ""
+    withheld: Withheld | None = None
     note: str = ""
     replayed: bool = False
     would: str = ""
@@ -55,6 +57,14 @@ class Delivered:
 
 class _NothingLeftError(BotError):
     """Somebody pushed the same change."""
+
+
+_CAUSES: Mapping[type[BotError], WithheldCause] = {
+    LeakError: "secret",
+    LargeFileError: "large-file",
+    WorkflowsForbiddenError: "workflows",
+    _NothingLeftError: "published-already",
+}
 
 
 async def publish(
@@ -95,16 +105,18 @@ async def publish(
         return Delivered(withheld=publication.withheld)
     sender = CommitSender(github=github, record=record, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
-        return Delivered(withheld="The pull request comes from the default branch, which the bot never pushes to.")
+        return _withheld(
+            "default-branch", "The pull request comes from the default branch, which the bot never pushes to."
+        )
     try:
         if dry_run:
             await sender.check(commit)
             return Delivered(withheld=publication.withheld, would=_would(commit, publication.pull_request))
         sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
-        return Delivered(withheld=f"The branch moved while the bot was working, and was not changed. {error}")
+        return _withheld("branch-moved", f"The branch moved while the bot was working, and was not changed. {error}")
     except (LeakError, LargeFileError, WorkflowsForbiddenError, _NothingLeftError) as error:
-        return Delivered(withheld=str(error))
+        return _withheld(_CAUSES[type(error)], str(error))
     return await _told(sender, publication, commit, job, sent)
 
 
@@ -175,15 +187,18 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         except GitHubError as error:
             if error.passing:
                 raise
-            return replace(
-                delivered, withheld=f"The commit was pushed, but the pull request could not be created. {error}"
-            )
+            reason = f"The commit was pushed, but the pull request could not be created. {error}"
+            return replace(delivered, withheld=Withheld(cause="no-pull-request", reason=reason))
         await sender.record.update(lambda done: replace(done, pull=link))
         return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
         compared = f"{commit.expected_head}...{sent.branch}"
         return replace(delivered, wip_url=f"{sender.target.html_url}/compare/{compared}")
     return delivered
+
+
+def _withheld(cause: WithheldCause, reason: str) -> Delivered:
+    return Delivered(withheld=Withheld(cause=cause, reason=reason))
 
 
 def _would(commit: CommitPlan, request: PullDraft | None) -> str:

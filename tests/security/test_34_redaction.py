@@ -16,7 +16,7 @@ from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
 from tests.pauses import ASKING
-from tests.publishing_world import an_outlet
+from tests.publishing_world import an_outlet, cause_of, reason_of
 from tests.stage import WEBHOOK_SECRET, acting, staged
 
 SECRET = "s3cret/of+the=bot&its own"
@@ -128,4 +128,5 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
         outlet.record.value = Published()
         sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
         assert sent.commit_sha is None
-        assert "`leak.py`" in sent.withheld
+        assert cause_of(sent) == "secret"
+        assert "`leak.py`" in reason_of(sent)

@@ -13,7 +13,7 @@ from bot.workspace import Source, Tree
 from bot.workspace.change import Change, LargeFile
 from localhub import LocalHub
 from tests.origin import git
-from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet
+from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet, cause_of, reason_of
 
 MODES = pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
 
@@ -129,7 +129,7 @@ async def test_a_grant_for_one_commit_follows_nobody(outlet: Outlet, mode: int) 
     they_push(outlet, {"b.txt": "theirs\n"})
     before = outlet.hub.branches(outlet.repo)
     delivered = await outlet.send(publication)
-    assert delivered.withheld
+    assert cause_of(delivered) == "branch-moved"
     assert delivered.commit_sha is None
     assert outlet.hub.branches(outlet.repo) == before
     assert outlet.pulls() == []
@@ -140,7 +140,7 @@ async def test_where_they_pushed_the_same_there_is_nothing_left(outlet: Outlet) 
     publication = await outlet.publication(branch="topic")
     theirs = they_push(outlet, {"a.txt": "the bot's\n"})
     delivered = await outlet.send(publication, replay=True)
-    assert delivered.withheld
+    assert cause_of(delivered) == "published-already"
     assert delivered.commit_sha is None
     assert outlet.hub.branches(outlet.repo)["topic"] == theirs
 
@@ -168,5 +168,6 @@ async def test_a_secret_in_their_lines_is_not_published_by_us(outlet: Outlet) ->
     publication = await outlet.publication(branch="topic")
     theirs = they_push(outlet, {"long.txt": lines.replace("line 40\n", f"{SECRET}\n")})
     delivered = await outlet.send(publication, replay=True)
-    assert "`long.txt`" in delivered.withheld
+    assert cause_of(delivered) == "secret"
+    assert "`long.txt`" in reason_of(delivered)
     assert outlet.hub.branches(outlet.repo)["topic"] == theirs

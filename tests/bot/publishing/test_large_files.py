@@ -17,7 +17,7 @@ from bot.workspace.lfs_upload import is_as_safe, upload
 from bot.workspace.process import ProcessBounds
 from localhub import LocalHub
 from tests.origin import Origin, git
-from tests.publishing_world import SECRET, Outlet, an_outlet
+from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
 
 _CONTENT = b"\x89PNG" + bytes(range(256)) * 9_000  # more than is read at a time
 _OID = hashlib.sha256(_CONTENT).hexdigest()
@@ -109,8 +109,9 @@ async def test_where_lfs_does_not_take_it_nothing_is_sent(outlet: Outlet, method
     before = outlet.hub.branches(outlet.repo)
     sent = await outlet.send(await outlet.publication())
     assert sent.commit_sha is None
-    assert "`new.bin`" in sent.withheld
-    assert said in sent.withheld
+    assert cause_of(sent) == "large-file"
+    assert "`new.bin`" in reason_of(sent)
+    assert said in reason_of(sent)
     assert outlet.hub.branches(outlet.repo) == before
     assert not outlet.pulls()
 
@@ -131,12 +132,13 @@ async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None
 async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:
     (outlet.tree.path / "made-up.bin").write_text(_KEPT)
     sent = await outlet.send(await outlet.publication())
-    assert "neither the server nor this job has the object" in sent.withheld
+    assert cause_of(sent) == "large-file"
     assert sent.commit_sha is None
 
 
 async def test_a_secret_in_an_object_is_found(outlet: Outlet) -> None:
     (outlet.tree.path / "new.bin").write_bytes(b"x" * (1024 * 1024 - 9) + SECRET.encode() + b"y" * 99)
     sent = await outlet.send(await outlet.publication())
-    assert "`new.bin` contains one of the bot's secrets." in sent.withheld
+    assert cause_of(sent) == "secret"
+    assert "`new.bin`" in reason_of(sent)
     assert not outlet.hub.large_files(outlet.repo)

@@ -21,6 +21,7 @@ from bot.publishing.wording import commit_title
 from bot.workspace.change import Change, FileChange
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
+from tests.publishing_world import cause_of, reason_of
 
 LARGE = "The change is large: review it in parts."
 
@@ -92,7 +93,7 @@ def test_nothing_changed_means_nothing_is_sent() -> None:
 def test_an_unfinished_run_publishes_nothing_and_says_so(status: Status) -> None:
     publication = planned(status=status)
     assert publication.commit is None
-    assert publication.withheld.startswith("The ")
+    assert cause_of(publication) == "unfinished"
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s not in {Status.FINISHED, Status.PAUSED}])
@@ -106,7 +107,8 @@ def test_unfinished_work_goes_to_a_branch_of_its_own_without_a_pull_request(
     assert (commit.branch, commit.create_branch) == (f"codepilot/{kind}-7-j1-wip", True)
     assert commit.title == f"Keep unfinished work on {kind} 7"
     assert publication.pull_request is None
-    assert publication.withheld.endswith(f"The work so far is on the branch `{commit.branch}`.")
+    assert cause_of(publication) == "unfinished"
+    assert f"`{commit.branch}`" in reason_of(publication)
 
 
 def test_a_run_that_waits_keeps_its_work_to_itself() -> None:
@@ -126,20 +128,21 @@ def test_the_commit_names_the_page_of_its_run() -> None:
 
 @pytest.mark.parametrize("publish", ["nothing", "review"])
 def test_a_reading_grant_publishes_nothing(publish: str) -> None:
-    assert planned(grant=a_grant(publish)).withheld == "This command may only read, not write."
+    assert cause_of(planned(grant=a_grant(publish))) == "read-only"
 
 
 def test_a_grant_for_another_commit_is_void() -> None:
     publication = planned(grant=a_grant(sha="9" * 40))
     assert publication.commit is None
-    assert "9999999999" in publication.withheld
+    assert cause_of(publication) == "other-commit"
 
 
 def blocked(change: Change) -> dict[str, tuple[str, ...]]:
     """Why a change needs a person, with the files that it is about, each of which the comment names."""
     publication = planned(change)
     assert publication.commit is None
-    assert all(f"`{path}`" in publication.withheld for each in publication.blocked for path in each.files)
+    assert cause_of(publication) == "needs-approval"
+    assert all(f"`{path}`" in reason_of(publication) for each in publication.blocked for path in each.files)
     return {each.cause: each.files for each in publication.blocked}
 
 
@@ -312,8 +315,7 @@ def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange
         report=weak,
     )
     assert (publication.commit, publication.pull_request) == (None, None)
-    assert "`pytest` ended with exit code 1 before the change" in publication.withheld
-    assert publication.withheld.endswith("nothing was committed to yours. Apply the patch if it is right.")
+    assert cause_of(publication) == "weak-proof"
 
 
 def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with() -> None:
@@ -334,7 +336,8 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
     assert sent().commit is not None
     partly = sent(Objection(cause="protected", files=("Cargo.lock",)))
     assert partly.commit is None
-    assert "`Cargo.lock`" in partly.withheld
+    assert cause_of(partly) == "unproven"
+    assert "`Cargo.lock`" in reason_of(partly)
 
 
 def test_a_fix_of_red_ci_says_which_of_its_files_set_the_check() -> None:
@@ -368,8 +371,8 @@ def test_an_undo_is_a_new_commit_that_names_the_one_it_takes_back() -> None:
 
 
 def test_an_undo_that_may_not_or_need_not_be_sent_says_so() -> None:
-    assert undone(publish="nothing").withheld == "This command may only read, not write."
-    assert undone(a_change()).withheld.startswith("Commit 5555555555")
+    assert cause_of(undone(publish="nothing")) == "read-only"
+    assert cause_of(undone(a_change())) == "no-reversal"
 
 
 @pytest.mark.parametrize(

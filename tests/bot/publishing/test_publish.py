@@ -12,10 +12,11 @@ from bot.github import GitHub, GitHubError
 from bot.github.pace import Limits
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
+from bot.publishing.withheld import Withheld
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
-from tests.publishing_world import SECRET, Outlet, an_outlet
+from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of
 
 
 @pytest.fixture
@@ -97,8 +98,9 @@ async def test_a_pull_requests_own_branch_gets_the_commit(outlet: Outlet) -> Non
 
 
 async def test_nothing_planned_nothing_sent(outlet: Outlet) -> None:
-    empty = Publication(commit=None, pull_request=None, withheld="because")
-    assert await outlet.send(empty) == Delivered(withheld="because")
+    because = Withheld(cause="read-only", reason="because")
+    empty = Publication(commit=None, pull_request=None, withheld=because)
+    assert await outlet.send(empty) == Delivered(withheld=because)
     assert set(outlet.hub.branches(outlet.repo)) == {"main", "topic"}
 
 
@@ -112,7 +114,7 @@ async def test_a_refused_pull_request_leaves_the_commit_and_says_why(outlet: Out
     )
     delivered = await outlet.send(astray)
     assert delivered.commit_sha is not None
-    assert "the pull request could not be created." in delivered.withheld
+    assert cause_of(delivered) == "no-pull-request"
 
 
 async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outlet) -> None:
@@ -128,7 +130,8 @@ async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outle
 async def test_a_secret_in_a_file_is_not_published(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication())
-    assert delivered.withheld.startswith("`a.txt` contains one of the bot's secrets.")
+    assert cause_of(delivered) == "secret"
+    assert "`a.txt`" in reason_of(delivered)
     assert set(outlet.hub.branches(outlet.repo)) == {"main", "topic"}
 
 
@@ -149,17 +152,18 @@ async def test_a_branch_that_is_not_ours_to_make_is_refused(outlet: Outlet, bran
 async def test_a_pull_request_from_the_default_branch_is_withheld(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     delivered = await outlet.send(await outlet.publication(branch="main"))
-    assert "default branch" in delivered.withheld
+    assert cause_of(delivered) == "default-branch"
     assert outlet.hub.branches(outlet.repo)["main"] == outlet.base
 
 
 async def test_unfinished_work_goes_to_a_branch_that_can_be_compared(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text("half\n")
     whole = await outlet.publication()
-    delivered = await outlet.send(replace(whole, pull_request=None, withheld="The run reached its step limit."))
+    unfinished = Withheld(cause="unfinished", reason="The run reached its step limit.")
+    delivered = await outlet.send(replace(whole, pull_request=None, withheld=unfinished))
     assert delivered.branch == "codepilot/issue-1-j1"
     assert delivered.wip_url == f"{outlet.target.html_url}/compare/{outlet.base}...codepilot/issue-1-j1"
-    assert delivered.withheld == "The run reached its step limit."
+    assert delivered.withheld == unfinished
     assert outlet.pulls() == []
 
 
@@ -177,7 +181,7 @@ async def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(outlet: Outl
 async def test_a_dry_run_withholds_what_would_be_withheld(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication(), dry_run=True)
-    assert "one of the bot's secrets" in delivered.withheld
+    assert cause_of(delivered) == "secret"
     assert not delivered.would
 
 
@@ -207,7 +211,7 @@ async def test_a_workflow_file_is_published_with_the_permission_for_it(
 ) -> None:
     _write_workflow(outlet, mode)
     delivered = await outlet.send(await outlet.publication(branch=branch))
-    assert delivered.withheld == ""
+    assert delivered.withheld is None
     assert git(outlet.repo.path, "show", f"{delivered.commit_sha}:{WORKFLOW}") == "on: push"
 
 
@@ -221,9 +225,9 @@ async def test_without_it_nothing_is_sent_and_the_permission_is_named(
     before = outlet.hub.branches(outlet.repo)
     for dry_run in (True, False):
         delivered = await outlet.send(await outlet.publication(branch=branch), dry_run=dry_run)
-        assert "*Workflows: read and write*" in delivered.withheld
-        assert "accept it in the installation" in delivered.withheld
-        assert "moved" not in delivered.withheld
+        assert cause_of(delivered) == "workflows"
+        assert "*Workflows: read and write*" in reason_of(delivered)
+        assert "accept it in the installation" in reason_of(delivered)
         assert delivered == Delivered(withheld=delivered.withheld)
     assert outlet.hub.branches(outlet.repo) == before
 
@@ -234,7 +238,7 @@ async def test_a_plain_token_that_may_not_leaves_no_branch_behind_either(outlet:
     before = outlet.hub.branches(outlet.repo)
     async with await _plain(outlet) as github:
         delivered = await replace(outlet, github=github).send(await outlet.publication(branch=branch))
-    assert "*Workflows: read and write*" in delivered.withheld
+    assert cause_of(delivered) == "workflows"
     assert outlet.hub.branches(outlet.repo) == before
 
 
@@ -244,7 +248,7 @@ async def test_a_workflow_file_may_go_without_it(outlet: Outlet) -> None:
     head = outlet.hub.branches(outlet.repo)["topic"]
     gone = a_change(a_file(WORKFLOW, None), base_sha=head)
     delivered = await outlet.send(await outlet.publication(branch="topic", change=gone))
-    assert (delivered.withheld, delivered.commit_sha) == ("", outlet.hub.branches(outlet.repo)["topic"])
+    assert (delivered.withheld, delivered.commit_sha) == (None, outlet.hub.branches(outlet.repo)["topic"])
 
 
 @pytest.mark.parametrize(("workflows", "wanted"), [(False, {"contents"}), (True, {"contents", "workflows"})])
