@@ -26,14 +26,14 @@ from bot.pipeline.branch_number import branch_number
 from bot.pipeline.own_pull import still_open, with_own_pull
 from bot.pipeline.partial_change import PartialChange, left_out
 from bot.pipeline.reviews import read_review, send_review
-from bot.publishing.plan import CommitTarget, Publication, marked, plan
+from bot.publishing.plan import CommitTarget, Publication, held_back, marked, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import prose_of
 from bot.publishing.screening import Objection
 from bot.publishing.showing import fits, show_files
 from bot.publishing.text import clean
-from bot.publishing.withheld import Withheld, WithheldCause
+from bot.publishing.withheld import Withheld
 from bot.publishing.wording import REMEDIES
 from bot.reporting.long_parts import show_parts
 from bot.reporting.reporter import StatusReporter
@@ -91,7 +91,7 @@ class ResultDelivery:
                 asked = await publication_request(context, publication, change, shown)
                 await approvals.ask(context.record, asked)
                 return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
-            publication = _also_withheld(publication, "needs-approval", shown.hindrance)
+            publication = held_back(publication, "needs-approval", shown.hindrance)
         part = None
         if publication.blocked and finished and verdict is None and not context.can_ask:
             part = await left_out(tree, change, publication.blocked, context.github.redacted)
@@ -218,7 +218,7 @@ class ResultDelivery:
         if context.job.thread.kind == "issue":
             publication = marked(publication, context.marker)
         if verdict is not None and verdict.why:
-            return _also_withheld(publication, "denied", verdict.why)
+            return held_back(publication, "denied", verdict.why)
         return publication
 
     async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
@@ -277,9 +277,3 @@ class ResultDelivery:
             review=review,
             output_json=context.github.redacted(outcome.output_json),
         )
-
-
-def _also_withheld(publication: Publication, cause: WithheldCause, why: str) -> Publication:
-    """The publication with a further reason, which gives the cause."""
-    before = publication.withheld.reason if publication.withheld else ""
-    return replace(publication, withheld=Withheld(cause=cause, reason=f"{before} {why}".strip()))

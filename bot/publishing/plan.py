@@ -14,7 +14,7 @@ from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
 from bot.publishing.text import code, one_line
 from bot.publishing.verdict import Verdict
-from bot.publishing.withheld import Withheld
+from bot.publishing.withheld import Withheld, WithheldCause
 from bot.publishing.wording import (
     TITLE_LIMIT,
     branch_name,
@@ -187,6 +187,19 @@ def marked(publication: Publication, marker: str) -> Publication:
     if request is None:
         return publication
     return replace(publication, pull_request=replace(request, body=f"{request.body}\n\n{marker}"))
+
+
+def held_back(publication: Publication, cause: WithheldCause, why: str) -> Publication:
+    """The publication without anything that is sent.
+
+    Args:
+        publication: what would be sent otherwise. It may already say why a part of it is not.
+        cause: names the rule that holds it back.
+        why: the same for the comment, after what is said already.
+    """
+    said = publication.withheld.reason if publication.withheld else ""
+    withheld = Withheld(cause=cause, reason=f"{said} {why}".strip())
+    return replace(publication, commit=None, pull_request=None, withheld=withheld)
 
 
 def plan_undo(

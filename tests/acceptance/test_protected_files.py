@@ -318,6 +318,23 @@ async def test_the_repositorys_own_list_and_the_built_in_one_both_hold(
         assert stage.nothing_published()
 
 
+async def test_what_a_person_denied_is_not_published_when_its_files_are_protected_no_more(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    config = ".github/codepilot.yml"
+    script = [acting('write_file("infra/main.tf")', "x\n", completion="Changed.")]
+    files = {**FILES, config: "protected: [infra/**]\n"}
+    async with staged(hub, tmp_path, script, files=files) as stage:
+        issue = stage.issue()
+        command, pause = await _held(stage, issue.number)
+        hub.commit(stage.repo, {config: "protected: []\n"}, message="Protect less", author="mona", branch="main")
+        stage.say(issue.number, f"/codepilot deny {pause.short_id} not now")
+        end = await stage.end_of(command)
+        assert "@mona said no: not now" in end.status
+        assert stage.nothing_published()
+        assert kept_patch(stage, pause.job_id).exists()
+
+
 @pytest.mark.parametrize("command", [f"rm {WORKFLOW}", f"mv {WORKFLOW} ci.txt"])
 async def test_a_protected_file_is_not_taken_away_either(hub: LocalHub, tmp_path: Path, command: str) -> None:
     script = [acting(f'execute("main", "{command}", check=True)', completion="Gone.")]

@@ -12,7 +12,7 @@ from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Undo
 from bot.domain.job import Origin
 from bot.gate.permissions import Grant
-from bot.publishing.plan import CommitTarget, Publication, plan, plan_undo
+from bot.publishing.plan import CommitTarget, Publication, held_back, plan, plan_undo
 from bot.publishing.proof import RunReport
 from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection
@@ -176,6 +176,17 @@ def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
         publication.pull_request.body
     )
     assert not publication.blocked
+
+
+def test_what_is_held_back_is_not_sent_and_says_all_the_reasons() -> None:
+    whole = planned()
+    assert whole.commit is not None
+    denied = held_back(whole, "denied", "@mona said no.")
+    assert (denied.commit, denied.pull_request, cause_of(denied)) == (None, None, "denied")
+    twice = held_back(planned(a_change(a_file("action.yml"))), "denied", "@mona said no.")
+    assert cause_of(twice) == "denied"
+    assert "`action.yml`" in reason_of(twice)
+    assert reason_of(twice).endswith("@mona said no.")
 
 
 def test_an_approval_is_for_the_very_tree_that_was_shown() -> None:
