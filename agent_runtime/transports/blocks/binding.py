@@ -41,10 +41,10 @@ def write_file(  # noqa: PLR0917 - the signature that users of the first CodePil
 ) -> NoReturn:
     """Write the next payload(s): 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line,
     'insert' below after_line (0: top), 'multi_edit' one payload per (start, end) of edits, numbers as read;
-    'replace' two payloads: old lines (unique in the file), new lines; 'patch' one payload, no path:
-    '*** Begin Patch' with Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit
-    per file. force=True writes what was refused; payload=N reuses a refused write's content; with hunks=[3, 8]
-    one payload each replaces these hunks of that patch. Returns the new version.
+    'replace' two payloads: old lines (unique), new lines; 'patch' one payload, no path: '*** Begin Patch' with
+    Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit per file. force=True
+    writes what was refused; payload=N reuses a refused write's content, but hunks=[3, 8] of a patch take new
+    ones. Returns the new version.
 
     This is the declaration only: a call of it is planned by `PayloadBinder`.
     """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
