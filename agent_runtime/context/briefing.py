@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,26 +12,9 @@ from agent_runtime.prompts import notes
 INSTRUCTION_CHARS = 8_000
 """What the instruction files of a repository may take of the first message, all together."""
 
-_TRACEBACK = re.compile(r'File "(?P<path>[^"\n]{1,300})", line (?P<line>\d{1,7})')
-_PATH = re.compile(r"(?<![\w/.-])(?P<path>(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7})(?::(?P<line>\d{1,7}))?")
 _SOURCE_CHARS = 200
 _WORTH_SHOWING = 200
 _BLANK_LINES = "\r\n"
-_SEARCHED_CHARS = 200_000
-_IDENTIFIER = re.compile(r"`(?P<name>[A-Za-z_][\w.]{2,80})(?:\(\))?`")
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A place in the workspace that a text seems to name; whether it exists is for the caller to find out.
-
-    Attributes:
-        path: as written.
-        line: 1-based, or None.
-    """
-
-    path: str
-    line: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +38,6 @@ class Orientation:
     facts: tuple[str, ...] = ()
     tree: str = ""
     excerpts: tuple[Excerpt, ...] = ()
-
-
-def mentions(text: str, limit: int = 40) -> list[Mention]:
-    """Paths, with lines where given, that `text` names: tracebacks first (innermost first), then the rest."""
-    text = text[:_SEARCHED_CHARS]
-    found = [Mention(m["path"], int(m["line"])) for m in _TRACEBACK.finditer(text)][::-1]
-    found += [Mention(m["path"], int(m["line"]) if m["line"] else None) for m in _PATH.finditer(text)]
-    return list(dict.fromkeys(found))[:limit]
-
-
-def identifiers(text: str, limit: int = 10) -> list[str]:
-    """Names in backticks that look like code, the last part of dotted ones."""
-    names = (m["name"].rstrip(".").rpartition(".")[2] for m in _IDENTIFIER.finditer(text[:_SEARCHED_CHARS]))
-    return [name for name in dict.fromkeys(names) if name.isidentifier()][:limit]
 
 
 def opening(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 
@@ -136,8 +137,7 @@ class Toolbox:
     async def orientation(self, task: Task, facts: Sequence[str]) -> Orientation:
         """What the model would otherwise have to find out about the place it works in; of that, only once."""
         if self._oriented:
-            found = await asyncio.to_thread(orient, self.workspace, task, facts, self._hidden)
-            return Orientation(facts=tuple(facts), excerpts=found.excerpts)
+            return replace(await self._oriented_in(task, facts), tree="")
         self._oriented, agent = True, self._agent
         place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
@@ -147,9 +147,15 @@ class Toolbox:
         reach = (
             [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
         )
-        programs = await toolchain(agent.sandbox, agent.work_dir)
-        told = [*facts, place, *reach, *([programs] if programs else [])]
-        return await asyncio.to_thread(orient, self.workspace, task, told, self._hidden)
+        found, programs = await asyncio.gather(
+            self._oriented_in(task, [*facts, place, *reach]), toolchain(agent.sandbox, agent.work_dir)
+        )
+        return replace(found, facts=(*found.facts, programs)) if programs else found
+
+    async def _oriented_in(self, task: Task, facts: Sequence[str]) -> Orientation:
+        return await orient(
+            self.workspace, task, facts, index=self.index, grep=self._search.lines_with, hides=self._hidden
+        )
 
     async def manifest(self) -> Manifest:
         """The workspace's files and what is in them."""

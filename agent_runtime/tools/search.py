@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
@@ -29,6 +30,7 @@ _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
 _MAX_SECONDS = 20.0
 _INDEX_SECONDS = 60.0
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
 _OPTIONS = (
     "--no-config",
     "--hidden",
@@ -158,6 +160,16 @@ class SearchTools:
         ]
         value: list[Plain] = [{"file": e.path, "line": e.header, "text": f"{e.kind} {e.qualified}"} for e in found]
         return ToolResult(value=value, text="\n".join([f"[find] {len(found)} definition(s)", *lines]))
+
+    async def lines_with(self, texts: Sequence[str], *, seconds: float = 1.0, most: int = 20) -> list[tuple[str, int]]:
+        """Where one of some texts stands, as a courtesy: a search that fails or takes long finds nothing."""
+        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self.find(pattern, max_results=most)
+        except (TimeoutError, ToolError):
+            return []
+        return [(match["file"], match["line"]) for match in cast("list[dict[str, Any]]", found.value)]
 
     def _targets(self, scope: str, target: object, wanted: Include | None) -> list[str]:
         if scope not in {"codebase", "file", "files"}:

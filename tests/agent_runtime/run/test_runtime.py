@@ -127,7 +127,7 @@ async def test_the_first_message_orients(project: Path, sandbox: Sandbox) -> Non
     assert "Working directory: /workspace (sandbox: bubblewrap)" in opening
     assert "src/: greet.sh" in opening
     assert "secret.log" not in opening
-    assert "    1 | echo 'hello wrld'" in opening
+    assert "src/greet.sh (whole)\n1 | echo 'hello wrld'" in opening
 
 
 async def test_a_quote_cannot_close_its_own_frame(project: Path, sandbox: Sandbox) -> None:
