@@ -45,6 +45,7 @@ class Agent:
         indexed: whether it has the tools of the code index; None for where `work_dir` has sources when it begins.
         kept_index: a file, out of the agent's reach, in which the code index is kept for later runs on the same files;
             several may share it. None keeps it nowhere.
+        index_seconds: how long the first message waits for the code index, before it goes on without; 0 takes none.
     """
 
     provider: Provider
@@ -67,6 +68,7 @@ class Agent:
     start_in: str = ""
     indexed: bool | None = None
     kept_index: Path | None = None
+    index_seconds: float = 1.0
 
     @property
     def step_chars(self) -> int:

@@ -32,12 +32,14 @@ class Orientation:
     Attributes:
         facts: one line each: working directory, HEAD, interpreter, likely test command, limits.
         tree: two levels of the workspace.
-        excerpts: files and lines that the task names.
+        excerpts: what the task names and is about.
+        indexed: whether the code index was ready.
     """
 
     facts: tuple[str, ...] = ()
     tree: str = ""
     excerpts: tuple[Excerpt, ...] = ()
+    indexed: bool = False
 
 
 def opening(

@@ -25,7 +25,6 @@ TREE_CHARS = 1_000
 EXCERPT_CHARS = 4_500
 _LEAST_EXCERPT_CHARS = 3_000
 _FRAME_CHARS = 300
-_INDEX_SECONDS = 1.0
 _READ_BYTES = 1_000_000
 _CHILDREN = 25
 _LOOK_INTO = 100
@@ -40,6 +39,7 @@ async def orient(
     index: CodeIndex,
     grep: Grep,
     hides: Callable[[str], bool] = lambda _path: False,
+    seconds: float = 1.0,
 ) -> Orientation:
     """Gather the layout, and the definitions that the task is about.
 
@@ -47,22 +47,24 @@ async def orient(
         workspace: where the agent works.
         task: what it was asked; goal and quotes are searched for what they name and what they are about.
         facts: what the caller knows already, one line each.
-        index: of the workspace; waited for at most a second.
+        index: of the workspace.
         grep: finds lines by the texts in them.
         hides: whether a file or directory, by its canonical path, is not to be shown or named.
+        seconds: how long the index is waited for; 0 goes without.
     """
     given = [task.goal, *(quote.text for quote in task.quotes)]
     tree, named, ready = await asyncio.gather(
         asyncio.to_thread(lambda: clip_tree(list(_tree(workspace, hides)), TREE_CHARS)),
         asyncio.to_thread(clues, given[0], given[1:]),
-        index.ready(_INDEX_SECONDS),
+        index.ready(seconds),
     )
-    known: CodeIndex = index if ready else await named_files(workspace, named)
+    indexed = ready and seconds > 0
+    known: CodeIndex = index if indexed else await named_files(workspace, named)
     found = await passages.passages(workspace, known, named, grep)
     used = sum(map(len, [*given, *facts, tree])) + _FRAME_CHARS
     budget = max(_LEAST_EXCERPT_CHARS, min(EXCERPT_CHARS, MESSAGE_CHARS - used))
     shown = await asyncio.to_thread(excerpts, found, partial(_text, workspace, hides), budget)
-    return Orientation(facts=tuple(facts), tree=tree, excerpts=shown)
+    return Orientation(facts=tuple(facts), tree=tree, excerpts=shown, indexed=indexed)
 
 
 def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:

@@ -26,12 +26,14 @@ class Started:
         opening: the first message of the run as the model reads it: goal, quotes, orientation.
         run_id: names the run; random. A paused run keeps it when it goes on.
         facts: what its caller said of the workspace, one line each.
+        indexed: whether the code index was ready for the first message.
     """
 
     task: Task
     opening: str
     run_id: str = ""
     facts: tuple[str, ...] = ()
+    indexed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
 PLACE = "<work dir>"
+_INDEX_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +105,15 @@ async def replay_recording(
         places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
         provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
+        started = [event for event in events if isinstance(event, Started)]
         agent = replace(
-            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox), clock_and_random=_clock_and_random(tape)
+            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox),
+            clock_and_random=_clock_and_random(tape),
+            # The first messages show what they showed then, whichever machine is the faster one.
+            index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
-        outcomes = await _run(agent, [event for event in events if isinstance(event, Started)])
+        outcomes = await _run(agent, started)
     # How the recorded runs ended, up to the first that waited.
     upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
     recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]

@@ -176,7 +176,8 @@ class Run:
             number=number,
             instructions=self.agent.repository_instructions if number == 1 else {},
         )
-        self.state.record(Started(task=task, opening=first, run_id=token(8), facts=tuple(facts)))
+        started = Started(task=task, opening=first, run_id=token(8), facts=tuple(facts), indexed=orientation.indexed)
+        self.state.record(started)
         self._has_started = True
         return await loop.run()
 

@@ -154,7 +154,13 @@ class Toolbox:
 
     async def _oriented_in(self, task: Task, facts: Sequence[str]) -> Orientation:
         return await orient(
-            self.workspace, task, facts, index=self.index, grep=self._search.lines_with, hides=self._hidden
+            self.workspace,
+            task,
+            facts,
+            index=self.index,
+            grep=self._search.lines_with,
+            hides=self._hidden,
+            seconds=self._agent.index_seconds,
         )
 
     async def manifest(self) -> Manifest:

@@ -121,6 +121,7 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
         (Task, "images"),
         (Task, "output_schema"),
         (Started, "facts"),
+        (Started, "indexed"),
         (Observed, "unfit"),
         (ToolReturned, "ended"),
         (Outcome, "output_json"),

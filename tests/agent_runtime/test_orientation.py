@@ -18,7 +18,7 @@ from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.image_files import picture
 
 INDEXED = 60.0
-GENEROUS = 20.0
+GENEROUS = 60.0
 """Seconds; what is bounded takes one, what is not takes minutes."""
 
 

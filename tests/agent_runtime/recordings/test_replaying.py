@@ -132,7 +132,7 @@ async def test_another_start_is_told_and_shown_where_the_model_would_have_notice
     assert found.difference is not None
     assert "a - b" in found.difference
     assert "a * b" in found.difference
-    assert (found.requests, found.left) == (1, 2)
+    assert (found.requests, found.left) == (0, 3)
     assert found.outcomes[0].status is Status.FAILED
 
 
