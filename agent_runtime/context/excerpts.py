@@ -67,7 +67,7 @@ def excerpts(passages: Iterable[Passage], read: Callable[[str], Text | None], bu
     shown = [_shown(path, file) for path, file in chosen.items()]
     if named and left > _HEAD_CHARS:
         rest = "\n".join(dict.fromkeys(named[:_MOST_NAMED]))
-        shown.append(Excerpt(path="Not shown, for want of room:", text=rest[:left]))
+        shown.append(Excerpt(path="Not shown, too long:", text=rest[:left]))
     return tuple(shown)
 
 
@@ -106,7 +106,6 @@ def _shown(path: str, file: _Chosen) -> Excerpt:
         else:
             spans.append([number, number])
     shown = [each for first, last in spans for each in listed(file.text.lines, first, last)[0]]
-    # The dash of a range, as in `read_file`.
-    told = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001
+    told = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001 - the dash of a range
     about = "whole" if len(numbers) == file.text.count else f"lines {told} of {file.text.count}"
     return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(shown))
