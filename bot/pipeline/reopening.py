@@ -48,8 +48,8 @@ async def reopened(
         ChangeError: what was saved does not fit.
     """
     handover, job_id = context.services.handover, context.job.id
-    saved = handover.saved.pop(job_id, None) if handover is not None else None
-    if saved is None:
+    saved = handover.saved if handover is not None else {}
+    if job_id not in saved:
         generation = (await context.record.read()).generation or ""
         left = Left(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
         current = partial(is_current, context.queue)
@@ -59,7 +59,9 @@ async def reopened(
     async with opened_anew(context, begun, keep=keep) as tree:
         # Files that git ignores were not saved; what of them set-up makes, it makes again.
         await set_up(context, reporter, begun, tree)
-        await tree.put_back(saved.work)
+        await tree.put_back(saved[job_id].work)
+        # An attempt that could not put it back leaves it to the next one.
+        del saved[job_id]
         yield tree
 
 
