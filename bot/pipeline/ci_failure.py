@@ -15,7 +15,9 @@ from bot.jobs.repo_settings import lately_on_default_branch
 from bot.jobs.resume_base import resume_base
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.failed_run import remark_of, step_of
+from bot.publishing.inert import escape_markdown
 from bot.publishing.marker import job_of
+from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
 from bot.red_ci.failed import FailedJob
@@ -50,7 +52,8 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await context.github.accounts.me()).id
         said = await here.reader.comments(here.repo.full_name, job.thread.number)
-        is_new = not any(each.author_id == me and skip.reason in each.body for each in said)
+        words = escape_markdown(skip.reason, context.services.allowed(job), limit=COMPLETION_LIMIT)  # as it was shown
+        is_new = not any(each.author_id == me and context.github.redacted(words) in each.body for each in said)
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
         is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)

@@ -1,0 +1,349 @@
+"""Failed checks that are left alone, and those that are worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bot.domain.commands import Command, Explain, Fix
+from bot.domain.job import Job, JobState, Origin, Thread
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.in_memory_ledger import InMemoryLedger
+from bot.engine.job_record import JobRecord, StoredRecord
+from bot.gate.conventions import Conventions
+from bot.gate.repo_config import RepoConfig
+from bot.github import (
+    Annotation,
+    CommentFacts,
+    CommitFacts,
+    GitHubError,
+    JobFacts,
+    RedCheck,
+    RunFacts,
+    StepFacts,
+)
+from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.receipt_filter import KnownConfigs
+from bot.pipeline.ci_failure import ci_skip_ending
+from bot.publishing.inert import Allowed
+from bot.publishing.marker import marker
+from bot.publishing.published import CommitRef, Published
+from bot.publishing.render import render_reply
+from bot.publishing.wording import commit_body
+from tests.builders import a_job
+from tests.job_contexts import account, answering, context_of, snapshot
+
+BOT, KEY = 99, b"k"
+ALLOWED = Allowed(login="", number=7, server="https://github.com", repo="octo/calc")
+HEAD, BEFORE, FIRST = "a" * 40, "b" * 40, "c" * 40
+DENIED = GitHubError("read it", 403, "Resource not accessible by integration", "Grant it.")
+DOWN = GitHubError("read it", 502, "Bad gateway", "Later.")
+RUN = RunFacts(
+    id=501,
+    workflow_id=5,
+    name="CI",
+    conclusion="failure",
+    head_sha=HEAD,
+    head_branch="mona/patch-1",
+    head_repo_id=10,
+    html_url="https://github.com/octo/calc/actions/runs/501",
+)
+TESTS = StepFacts(number=2, name="Run pytest", conclusion="failure", started_at="", completed_at="")
+RED = JobFacts(id=1, name="test", conclusion="failure", steps=(TESTS,), labels=(), check_id=11, html_url="")
+LOST = Annotation(
+    path=".github",
+    start_line=1,
+    end_line=1,
+    level="failure",
+    title="",
+    message="The runner has received a shutdown signal.",
+)
+
+PASSED, NOTHING = answering(value=True), answering("")
+
+
+def _ci_job(
+    job_id: str = "now",
+    head: str = HEAD,
+    *,
+    run: int = 501,
+    command: Command | None = None,
+    thread: Thread | None = None,
+) -> Job:
+    """The fix of pull request 7 that a failed workflow, or with no run the failed check of an App, has begun."""
+    job = a_job(job_id, kind="pull", command=command or Fix(), thread=thread)
+    return replace(job, origin=Origin(kind="ci", id=run, name="CI", conclusion="failure"), head_sha=head)
+
+
+def _failing(error: Exception) -> Callable[..., Awaitable[Any]]:
+    async def fail(*_: object) -> Any:  # noqa: ANN401 - never given back
+        raise error
+
+    return fail
+
+
+def _commit(sha: str, *parents: str, by_ci: bool = False) -> CommitFacts:
+    message = commit_body(_ci_job()) if by_ci else "Change"
+    return CommitFacts(sha=sha, tree_sha="", parents=parents, message=f"Fix it\n\n{message}", html_url="")
+
+
+def _github(**parts: Callable[..., Awaitable[Any]]) -> SimpleNamespace:
+    """A GitHub on which nothing is red on the base branch, and nothing was done before."""
+    usual: dict[str, Any] = {
+        "commit": answering(_commit(HEAD)),
+        "own_into": NOTHING,
+        "get": answering(RUN),
+        "jobs": answering((RED,)),
+        "passed_before": NOTHING,
+        "red_on_base": answering(None),
+        "annotations": answering(()),
+        "failing": answering(()),
+        "of_thread": answering(()),
+    }
+    every = SimpleNamespace(**{**usual, **parts})
+    return SimpleNamespace(
+        accounts=account(BOT), repos=every, pulls=every, runs=every, checks=every, comments=every, redacted=str
+    )
+
+
+async def _context(
+    github: SimpleNamespace,
+    *,
+    job: Job | None = None,
+    engine: InMemoryEngine | None = None,
+    ledger: InMemoryLedger | None = None,
+    config: RepoConfig | None = None,
+    **services: object,
+) -> JobContext:
+    engine, job = engine or InMemoryEngine(), job or _ci_job()
+    await engine.accept(job)
+    usual: dict[str, object] = {
+        "conventions": Conventions(),
+        "configs": KnownConfigs(),
+        "checks": True,
+        "marker_key": KEY,
+        "allowed": lambda _job: ALLOWED,
+        "has_session": lambda _job: False,
+        "work": SimpleNamespace(find=answering(None)),
+    }
+    common = SimpleNamespace(**{**usual, **services})
+    common.configs.learn(10, config or RepoConfig())
+    return context_of(engine, job, github=github, services=common, ledger=ledger or InMemoryLedger(engine))
+
+
+async def _ending(context: JobContext, now: str = HEAD, **thread: Any) -> Ending | None:  # noqa: ANN401 - see `snapshot`
+    reader = PhaseReader(context.github)
+    return await ci_skip_ending(context, snapshot(reader=reader, head_sha=now, **thread))
+
+
+async def _skipped(github: SimpleNamespace, job: Job | None = None, now: str = HEAD, **thread: Any) -> bool:  # noqa: ANN401 - see `snapshot`
+    ending = await _ending(await _context(github, job=job), now, **thread)
+    assert ending is None or ending.state is JobState.REFUSED
+    return ending is not None
+
+
+async def test_a_failure_of_the_projects_own_step_is_worked_on() -> None:
+    assert not await _skipped(_github())
+
+
+async def test_work_that_has_begun_is_not_questioned_again() -> None:
+    context = await _context(_github(), work=SimpleNamespace(find=answering(object())))
+    await context.record.update(lambda record: replace(record, base_sha=HEAD))
+    assert await _ending(context, now=BEFORE) is None
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"passed_before": PASSED},
+        {"red_on_base": answering(RUN)},
+        {"annotations": answering((LOST,)), "jobs": answering((replace(RED, steps=()),))},
+        {"jobs": answering((replace(RED, conclusion="cancelled", steps=()),))},
+    ],
+    ids=["flaky", "red on the base branch", "lost runner", "cancelled"],
+)
+async def test_what_the_change_did_not_cause_is_left_alone(parts: dict[str, Any]) -> None:
+    assert await _skipped(_github(**parts))
+
+
+async def test_jobs_of_which_some_pass_on_the_base_branch_are_worked_on() -> None:
+    async def jobs(_: str, run_id: int) -> tuple[JobFacts, ...]:
+        return (RED, replace(RED, id=2, name="lint")) if run_id == RUN.id else (RED,)
+
+    assert not await _skipped(_github(red_on_base=answering(replace(RUN, id=400)), jobs=jobs))
+
+
+async def test_a_commit_that_the_branch_has_left_behind_is_left_alone() -> None:
+    assert await _skipped(_github(), now=BEFORE)
+
+
+@pytest.mark.parametrize("parents", [(BEFORE,), ()])
+async def test_the_bots_own_fixes_of_failed_checks_are_counted_back_to_the_first(parents: tuple[str, ...]) -> None:
+    fixes = {HEAD: _commit(HEAD, BEFORE, by_ci=True), BEFORE: _commit(BEFORE, FIRST, by_ci=bool(parents))}
+    fixes[FIRST] = _commit(FIRST)
+
+    async def commit(_: str, sha: str) -> CommitFacts:
+        return fixes[sha]
+
+    assert await _skipped(_github(commit=commit)) is bool(parents)
+
+
+async def test_a_history_of_nothing_but_fixes_costs_a_few_requests() -> None:
+    asked: list[str] = []
+
+    async def commit(_: str, sha: str) -> CommitFacts:
+        asked.append(sha)
+        return _commit(sha, f"{len(asked):040}", by_ci=True)
+
+    assert await _skipped(_github(commit=commit))
+    assert len(asked) <= 10
+
+
+async def _earlier(engine: InMemoryEngine, job: Job, made: str, state: JobState = JobState.DONE) -> None:
+    """A job of the thread that has made a commit."""
+    await engine.restore(job, JobRecord(), until=1.0)
+    published = Published(commit=CommitRef(sha=made, branch="topic"))
+    await StoredRecord(engine, job.id).update(lambda record: replace(record, published=published))
+    if state is JobState.STOPPED:
+        await engine.cancel(job.id, state, "Stopped.")
+
+
+@pytest.mark.parametrize(("kind", "skipped"), [("ci", True), ("comment", False)])
+async def test_tries_at_this_commit_and_at_those_that_it_was_made_from_are_counted(kind: Any, *, skipped: bool) -> None:  # noqa: ANN401 - an OriginKind
+    engine = InMemoryEngine()
+    for job_id, head, made in (("one", FIRST, BEFORE), ("two", BEFORE, HEAD)):
+        job = _ci_job(job_id, head)
+        await _earlier(engine, replace(job, origin=replace(job.origin, kind=kind)), made)
+    await _earlier(engine, _ci_job("elsewhere", "d" * 40), "e" * 40)
+    ending = await _ending(await _context(_github(), engine=engine))
+    assert (ending is not None) is skipped
+
+
+async def test_tries_at_other_commits_do_not_count() -> None:
+    engine = InMemoryEngine()
+    for number in range(3):
+        await _earlier(engine, _ci_job(f"try{number}", f"{number}" * 40), f"{number + 4}" * 40)
+    assert await _ending(await _context(_github(), engine=engine)) is None
+
+
+async def test_a_commit_that_was_made_from_itself_is_counted_with_an_end() -> None:
+    engine = InMemoryEngine()
+    await _earlier(engine, _ci_job("loop"), HEAD)
+    assert await _ending(await _context(_github(), engine=engine)) is not None
+
+
+async def test_why_is_told_once_for_each_commit() -> None:
+    engine = InMemoryEngine()
+    ledger, flaky = InMemoryLedger(engine), _github(passed_before=PASSED)
+    told = []
+    for job in (_ci_job("one"), _ci_job("two"), _ci_job("three", BEFORE)):
+        ending = await _ending(await _context(flaky, job=job, engine=engine, ledger=ledger), job.head_sha)
+        assert ending is not None
+        told.append(isinstance(ending.view, ShortReply))
+    assert told == [True, False, True]
+
+
+@pytest.mark.parametrize(("author", "again"), [(BOT, False), (5, True)])
+@pytest.mark.parametrize("failed", ["CI", "a `b` [c](https://x.example) @mona #3 <!-- d -->"])
+async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, failed: str, *, again: bool) -> None:
+    job = _ci_job()
+    job = replace(job, origin=replace(job.origin, name=failed))
+    refused = {"get": _failing(GitHubError("read it", 403, "Look at https://github.com/x", "See @mona."))}
+    first = await _ending(await _context(_github(**refused), job=job, checks=False))
+    assert first is not None
+    assert isinstance(first.view, ShortReply)
+    body = render_reply(first.view.text, ALLOWED, job_id="first")
+    said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
+    second = await _ending(await _context(_github(**refused, of_thread=answering((said,))), job=job, checks=False))
+    assert second is not None
+    assert (second.view is not None) is again
+
+
+async def test_github_that_is_silent_for_a_moment_decides_nothing() -> None:
+    for asked in ("commit", "get", "jobs", "annotations", "passed_before", "red_on_base"):
+        with pytest.raises(GitHubError):
+            await _skipped(_github(**{asked: _failing(DOWN)}))
+
+
+async def test_what_may_not_be_read_stops_the_work_and_names_the_permission() -> None:
+    ending = await _ending(await _context(_github(get=_failing(DENIED))))
+    assert ending is not None
+    assert "*Actions: read-only*" in ending.reason
+    of_app = await _ending(await _context(_github(failing=_failing(DENIED)), job=_ci_job(run=0)))
+    assert of_app is None, "without a base commit its checks are not asked for"
+
+
+async def test_annotations_that_may_not_be_read_leave_the_steps_to_decide() -> None:
+    assert not await _skipped(_github(annotations=_failing(DENIED)))
+
+
+def _red(*names: str) -> tuple[RedCheck, ...]:
+    return tuple(RedCheck(name=each, conclusion="failure", summary="", annotations=(), html_url="") for each in names)
+
+
+@pytest.mark.parametrize(
+    ("on_base", "on_head", "skipped"),
+    [
+        (_red("CI"), _red("CI", "lint"), True),
+        (_red("lint"), _red("CI", "lint"), False),
+        (_red("build", "lint"), _red("build"), True),
+        (_red("build"), _red("build", "lint"), False),
+        ((), _red("CI"), False),
+        (_red("CI"), (), False),
+    ],
+    ids=["the same", "another", "all of a suite", "not all of a suite", "green base", "green by now"],
+)
+async def test_the_check_of_an_app_that_fails_on_the_base_branch_too_is_left_alone(
+    on_base: tuple[RedCheck, ...], on_head: tuple[RedCheck, ...], *, skipped: bool
+) -> None:
+    async def failing(_: str, sha: str) -> tuple[RedCheck, ...]:
+        return on_head if sha == HEAD else on_base
+
+    context = await _context(_github(failing=failing), job=_ci_job(run=0))
+    here = snapshot(reader=PhaseReader(context.github), head_sha=HEAD)
+    here = replace(here, snapshot=replace(here.snapshot, base_head=BEFORE))
+    assert (await ci_skip_ending(context, here) is not None) is skipped
+
+
+@pytest.mark.parametrize(
+    ("attempt", "answer", "skipped", "asked"),
+    [
+        (1, None, True, 1),
+        (2, None, False, 0),
+        (1, DENIED, False, 1),
+    ],
+    ids=["first attempt", "second attempt", "no permission"],
+)
+async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
+    attempt: int, answer: GitHubError | None, *, skipped: bool, asked: int
+) -> None:
+    calls: list[int] = []
+
+    async def rerun(_: str, run_id: int) -> None:
+        calls.append(run_id)
+        if answer is not None:
+            raise answer
+
+    github = _github(get=answering(replace(RUN, attempt=attempt)), rerun_failed_jobs=rerun)
+    ending = await _ending(await _context(github, config=RepoConfig(rerun_failed_jobs=True)))
+    assert ((ending is not None), len(calls)) == (skipped, asked)
+
+
+@pytest.mark.parametrize("genuine", [True, False])
+async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_marks_say(*, genuine: bool) -> None:
+    ci = marker("one", 10, 7, key=KEY, kind="ci")
+    said = [
+        CommentFacts(
+            id=n, author="x", author_id=BOT if genuine else 5, body=ci, created_at="", updated_at="", html_url=""
+        )
+        for n in range(2)
+    ]
+    context = await _context(_github(of_thread=answering(tuple(said))), job=_ci_job(command=Explain()), checks=False)
+    ending = await _ending(context, head_repo_id=77)
+    assert (ending is not None) is genuine
+    assert ending is None or ending.view is None, "strangers could make it talk for ever"
