@@ -42,6 +42,8 @@ from bench.measure import Figure, percentile
 
 STEPS = 30
 SIZES = (10, 10_000)
+READING_STEPS, READ = 60, (8_000, 20_000)
+"""Steps of a run that only reads, and the characters that each shows: about 1,800 and 4,400 tokens."""
 _LEAST_CACHED = 1_024
 """Tokens below which neither provider caches a prompt."""
 _CODEPILOT_PROMPT, _CODEPILOT_TREE, _SHELL_PROMPT, _TOOLS_PROMPT = 4_500, 1_500, 700, 1_200
@@ -109,6 +111,7 @@ def measure() -> list[Figure]:
     small, large = (asyncio.run(_request_ms(size)) for size in SIZES)
     return [
         *(_figure(exchanges, service) for service in SERVICES),
+        *(asyncio.run(_reading(size)) for size in READ),
         Figure(what=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
         Figure(what=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
     ]
@@ -131,6 +134,50 @@ def _figure(exchanges: Sequence[Exchange], service: Service) -> Figure:
         bound=1.05,
         beside=f"{beside} (the ideal: ${ideal:.3f})",
     )
+
+
+async def _reading(size: int) -> Figure:
+    """A run that reads until its window is full, and goes on."""
+    service = SERVICES[0]
+    exchanges = await _read_on(size, service.model)
+    opening = _prefix(exchanges[0])
+    step = _prefix(exchanges[1]) - opening
+    grown = [
+        Sent(read=opening + (n - 1) * step if n else 0, written=step if n else opening, plain=0, out=2)
+        for n in range(READING_STEPS)
+    ]
+    return Figure(
+        what=f"{READING_STEPS} steps that read {size:,} characters each, {service.name}'s prices, as a multiple of "
+        "the ideal in an endless window",
+        value=_cost(_ours(exchanges, service), service.rate) / _cost(grown, service.rate),
+        unit="",
+        bound=1.1,
+        beside=f"its last request would have {opening + (READING_STEPS - 1) * step:,} tokens",
+    )
+
+
+async def _read_on(size: int, model: str) -> list[Exchange]:
+    """The requests of such a run, those for summaries among them."""
+    session = InMemorySession()
+    session.append(Started(task=Task(goal="g"), opening="[Task 1]\ng"))
+    provider = _Recorder(["It was found, and noted. " * 600] * READING_STEPS, priced_as=model)
+    conversation = Conversation(
+        log=RunState(session, HookSystem()),
+        provider=provider,
+        system="all kinds of words " * 300,
+        memory=MemorySettings(),
+        limits=RunLimits(max_steps=2 * READING_STEPS),
+    )
+    exchanges: list[Exchange] = []
+    for step in range(READING_STEPS):
+        asked = len(provider.requests)
+        request = await conversation.request("now")
+        exchanges += [Exchange(request=each, reply="found " * 3_000) for each in provider.requests[asked:]]
+        exchanges.append(Exchange(request=request, reply="I look."))
+        conversation.learned(Usage(requests=1, cached_tokens=conversation.tokens))
+        session.append(Replied(step=step, text="I look.", usage=Usage()))
+        session.append(Observed(step=step, text=f"{step}: " + ("all kinds of words " * size)[:size], ok=True))
+    return exchanges
 
 
 def _cost(sent: Sequence[Sent], rate: Rate) -> float:
@@ -209,9 +256,15 @@ def _grown(exchanges: Sequence[Exchange], prompt: int, *, cached: bool) -> list[
 
 
 class _Recorder(ScriptedProvider):
-    def __init__(self, replies: Sequence[str]) -> None:
+    def __init__(self, replies: Sequence[str], priced_as: str = "") -> None:
         super().__init__(replies, chunk_chars=1000)
+        self._priced_as = priced_as
         self.requests: list[Request] = []
+
+    @property
+    @override
+    def model(self) -> str:
+        return self._priced_as or super().model
 
     @override
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:

@@ -175,7 +175,7 @@ class Memory(_Section):
     global_summary_threshold: float = _MEMORY.global_summary_threshold
     """The fraction of `max_context_tokens` at which the oldest part is replaced by a summary."""
     global_summary_max_tokens: int = _MEMORY.global_summary_max_tokens
-    """The maximum length of a summary in tokens."""
+    """The maximum length of a summary in tokens, or a twentieth of what it replaces if that is more."""
 
 
 class ToolConfig(_Section):

@@ -15,7 +15,7 @@ from agent_runtime.context.estimate import Meter, estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.planner import Prospect, RequestForecast, plan
 from agent_runtime.context.results import Results
-from agent_runtime.context.summary import boundary, mechanical, place, usable
+from agent_runtime.context.summary import boundary, length, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
 from agent_runtime.core.errors import ModelError, ModelUnreachableError
 from agent_runtime.core.events import ReplyBroken, Summarised
@@ -34,6 +34,9 @@ _LARGEST_ENTRY = 1
 """Characters that one event may tell for each token of the window: a quarter of it, so that a step always fits."""
 _KEPT = 0.3
 """The share of the window that stays as it is when the rest is summarised: few enough that it lasts for a while."""
+_ENOUGH = 0.3
+"""The share of the window that leaving results out must free where it is full: else the next break comes after a few
+steps, and a summary is cheaper."""
 _WORTH_IT = 2
 """A summary must replace at least this many times its own length."""
 
@@ -72,6 +75,7 @@ class Conversation:
         system: str,
         memory: MemorySettings,
         limits: RunLimits,
+        words: Callable[[str], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over a session's log, which may hold earlier runs.
@@ -82,6 +86,7 @@ class Conversation:
             system: the system prompt.
             memory: how much conversation there may be.
             limits: bounds of a run, from which its remaining requests are guessed.
+            words: takes from a reply that was to be plain text what is not; see `Transport.words`.
             clock: seconds, for the age of the provider's cache.
         """
         self._log = log
@@ -89,6 +94,7 @@ class Conversation:
         self.system = system
         self._memory = memory
         self._limits = limits
+        self._words = words
         self._clock = clock
         self._transcript = Transcript(
             max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY, sees_images=provider.sees_images
@@ -120,7 +126,7 @@ class Conversation:
         over = self.tokens - self._memory.threshold_tokens
         if over < 0:
             self._shrink(cached=self._cache.holds(self._provider.model, self._clock()))
-        elif not self._shrink(cached=0, least=over + 1):
+        elif not self._shrink(cached=0, least=over + round(_ENOUGH * self._memory.threshold_tokens)):
             await self._summarise(self._memory.max_context_tokens)
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
         status = sendable(status)  # it names what runs in terminals
@@ -172,7 +178,8 @@ class Conversation:
             return False
         read, write = cache_prices(self._provider.model)
         requests = self._pace.expected(self._limits.max_steps)
-        prospect = Prospect(total=total, cached=cached, requests=requests, read=read, write=write)
+        growth = self._transcript.growth
+        prospect = Prospect(total=total, cached=cached, requests=requests, read=read, write=write, growth=growth)
         shrunk = plan(found, prospect)
         if shrunk is None:
             return False
@@ -185,10 +192,11 @@ class Conversation:
     async def _summarise(self, window: int) -> bool:
         """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most."""
         events, entries = self._log.events, self._transcript.entries
-        most = self._memory.global_summary_max_tokens
-        upto = boundary(events, entries, keep=round(_KEPT * window / self._meter.ratio), least=_WORTH_IT * most)
+        least = self._memory.global_summary_max_tokens
+        upto = boundary(events, entries, keep=round(_KEPT * window / self._meter.ratio), least=_WORTH_IT * least)
         if upto is None:
             return False
+        most = length(entries, upto, least=least)
         ask = prompts.summary_request(place=place(entries, upto), max_tokens=most)
         text, usage, failure = "", Usage(), ""
         history = self._fitting(window - estimate(ask))
@@ -198,7 +206,9 @@ class Conversation:
                 text, usage = await answer(self._provider, request, charge=partial(self._charge, request))
             except ModelError as error:
                 failure = str(error)
-        summary = usable(text, max_tokens=most) or mechanical(events, upto, max_tokens=most, failure=failure)
+        summary = usable(self._words(text), max_tokens=most) or mechanical(
+            events, upto, max_tokens=most, failure=failure
+        )
         self._log.record(Summarised(upto=upto, text=summary, usage=usage))
         return True
 

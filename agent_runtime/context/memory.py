@@ -17,7 +17,7 @@ class MemorySettings:
     Attributes:
         max_context_tokens: what one request may hold, status and reply aside; the model must take at least that.
         global_summary_threshold: the share of it (above 0, at most 1) from which on the oldest part is summarised.
-        global_summary_max_tokens: length of such a summary.
+        global_summary_max_tokens: length of such a summary; a twentieth of what it replaces, if that is more.
 
     Raises:
         SettingsError: a value cannot work.

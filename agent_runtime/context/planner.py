@@ -3,6 +3,9 @@
 Everything after the first change has to be written to the provider's cache again. So with D tokens removed and S
 behind them, shortening pays after S*(write - read) / (D*read) more requests, or at once where the cache is cold anyway.
 Changes are made in batches: once the cache is broken at one place, all that can go behind it goes with it.
+
+What is removed piles up again, and then the cache is broken again. So it pays for half as many requests as it took to
+pile up, on average, however many are to come: breaks that are too frequent cost more than long requests.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Prospect:
         total: tokens of the next one if nothing is shortened.
         cached: tokens of its beginning that the provider's cache holds; 0 when it is cold.
         requests: how many are still to come, the next one included; at least 1.
+        growth: tokens that each has more than the one before; 0 when nothing piles up again.
         read: price of a token read from the cache, as a multiple of a plain one.
         write: price of a token written to the cache, the same.
     """
@@ -52,17 +56,24 @@ class Prospect:
     requests: int
     read: float
     write: float
+    growth: int = 0
 
-    def cost(self, *, removed: int = 0, first: int | None = None) -> float:
-        """Price of the tokens sent in all these requests, as a number of plain tokens.
+    def gain(self, removed: int, first: int) -> float:
+        """What the requests cost less, as a number of plain tokens, until as much has piled up again.
 
         Args:
             removed: tokens that they have less.
-            first: tokens that stand before the first change; None when nothing changes.
+            first: tokens that stand before the first change.
         """
+        again = removed // (2 * self.growth) if self.growth else self.requests
+        later = min(self.requests, max(1, again)) - 1
+        return self._next() - self._next(removed=removed, first=first) + later * removed * self.read
+
+    def _next(self, *, removed: int = 0, first: int | None = None) -> float:
+        """Price of the tokens of the next request."""
         total = self.total - removed
         warm = min(total, self.cached if first is None else min(self.cached, first))
-        return warm * self.read + (total - warm) * self.write + (self.requests - 1) * total * self.read
+        return warm * self.read + (total - warm) * self.write
 
 
 def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
@@ -72,14 +83,13 @@ def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
     one candidate with all behind it, and one look at each finds it.
     """
     useful = sorted((each for each in candidates if each.saves > 0), key=lambda each: each.before)
-    as_it_is = prospect.cost()
     start, most, tokens = len(useful), 0.0, 0
     removed, again = 0, 0.0
     for index in reversed(range(len(useful))):
         candidate = useful[index]
         removed += candidate.saves
         again += candidate.again * candidate.saves * prospect.write
-        gain = as_it_is - prospect.cost(removed=removed, first=candidate.before) - again
+        gain = prospect.gain(removed, candidate.before) - again
         if gain > most:
             start, most, tokens = index, gain, removed
     if start == len(useful):

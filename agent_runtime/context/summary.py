@@ -11,8 +11,8 @@ from agent_runtime.context.transcript import TranscriptEntry
 from agent_runtime.core.events import Ended, Recorded, Replied, Started, Summarised, ToolReturned
 from agent_runtime.prompts import notes
 
-_CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
-_COMPLETION_FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
+_SHARE = 0.05
+"""Of what a summary replaces: a finding takes some 35 tokens, and a window of 120,000 holds about a hundred."""
 _LEAST_WORDS = 5
 _GOAL_CHARS = 200
 _END_CHARS = 400
@@ -57,10 +57,20 @@ def place(entries: Sequence[TranscriptEntry], position: int) -> str:
     return f'{"your reply" if first.role == "assistant" else "the message"} that begins with "{words}"'
 
 
-def usable(reply: str, *, max_tokens: int) -> str | None:
-    """The summary in a reply, cut to its length; None when there is none, e.g. because the model acted instead."""
-    text = _COMPLETION_FENCE.sub("", _CONTROL.sub("", reply)).strip()
-    text = text.removeprefix("[GLOBAL SUMMARY]").strip()
+def length(entries: Sequence[TranscriptEntry], position: int, *, least: int) -> int:
+    """Tokens that a summary may have: more than `least` where it replaces much.
+
+    Args:
+        entries: the conversation.
+        position: in the log, where the part that it replaces ends.
+        least: what a summary of little may have.
+    """
+    return max(least, round(_SHARE * sum(entry.tokens for entry in entries if entry.position < position)))
+
+
+def usable(words: str, *, max_tokens: int) -> str | None:
+    """The summary in what a reply says, cut to its length; None when it says nothing, because the model acted, say."""
+    text = words.strip().removeprefix("[GLOBAL SUMMARY]").strip()
     if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS:
         return None
     return _fitted(text, max_tokens)

@@ -31,6 +31,9 @@ from agent_runtime.core.images import IMAGE_TOKENS, Image
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
+_LATEST = 40
+"""Pieces of the conversation that tell how fast it grows: about twenty steps."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
@@ -99,6 +102,13 @@ class Transcript:
     def tokens(self) -> int:
         """Estimated tokens of the conversation so far."""
         return self._running[-1]
+
+    @property
+    def growth(self) -> int:
+        """Estimated tokens that a step adds, by the latest ones."""
+        latest = self.entries[-_LATEST:]
+        steps = sum(1 for entry in latest if entry.role == "assistant")
+        return (self._running[-1] - self._running[-1 - len(latest)]) // max(1, steps)
 
     @property
     def pending(self) -> dict[int, str]:

@@ -334,6 +334,7 @@ class AsyncRuntime:
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,
+                words=self._toolbox.transport.words,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )
         return self._talk

@@ -172,6 +172,10 @@ class Transport(Protocol):
         """
         ...
 
+    def words(self, reply: str) -> str:
+        """What a reply that was to be plain text says, without calls and marks that stand in it anyway."""
+        ...
+
     def adapt(self, tool: Tool) -> Tool:
         """A built-in tool as the model calls it."""
         ...

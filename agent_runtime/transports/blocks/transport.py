@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from agent_runtime.transports.blocks.guide import NO_ACTION, NO_OUTPUT, guide, u
 from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 from agent_runtime.transports.protocol import Show, StepSuspended
+
+_CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,10 @@ class BlockTransport:
 
     def __init__(self) -> None:
         self._binder = PayloadBinder()
+
+    def words(self, reply: str) -> str:
+        """What stands before a control block, without the fences of a completion."""
+        return _FENCE.sub("", _CONTROL.sub("", reply))
 
     def adapt(self, tool: Tool) -> Tool:
         """A tool as control code calls it."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -62,10 +63,39 @@ async def test_past_the_threshold_the_oldest_part_is_summarised_from_the_same_pr
     assert asked.system == request.system
     assert asked.messages == before[: len(asked.messages)]
     assert "[CONTEXT LIMIT]" in asked.status
-    assert "200 tokens" in asked.status
+    assert re.search("at most [23][0-9]{2} tokens", asked.status)
     assert request.messages[0].text.startswith(f"[GLOBAL SUMMARY]\n{SUMMARY}")
     assert request.messages[-1].text == "beta one"
     assert talk.conversation.tokens < SMALL.threshold_tokens
+
+
+async def test_findings_of_a_long_conversation_survive_its_summary() -> None:
+    finding = "- src/module_{0}.py:{0}: `function_{0}` returns None where its caller wants {0}\n"
+    findings = "".join(map(finding.format, range(60)))
+    talk = Talk(model=Model([findings]))
+    talk.add(started("beta"))
+    while talk.conversation.tokens < talk.memory.threshold_tokens:
+        talk.add(replied("b"), observed(words(20_000)))
+    await talk.conversation.request("now")
+    [summarised] = talk.recorded(Summarised)
+    assert isinstance(summarised, Summarised)
+    assert summarised.text == findings.strip()
+
+
+async def test_a_full_window_is_emptied_far_enough_to_last() -> None:
+    talk = Talk(log=[started("beta")], model=Model([SUMMARY] * 100))
+    for step in range(60):
+        await talk.ask()
+        talk.add(replied(f"step {step}"), observed(words(20_000, f"{step}:")))
+    assert len(talk.recorded(Summarised)) == len(talk.recorded(Shrunk)) + len(talk.recorded(Summarised)) == 3
+
+
+async def test_a_long_run_breaks_its_cache_once_when_the_window_is_full() -> None:
+    talk = Talk(log=[started("beta")], model=Model([SUMMARY], name="claude-sonnet-5-5"))
+    for step in range(60):
+        await talk.ask()
+        talk.add(replied(f"step {step}"), observed(words(8_000, f"{step}:")))
+    assert len(talk.recorded(Shrunk)) + len(talk.recorded(Summarised)) <= 1
 
 
 async def test_the_whole_conversation_is_sent_for_the_summary_when_it_fits() -> None:

@@ -9,8 +9,10 @@ from agent_runtime.core.events import Recorded, Shrunk
 from tests.agent_runtime.context.logs import replied, started
 
 
-def prospect(total: int, cached: int, requests: int, *, read: float = 0.1, write: float = 1.25) -> Prospect:
-    return Prospect(total=total, cached=cached, requests=requests, read=read, write=write)
+def prospect(
+    total: int, cached: int, requests: int, *, read: float = 0.1, write: float = 1.25, growth: int = 0
+) -> Prospect:
+    return Prospect(total=total, cached=cached, requests=requests, read=read, write=write, growth=growth)
 
 
 def output(position: int, *, before: int, saves: int, again: float = 0.0) -> Candidate:
@@ -40,6 +42,19 @@ def test_what_will_be_asked_for_again_is_kept_for_longer() -> None:
     at = prospect(20_000, 20_000, 15)
     assert plan([output(7, before=2_000, saves=8_000, again=0.5)], at) is None
     assert plan([output(7, before=2_000, saves=8_000, again=0.5)], prospect(20_000, 20_000, 60)) is not None
+
+
+@pytest.mark.parametrize(
+    ("growth", "shrinks"),
+    [(0, True), (100, True), (1_000, False), pytest.param(4_000, False, id="two steps later there is as much again")],
+)
+def test_it_foresees_that_as_much_piles_up_again(growth: int, *, shrinks: bool) -> None:
+    shrunk = plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 20_000, 60, growth=growth))
+    assert (shrunk is not None) is shrinks
+
+
+def test_a_cold_cache_lets_go_however_fast_it_piles_up_again() -> None:
+    assert plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 0, 60, growth=50_000)) is not None
 
 
 def test_what_stands_behind_the_change_goes_with_it() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.context.summary import boundary, mechanical, place, usable
+from agent_runtime.context.summary import boundary, length, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.core.events import Archived, Recorded, Summarised
 from agent_runtime.core.outcome import Usage
@@ -75,17 +75,8 @@ def test_the_model_is_told_up_to_where_in_its_own_words() -> None:
             "Alpha was done in src/a.py, all tests pass.", "Alpha was done in src/a.py, all tests pass.", id="plain"
         ),
         pytest.param(
-            "```completion\nAlpha was done, all tests pass.\n```\n", "Alpha was done, all tests pass.", id="in a fence"
-        ),
-        pytest.param(
             "[GLOBAL SUMMARY]\nAlpha was done, all tests pass.", "Alpha was done, all tests pass.", id="with its title"
         ),
-        pytest.param(
-            'Alpha was done, all tests pass.\n```codepilot\nexecute("main", "ls")\n```\n',
-            "Alpha was done, all tests pass.",
-            id="and then it acts",
-        ),
-        pytest.param('```codepilot\nexecute("main", "ls for all that is there")\n```\n', None, id="it only acts"),
         pytest.param("", None, id="empty"),
         pytest.param(" \n", None, id="blank"),
         pytest.param("ok", None, id="too short to say anything"),
@@ -94,6 +85,16 @@ def test_the_model_is_told_up_to_where_in_its_own_words() -> None:
 )
 def test_what_of_a_reply_is_a_summary(reply: str, summary: str | None) -> None:
     assert usable(reply, max_tokens=500) == summary
+
+
+def test_a_summary_may_be_longer_where_it_replaces_more() -> None:
+    transcript = Transcript()
+    transcript.update(TWO_TASKS)
+    end = len(TWO_TASKS) - 1
+    replaced = transcript.tokens_before(len(transcript.entries) - 1)
+    assert length(transcript.entries, end, least=10) == pytest.approx(replaced / 20, abs=1)
+    assert length(transcript.entries, end, least=5_000) == 5_000
+    assert length(transcript.entries, 1, least=10) < length(transcript.entries, end, least=10)
 
 
 def test_a_summary_is_cut_to_its_length() -> None:
