@@ -46,7 +46,8 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
     if shown is None:
         reporter.progress = replace(progress, rerun=Rerun(beside=beside))
         return True
-    place = f"cd {shlex.quote(shown.directory)} && " if shown.directory else ""
+    # On a line of its own: without the directory nothing of the command is run, whatever it is made of.
+    place = f"cd {shlex.quote(shown.directory)}\n" if shown.directory else ""
     doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
     tell(doing)
     async with CommandRunner(
