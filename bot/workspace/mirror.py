@@ -27,6 +27,8 @@ from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES, patiently
 
 _FILES = frozenset({"100644", "100755"})
+_LONGEST_PATH = 4096
+"""Bytes, as the kernel has it."""
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
@@ -169,11 +171,15 @@ class Mirror:
         Raises:
             WorkspaceError: what is there is not a file, or is too long.
         """
-        if "\0" in path:  # no file is called so, and no program can be asked for it
+        try:
+            wanted = os.fsencode(path)
+        except UnicodeEncodeError:
             return None
-        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", path)
+        if b"\0" in wanted or len(wanted) > _LONGEST_PATH:  # no file is called so, and no program can be asked for it
+            return None
+        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", wanted)
         facts, _, name = listed.partition(b"\0")[0].partition(b"\t")
-        if name != path.encode():
+        if name != wanted:
             return None
         mode, _, blob, size = facts.decode().split()
         if mode not in _FILES:

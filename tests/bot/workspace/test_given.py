@@ -103,3 +103,18 @@ async def test_a_path_is_no_pattern(origin: Origin, workspaces: Workspaces) -> N
     sha = origin.commit({"a.yml": "1\n"})
     for path in ("*.yml", ":(glob)**", "."):
         assert await workspaces.read(REPO, source(origin, sha), path, limit=100) is None
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud83d", "\U0001f600" * 60_000, "x/" * 5_000])
+async def test_a_path_that_no_program_can_be_asked_for_names_no_file(
+    origin: Origin, workspaces: Workspaces, path: str
+) -> None:
+    sha = origin.commit({"a.yml": "1\n"})
+    assert await workspaces.read(REPO, source(origin, sha), path, limit=100) is None
+
+
+async def test_a_name_that_is_no_unicode_is_read(origin: Origin, workspaces: Workspaces) -> None:
+    sha = origin.commit({"caf\udce9.yml": "1\n"})
+    file = await workspaces.read(REPO, source(origin, sha), "caf\udce9.yml", limit=100)
+    assert file is not None
+    assert file.content == b"1\n"
