@@ -30,7 +30,6 @@ _MOST_GLANCED = 2_000
 _MOST_SOURCE = 28 * 1024**2  # bytes; the index takes about as many, and a worker gives back 32 MiB
 _MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
 _GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass
@@ -153,8 +152,9 @@ def _look(workspace: Workspace, doing: _Round) -> int:
 
 def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | None) -> None:
     looked = time.time_ns()
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        with confined.held(os.open(name, _FLAGS, dir_fd=directory)) as descriptor:
+        with confined.held(os.open(name, flags, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
             data = _content(descriptor) if stat.S_ISREG(status.st_mode) else b""
     except OSError:  # gone in this moment, or not ours to read
