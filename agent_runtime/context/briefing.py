@@ -34,12 +34,14 @@ class Orientation:
         tree: two levels of the workspace.
         excerpts: what the task names and is about.
         indexed: whether the code index was ready.
+        python_path: see `Started`.
     """
 
     facts: tuple[str, ...] = ()
     tree: str = ""
     excerpts: tuple[Excerpt, ...] = ()
     indexed: bool = False
+    python_path: str = ""
 
 
 def opening(

@@ -27,6 +27,7 @@ class Started:
         run_id: names the run; random. A paused run keeps it when it goes on.
         facts: what its caller said of the workspace, one line each.
         indexed: whether the code index was ready for the first message.
+        python_path: the directory, from where commands start, in which Python has to look for the project's modules.
     """
 
     task: Task
@@ -34,6 +35,7 @@ class Started:
     run_id: str = ""
     facts: tuple[str, ...] = ()
     indexed: bool = False
+    python_path: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Self
 from agent_runtime.core.network import Connection, Network
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.way_out import way_out
+from agent_runtime.terminals.bash import ShellStart
 from agent_runtime.terminals.place import LiveTerminal, place
 
 _LEFT_SECONDS = 1.0
@@ -80,7 +81,7 @@ class CommandRunner:
         """
         self._lost = ""
         egress = way_out(sandbox, network or Network(), told=told, lost=self._note_lost)
-        self._place = place(sandbox, work_dir, {}, None, egress, start_in=start_in)
+        self._place = place(sandbox, work_dir, {}, None, egress, start=ShellStart(directory=start_in))
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
 
     async def __aenter__(self) -> Self:

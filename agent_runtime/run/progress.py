@@ -38,6 +38,7 @@ class RunProgress:
         acted: whether its last step came to its end.
         waiting: the request that nobody has answered yet, and where that stands in the log.
         output_schema: what its result must fit; None for a result in words.
+        python_path: see `Started`.
         unfit: how many completions did not fit it.
         parked: how it came to wait for the model service, if it does.
         ended: how it ended; None before.
@@ -85,6 +86,7 @@ class RunProgress:
         self.run_id = run_id
         self.step = self.calls = self.unfit = 0
         self.output_schema: dict[str, Plain] | None = None
+        self.python_path = ""
         self.usage = Usage()
         self.called: list[ToolReturned] = []
         self.acted = False
@@ -97,10 +99,10 @@ class RunProgress:
 
     def _take(self, position: int, event: Event) -> None:
         match event:
-            case Started(run_id=run_id, task=task):
+            case Started(run_id=run_id, task=task, python_path=python_path):
                 self.tasks += 1
                 self._begin(run_id)
-                self.output_schema = task.output_schema
+                self.output_schema, self.python_path = task.output_schema, python_path
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
                 self.called, self.acted, self.parked = [], False, None

@@ -176,7 +176,14 @@ class Run:
             number=number,
             instructions=self.agent.repository_instructions if number == 1 else {},
         )
-        started = Started(task=task, opening=first, run_id=token(8), facts=tuple(facts), indexed=orientation.indexed)
+        started = Started(
+            task=task,
+            opening=first,
+            run_id=token(8),
+            facts=tuple(facts),
+            indexed=orientation.indexed,
+            python_path=orientation.python_path,
+        )
         self.state.record(started)
         self._has_started = True
         return await loop.run()

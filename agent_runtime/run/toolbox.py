@@ -14,9 +14,11 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.context.briefing import Orientation
 from agent_runtime.context.orientation import orient
 from agent_runtime.context.toolchain import toolchain
+from agent_runtime.context.trial import TRIAL_SECONDS, read_trial, trial
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
+from agent_runtime.core.policy import CallFacts, Permitted
 from agent_runtime.core.task import Task
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
@@ -90,6 +92,8 @@ class Toolbox:
             lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in)
+        self._python_path = state.progress.python_path
+        self._shell.find_modules_in(self._python_path)
         self.transport: Transport = BlockTransport()
         self.registry = Registry(self.transport.adapt)
         context = ContextTools(state)
@@ -137,7 +141,7 @@ class Toolbox:
     async def orientation(self, task: Task, facts: Sequence[str]) -> Orientation:
         """What the model would otherwise have to find out about the place it works in; of that, only once."""
         if self._oriented:
-            return replace(await self._oriented_in(task, facts), tree="")
+            return replace(await self._oriented_in(task, facts), tree="", python_path=self._python_path)
         self._oriented, agent = True, self._agent
         place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
@@ -147,10 +151,31 @@ class Toolbox:
         reach = (
             [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
         )
-        found, programs = await asyncio.gather(
-            self._oriented_in(task, [*facts, place, *reach]), toolchain(agent.sandbox, agent.work_dir)
+        found, programs, tests = await asyncio.gather(
+            self._oriented_in(task, [*facts, place, *reach]),
+            toolchain(agent.sandbox, agent.work_dir),
+            self._tests(),
         )
-        return replace(found, facts=(*found.facts, programs)) if programs else found
+        told = (*found.facts, *filter(None, (programs, tests)))
+        return replace(found, facts=told, python_path=self._python_path)
+
+    async def _tests(self) -> str:
+        """How the project's tests are run, as far as trying tells; nothing where no command may be run unasked."""
+        agent = self._agent
+        if not agent.sandbox.apart or "execute" not in self.registry.names:
+            return ""
+        tried = await asyncio.to_thread(trial, self.workspace, agent.start_in, self._permits)
+        if tried is None:
+            return ""
+        found = read_trial(tried, await self._shell.try_out(tried.script, TRIAL_SECONDS))
+        self._python_path = found.python_path
+        self._shell.find_modules_in(found.python_path)
+        return found.fact
+
+    def _permits(self, command: str) -> bool:
+        arguments: dict[str, Plain] = {"session_id": "main", "command": command}
+        facts = CallFacts(tool="execute", args=arguments, command=command)
+        return isinstance(self._agent.policy.decide(facts), Permitted)
 
     async def _oriented_in(self, task: Task, facts: Sequence[str]) -> Orientation:
         return await orient(

@@ -122,6 +122,7 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
         (Task, "output_schema"),
         (Started, "facts"),
         (Started, "indexed"),
+        (Started, "python_path"),
         (Observed, "unfit"),
         (ToolReturned, "ended"),
         (Outcome, "output_json"),

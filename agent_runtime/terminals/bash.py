@@ -97,9 +97,24 @@ def parse_mark(body: bytes) -> Marker:
     )
 
 
-def setup(nonce: str, *, start_in: str = "") -> bytes:
+@dataclass(slots=True, kw_only=True)
+class ShellStart:
+    """How shells start; what changes counts for those that start later.
+
+    Attributes:
+        directory: where, below the workspace; empty for that itself.
+        python_path: a directory in which Python looks for modules first, absolute in the shell's eyes; empty for none.
+    """
+
+    directory: str = ""
+    python_path: str = ""
+
+
+def setup(nonce: str, *, start: ShellStart) -> bytes:
     """What a new bash is sent first; a directory that is gone leaves it where it is."""
-    place = f"cd -- {''.join(pieces(start_in))} 2>/dev/null || :\n" if start_in else ""
+    place = f"cd -- {''.join(pieces(start.directory))} 2>/dev/null || :\n" if start.directory else ""
+    if start.python_path:
+        place += f'export PYTHONPATH={"".join(pieces(start.python_path))}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
     return f"{_SETUP}{place}__cp_nonce={nonce}\n".encode()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent_runtime.sandbox.protocol import Sandbox, TemporaryFiles
+from agent_runtime.terminals.bash import ShellStart
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.spool import Spool
 
@@ -100,18 +101,18 @@ class _Posix:
         egress: Egress | None,
         *,
         scratch: TemporaryFiles | None,
-        start_in: str,
+        start: ShellStart,
     ) -> None:
         from agent_runtime.terminals.backend import backend  # noqa: PLC0415 - needs modules that Windows lacks
 
         self._backend = backend(sandbox, workspace, readable, egress, scratch)
         self._spool = spool
-        self._start_in = start_in
+        self._start = start
 
     def terminal(self, name: str, shell: str) -> Terminal:  # noqa: ARG002 - there is but one
         from agent_runtime.terminals.terminal import Terminal  # noqa: PLC0415 - the same
 
-        return Terminal(name, backend=self._backend, spool=self._spool, start_in=self._start_in)
+        return Terminal(name, backend=self._backend, spool=self._spool, start=self._start)
 
     async def close(self) -> None:
         await self._backend.close()
@@ -125,7 +126,7 @@ def place(
     egress: Egress | None = None,
     *,
     scratch: TemporaryFiles | None = None,
-    start_in: str = "",
+    start: ShellStart | None = None,
 ) -> Place:
     """Where terminals that work in `workspace` live on this system.
 
@@ -136,10 +137,10 @@ def place(
         spool: where outputs too long to show whole are kept.
         egress: the way out of a sandbox that is `apart`; None for no network there.
         scratch: told of the `/tmp` of a sandbox that is `apart`. Linux.
-        start_in: the directory below `workspace` in which shells start; empty for that itself. Not on Windows.
+        start: how shells start. Not on Windows.
     """
     if sys.platform == "win32":
         from agent_runtime.terminals.windows import Windows  # noqa: PLC0415 - for this system only
 
         return Windows(sandbox, workspace, spool)
-    return _Posix(sandbox, workspace, readable, spool, egress, scratch=scratch, start_in=start_in)
+    return _Posix(sandbox, workspace, readable, spool, egress, scratch=scratch, start=start or ShellStart())

@@ -27,15 +27,15 @@ class Shell:
         ended: whether it is gone, and with it all that it started on its terminal.
     """
 
-    def __init__(self, pty: Pty, *, on_change: Callable[[], None], start_in: str = "") -> None:
+    def __init__(self, pty: Pty, *, on_change: Callable[[], None], start: bash.ShellStart) -> None:
         """Take over a started bash.
 
         Args:
             pty: its terminal.
             on_change: called after output was read and at the end.
-            start_in: the directory that it goes to first; empty for where it is.
+            start: where it goes first, and what it is told.
         """
-        self._start_in = start_in
+        self._start = start
         self.pty = pty
         self.marker: bash.Marker | None = None
         self.ended = False
@@ -58,7 +58,7 @@ class Shell:
         Raises:
             SandboxError: it ended or said nothing; the text has its last words.
         """
-        said = await self._answer(partial(bash.setup, start_in=self._start_in), _START_SECONDS)
+        said = await self._answer(partial(bash.setup, start=self._start), _START_SECONDS)
         if not self.ended:
             self.pty.meet()
             self._watch_end()

@@ -33,8 +33,10 @@ class Terminal:
         cwd: the shell's working directory when it last said so; empty before it started.
     """
 
-    def __init__(self, name: str, *, backend: Backend, spool: Spool | None = None, start_in: str = "") -> None:
-        self._start_in = start_in
+    def __init__(
+        self, name: str, *, backend: Backend, spool: Spool | None = None, start: bash.ShellStart | None = None
+    ) -> None:
+        self._start = start or bash.ShellStart()
         self._name = name
         self._backend = backend
         self._spool = spool
@@ -171,7 +173,7 @@ class Terminal:
             self._ended_for = self._shell.pty.ended_for
         with traced("sandbox start"):
             opened = await self._backend.open()
-        shell = self._shell = Shell(opened, on_change=self._update, start_in=self._start_in)
+        shell = self._shell = Shell(opened, on_change=self._update, start=self._start)
         shell.attach()
         try:
             await shell.start()

@@ -13,6 +13,7 @@ from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.terminals.bash import ShellStart
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import OutputLogs, Spool
@@ -82,8 +83,9 @@ class ShellTools:
         self._logs = logs  # a private directory lives as long as its object
         readable = logs.seen_in(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
+        self._start = ShellStart(directory=start_in)
         self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
-        self._place = place(sandbox, workspace, readable, self._spool, egress, scratch=scratch, start_in=start_in)
+        self._place = place(sandbox, workspace, readable, self._spool, egress, scratch=scratch, start=self._start)
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
 
@@ -184,6 +186,26 @@ class ShellTools:
         except ToolError as error:
             return refused(facts, error)
         return Planned(facts=facts, preview=shown, apply=call)
+
+    async def try_out(self, script: str, seconds: float) -> str | None:
+        """What a script prints in a terminal of its own, which is killed then; None if it takes longer.
+
+        Raises:
+            SandboxError: the sandbox cannot be started.
+        """
+        terminal = self._place.terminal("trial", self._place.shells[0])
+        try:
+            async with asyncio.timeout(seconds):
+                report = await terminal.run(script, timeout=seconds)
+        except TimeoutError:
+            return None
+        finally:
+            await terminal.close()
+        return None if report.status == "running" else report.output
+
+    def find_modules_in(self, directory: str) -> None:
+        """Have Python, in terminals that start from here on, look for modules in a directory below their first one."""
+        self._start.python_path = f"{self._home}/{directory}" if directory else ""
 
     async def interrupt(self, reason: str = "interrupted") -> None:
         """Break off whatever runs, in all terminals; their shells live on where they can."""

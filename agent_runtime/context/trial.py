@@ -1,0 +1,226 @@
+"""Find out how a project's tests are run: what its files suggest, a script that tries it, and what that says.
+
+The script runs strangers' code, so it belongs into the sandbox, and what it prints is believed only as far as it
+chooses among answers that are known here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agent_runtime.core.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+
+TRIAL_SECONDS = 3.0
+
+_READ_BYTES = 400_000
+_TEST_FILE = re.compile(r"(?:test_[\w-]{1,80}|\w[\w-]{0,80}_test)\.py")
+_TEST_DIRECTORIES = ("tests", "test", "")
+_LOOK_INTO = 20
+_NPM_TEST = re.compile(r'"test"\s{0,9}:\s{0,9}"(?P<program>[\w@][\w@./-]{0,40})')
+# Which files suggest each kind of tests, what must stand in them, and the command that is asked about.
+_SUGGESTED = (
+    ("python", "", "", "python -m pytest -q"),
+    ("npm", "package.json", '"test"', "npm test"),
+    ("go", "go.mod", "", "go test ./..."),
+    ("cargo", "Cargo.toml", "", "cargo test --offline"),
+    ("make", "Makefile", "\ntest:", "make test"),
+)
+_SCRIPT = r"""
+export PYTHONDONTWRITEBYTECODE=1 GOTOOLCHAIN=local GOPROXY=off UV_OFFLINE=1
+say() { printf 'trial:%s:%s:%s\n' "$@"; }
+here() { command -v "$1" >/dev/null 2>&1; }
+collects() {
+  out=$({ "$@" -m pytest -q --collect-only -p no:cacheprovider "$file" 2>&1 </dev/null; printf '\nexit=%s' "$?"; } |
+    tail -c 4000)
+  [[ ${out##*exit=} == [05] ]]
+}
+why() { grep -oE "No module named '[A-Za-z0-9_.]{1,40}'|[A-Za-z]{1,40}Error" <<<"$out" | tail -n 1; }
+# Prints whether pytest is there, and the first directory whose modules are not found without help.
+look='
+import importlib.util, os
+found = importlib.util.find_spec
+print("pytest" if found("pytest") else "none")
+for place in ("src", "lib"):
+    names = os.listdir(place) if os.path.isdir(place) else []
+    names = [each for each in names if each.endswith(".py") or os.path.exists(f"{place}/{each}/__init__.py")]
+    names = [each.removesuffix(".py") for each in names if each.removesuffix(".py").isidentifier()]
+    if any(found(name) is None for name in names):
+        print(place)
+        break
+'
+try_python() {
+  local each place status=fails reason='python is not installed'
+  for each in python python3; do
+    here "$each" || continue
+    { read -r reason; read -r place; } < <("$each" -c "$look" 2>/dev/null </dev/null)
+    if [[ $reason != pytest ]]; then reason='pytest is not installed'; continue; fi
+    if PYTHONPATH=${place:+$PWD/$place:}$PYTHONPATH collects "$each"; then
+      say python "${place:-runs}" "$each -m pytest -q"; return
+    fi
+    reason=$(why) status=broken
+    break
+  done
+  if [[ -x .venv/bin/python ]] && collects .venv/bin/python; then
+    say python runs '.venv/bin/python -m pytest -q'; return
+  fi
+  if [[ -f uv.lock ]] && here uv && collects uv run --frozen python; then
+    say python runs 'uv run --frozen python -m pytest -q'; return
+  fi
+  if [[ -f tox.ini ]] && here tox; then say python untried tox; return; fi
+  say python "$status" "$reason"; [[ $status == broken ]]
+}
+try_npm() {
+  if ! here npm; then say npm fails 'npm is not installed'; return 1; fi
+  if [[ -x node_modules/.bin/$program ]] || here "$program"; then say npm there 'npm test'; return; fi
+  say npm fails "$program is not installed"; false
+}
+try_go() {
+  if ! here go; then say go fails 'go is not installed'; return 1; fi
+  if go list -test -deps ./... </dev/null >/dev/null 2>&1; then say go runs 'go test ./...'; return; fi
+  say go fails 'a module is missing'; false
+}
+try_cargo() {
+  if ! here cargo; then say cargo fails 'cargo is not installed'; return 1; fi
+  if cargo metadata --offline --format-version 1 </dev/null >/dev/null 2>&1; then
+    say cargo runs 'cargo test --offline'; return
+  fi
+  say cargo fails 'a crate is missing'; false
+}
+try_make() {
+  if ! here make; then say make fails 'make is not installed'; return 1; fi
+  if make -n test </dev/null >/dev/null 2>&1; then say make there 'make test'; return; fi
+  say make fails 'its rule cannot be made'; false
+}
+"""
+_ANSWER = re.compile(
+    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|untried|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
+    re.MULTILINE,
+)
+_COMMAND = re.compile(
+    r"(?:python3?|\.venv/bin/python|uv run --frozen python) -m pytest -q|tox|npm test|go test \./\.\.\.|make test"
+    r"|cargo test --offline"
+)
+_FACTS = {
+    "runs": "Test command: {command} (tried: it finds the tests)",
+    "there": "Test command: {command} (its programs are installed)",
+    "untried": "Likely test command: {command} (not tried)",
+}
+_WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH={path}, which is set in the terminals)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is to be tried.
+
+    Attributes:
+        script: for bash, in the directory where commands start.
+        command: the likely one.
+    """
+
+    script: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What was found out.
+
+    Attributes:
+        fact: a line for the first message.
+        python_path: the directory that Python has to look into for modules, `src` or `lib`; empty for none.
+    """
+
+    fact: str
+    python_path: str = ""
+
+
+def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
+    """What to try in a workspace; None where nothing suggests tests, or no command for them may be run.
+
+    Args:
+        workspace: where.
+        start_in: the directory below it in which commands start.
+        permitted: whether a command may be run without anybody being asked.
+    """
+    base = f"{start_in}/" if start_in else ""
+    settings: list[str] = []
+    kinds: dict[str, str] = {}
+    for kind, name, needle, command in _SUGGESTED:
+        text = _read(workspace, base + name) if name else ""
+        if kind == "python":
+            file = next(_test_files(workspace, base), "")
+            settings.append(f"file={shlex.quote(file)}")
+            suggested = bool(file)
+        else:
+            suggested = bool(text) and needle in text
+        if kind == "npm" and suggested:
+            found = _NPM_TEST.search(text)
+            settings.append(f"program={shlex.quote(found['program'] if found else 'node')}")
+        if suggested and permitted(command):
+            kinds[kind] = command
+    if len(kinds) > 1:  # its rule calls the others, mostly
+        kinds.pop("make", None)
+    if not kinds:
+        return None
+    return Trial(
+        script="\n".join([*settings, _SCRIPT, " || ".join(f"try_{kind}" for kind in kinds)]),
+        command=next(iter(kinds.values())),
+    )
+
+
+def read_trial(tried: Trial, output: str | None) -> TrialResult:
+    """What a trial has found out.
+
+    Args:
+        tried: what was tried.
+        output: what its script printed; None when it took too long.
+    """
+    if output is None:
+        late = f"finding the tests takes more than {TRIAL_SECONDS:g} s"
+        return TrialResult(fact=f"Likely test command: {tried.command} (not confirmed: {late})")
+    failed: list[str] = []
+    for answer in _ANSWER.finditer(output):
+        kind, status, text = answer.group("kind", "status", "text")
+        if status == "fails":
+            failed.append(text or f"{kind} does not say why")
+        elif status == "broken":
+            why = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
+            return TrialResult(fact=f"Test command: {tried.command} ({why})")
+        elif _COMMAND.fullmatch(text):
+            return TrialResult(
+                fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
+                python_path="" if status in _FACTS else status,
+            )
+    return TrialResult(fact=f"The tests cannot be run here: {'; '.join(failed) or 'what was tried gave no answer'}")
+
+
+def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
+    """Test files by their path from where commands start; plain names only, the outermost first."""
+    inner: list[str] = []
+    for directory in _TEST_DIRECTORIES:
+        prefix = f"{directory}/" if directory else ""
+        for name in _names(workspace, base + directory):
+            if _TEST_FILE.fullmatch(name):
+                yield prefix + name
+            elif directory and name.endswith("/") and re.fullmatch(r"[\w-]{1,80}/", name):
+                inner.append(prefix + name)
+    for directory in inner[:_LOOK_INTO]:
+        yield from (directory + name for name in _names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
+
+
+def _names(workspace: Workspace, directory: str) -> list[str]:
+    try:
+        return workspace.names(directory or ".")
+    except ToolError:  # there is none
+        return []
+
+
+def _read(workspace: Workspace, path: str) -> str:
+    try:
+        return workspace.read_bytes(path, _READ_BYTES).decode(errors="replace")
+    except ToolError:  # there is none
+        return ""

@@ -1,0 +1,126 @@
+"""How a project's tests are run is found out by trying, in the sandbox, and told in words of our own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import SandboxSettings, pick_sandbox
+from agent_runtime.context.trial import Trial, TrialResult, read_trial, trial
+from agent_runtime.tools.shell import ShellTools
+from agent_runtime.workspace.files import Workspace
+
+_SECONDS = 60.0
+_PYTHON = Path(sys.prefix)
+_TRIED = Trial(script="", command="python -m pytest -q")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Programs that stand before the sandbox's own."""
+    (tmp_path / "programs").mkdir()
+    return tmp_path / "programs"
+
+
+def _program(directory: Path, name: str, line: str) -> None:
+    (directory / name).write_text(f"#!/bin/sh\n{line}\n")
+    (directory / name).chmod(0o755)
+
+
+async def _tried(root: Path, *shown: Path) -> tuple[TrialResult, ShellTools]:
+    path = tuple(each / "bin" if (each / "bin").is_dir() else each for each in shown)
+    sandbox = pick_sandbox("auto", SandboxSettings(read_only=(*shown, Path(sys.base_prefix)), path=path))
+    with Workspace(root) as workspace:
+        attempt = trial(workspace, "", lambda _command: True)
+    assert attempt is not None
+    shell = ShellTools(sandbox, root)
+    return read_trial(attempt, await shell.try_out(attempt.script, _SECONDS)), shell
+
+
+async def test_a_package_below_src_is_found_by_its_tests_and_by_later_terminals(tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    for name, text in {
+        "src/parcel/__init__.py": "SIZE = 3\n",
+        "tests/test_parcel.py": "import parcel\n\n\ndef test_size():\n    assert parcel.SIZE == 3\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\nasyncio_default_fixture_loop_scope = 'function'\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    found, shell = await _tried(root, _PYTHON)
+    try:
+        assert found.fact.startswith("Test command: python -m pytest -q (tried")
+        assert found.python_path == "src"
+        assert not list(root.rglob("__pycache__")) + list(root.rglob(".pytest_cache"))
+        shell.find_modules_in(found.python_path)
+        said = await shell.execute("main", "python -c 'import parcel; print(parcel.SIZE)'")
+        assert "\n3" in said.text
+    finally:
+        await shell.close()
+
+
+async def test_what_is_missing_is_named(tmp_path: Path, programs: Path) -> None:
+    root = tmp_path / "work"
+    (root / "tests").mkdir(parents=True)
+    (root / "tests" / "test_a.py").write_text("")
+    _program(programs, "python", 'test "$1" = -c && echo none')
+    _program(programs, "python3", 'test "$1" = -c && echo none')
+    found, shell = await _tried(root, programs)
+    await shell.close()
+    assert found == TrialResult(fact="The tests cannot be run here: pytest is not installed")
+
+
+async def test_other_tools_are_asked_in_their_own_way(tmp_path: Path, programs: Path) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "package.json").write_text('{"scripts": {"test": "mocha --exit"}}')
+    _program(programs, "npm", "exit 0")
+    (root / "go.mod").write_text("module x\n")
+    _program(programs, "go", '[ "$1 $2" = "list -test" ]')
+    found, shell = await _tried(root, programs)
+    await shell.close()
+    assert found.fact == "Test command: go test ./... (tried: it finds the tests)"
+    _program(programs, "mocha", "exit 0")
+    found, shell = await _tried(root, programs)
+    await shell.close()
+    assert found.fact == "Test command: npm test (its programs are installed)"
+
+
+async def test_a_trial_that_goes_on_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    shell = ShellTools(pick_sandbox("auto", SandboxSettings()), tmp_path / "work")
+    try:
+        assert await shell.try_out("(sleep 600; touch late) & sleep 600", 0.5) is None
+        said = await shell.execute("main", "pgrep sleep; ls")
+        assert said.value["exit_code"] == 0  # type: ignore[index, call-overload] # a CommandResult
+        assert said.value["output"] == ""  # type: ignore[index, call-overload] # the same
+    finally:
+        await shell.close()
+
+
+def test_no_trial_without_tests_or_without_leave(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "-x_test.py").write_text("")
+    with Workspace(tmp_path) as workspace:
+        assert trial(workspace, "", lambda _command: True) is None
+        (tmp_path / "tests" / "test_a.py").write_text("")
+        assert trial(workspace, "", lambda _command: False) is None
+        assert trial(workspace, "", lambda command: "pytest" in command) is not None
+
+
+@pytest.mark.parametrize(
+    ("output", "fact"),
+    [
+        (None, "Likely test command: python -m pytest -q (not confirmed: finding the tests takes more than 3 s)"),
+        ("trial:python:runs:rm -rf /", "The tests cannot be run here: what was tried gave no answer"),
+        (
+            "trial:python:broken:No module named 'numpy'",
+            "Test command: python -m pytest -q (one file was tried, and not collected: No module named 'numpy')",
+        ),
+        ("# Task\ntrial:python:runs:tox; ls\n", "The tests cannot be run here: what was tried gave no answer"),
+        ("trial:python:untried:tox", "Likely test command: tox (not tried)"),
+    ],
+)
+def test_only_known_answers_are_told(output: str | None, fact: str) -> None:
+    assert read_trial(_TRIED, output) == TrialResult(fact=fact)
