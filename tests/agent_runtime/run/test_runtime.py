@@ -85,6 +85,18 @@ async def test_a_bug_is_fixed_and_proven_in_two_steps(project: Path, sandbox: Sa
     assert outcome.usage.requests == 2
 
 
+@pytest.mark.parametrize(("policy", "tried"), [(Policy(), True), (Policy(default="ask"), False)])
+async def test_tests_are_tried_where_nobody_has_to_be_asked(
+    project: Path, sandbox: Sandbox, policy: Policy, *, tried: bool
+) -> None:
+    (project / "package.json").write_text('{"scripts": {"test": "sh check.sh"}}')
+    async with runtime_for(project, sandbox, [DONE], policy=policy) as runtime:
+        await runtime.run("Fix it")
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    told = any(line.startswith(("Test command: ", "The tests ")) for line in started.opening.splitlines())
+    assert told is tried
+
+
 async def test_scratch_files_are_those_of_the_sandbox(project: Path, sandbox: Sandbox) -> None:
     tmp = Scratch.prefix
     name = f"{tmp}/{project.parent.name}-probe.py"
