@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import accumulate
+
+from agent_runtime.core import newer_python
 
 Span = tuple[int, int]
 """Start and end of an expression as UTF-8 byte offsets into the source, the end exclusive."""
@@ -41,11 +42,9 @@ def parse_code(code: str) -> ast.Module:
         CodeError: it does not parse.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # An odd escape in a string is the model's business, not our log's.
-            return ast.parse(code)
+        return newer_python.parse(code)
     except SyntaxError as error:
-        raise CodeError(error.msg, error.lineno) from None
+        raise CodeError(f"{error.msg} ({newer_python.DIALECT})", error.lineno) from None
     except ValueError as error:  # Null characters, before Python 3.12.
         raise CodeError(str(error), None) from None
     except (RecursionError, MemoryError):  # How CPython's parser says that code is nested too deeply.

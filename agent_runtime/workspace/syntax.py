@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
+
+from agent_runtime.core import newer_python
 
 LONGEST = 1_000_000  # characters; a parse takes about a second a megabyte
 _MOST_ENTRIES = 60
@@ -28,7 +29,7 @@ def error_in(path: str, source: str) -> str | None:
 def check(source: str) -> ast.Module | str:
     """Parse Python source: its tree, or its first error as one sentence."""
     try:
-        return _parse(source)
+        return newer_python.parse(source)
     except SyntaxError as error:
         where = f" (line {error.lineno}: {(error.text or '').strip()[:100]!r})" if error.lineno else ""
         return f"{error.msg}{where}"
@@ -44,7 +45,7 @@ def outline(path: str, source: str, after_line: int) -> list[str]:
     if not is_python(path) or len(source) > LONGEST:
         return []
     try:
-        found = list(_headings(_parse(source), 0))
+        found = list(_headings(newer_python.parse(source), 0))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         lines = source.split("\n")
         found = [(number, line.rstrip()) for number, line in enumerate(lines, 1) if _HEADING.match(line)]
@@ -52,12 +53,6 @@ def outline(path: str, source: str, after_line: int) -> list[str]:
     entries = [f"{number:>{width}} {text}" for number, text in found if number > after_line]
     rest = len(entries) - _MOST_ENTRIES
     return entries if rest <= 1 else [*entries[:_MOST_ENTRIES], f"… {rest} more"]
-
-
-def _parse(source: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the parser warns about the agent's code, which is no concern of this process
-        return ast.parse(source)
 
 
 def _headings(node: ast.AST, depth: int) -> Iterator[tuple[int, str]]:

@@ -88,6 +88,11 @@ async def test_a_result_is_shown_only_when_thrown_away(
     assert calls == ["read_file!" if shown else "read_file"]
 
 
+async def test_a_block_may_be_newer_than_the_python_of_the_host(interpreter: Interpreter, desk: Desk) -> None:
+    source = "print(f'{\"\\n\".join(['a', 'b'])}')\nread_file('x')"
+    assert await run(interpreter, desk, source) == ["a\nb\n", "read_file!"]
+
+
 async def test_a_function_of_an_earlier_block_keeps_what_it_shows(interpreter: Interpreter, desk: Desk) -> None:
     await run(interpreter, desk, "def f():\n    y = 1\n    read_file('x')\n    return y")
     with pytest.raises(FormatError):

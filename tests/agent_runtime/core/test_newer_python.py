@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from agent_runtime.core import newer_python
+
+NEWER = [
+    "print(f'{\"a\\n\"}')",
+    "print(f'{', '.join(x)}')",
+    'print(f"{\'a\' if x else "b"}")',
+    "print(f'{f'{1}'}')",
+    "print(f'{x:{'>'}{10}}')",
+    "print(f'{d['a']}' + f'{d[\"b\"]!r}' 'rest')",
+    "print(f'''{\n1  # one's\n}''')",
+    "print(t'{1}')",
+    "type X[T] = list[T]",
+    "type X = int",
+    "class A[T: (int, str) = int](B): pass",
+    "async def f[T](a: T) -> T: pass",
+    "try: pass\nexcept A, b.C: pass",
+]
+
+
+@pytest.mark.parametrize("code", NEWER)
+def test_what_newer_pythons_read_parses_and_keeps_its_places(code: str) -> None:
+    tree = newer_python.parse(f"{code}\ncall('a', b)")
+    (last,) = (node for node in tree.body if ast.unparse(node) == "call('a', b)")
+    assert (last.lineno, last.col_offset) == (code.count("\n") + 2, 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(f'{a b}')", "print('a", "print(f'{a')", "x = (", "def f[T(a): pass", "f'{'a}'", "print(f'{'a'{')",
+        "if x:\npass", "except A, B: pass", "f'" + "{f'" * 1_000,
+    ],
+)  # fmt: skip
+def test_what_no_python_reads_does_not_parse(code: str) -> None:
+    with pytest.raises(SyntaxError):
+        newer_python.parse(code)
+
+
+@pytest.mark.parametrize("code", ["f'{x!r:{w}.{p}}' '{'", "rf'\\d{x}'; b'{'", "f'{{}}' 'a'", "type = 1; f'{a != b}'"])
+def test_what_every_python_reads_is_the_same(code: str) -> None:
+    assert ast.dump(newer_python.parse(code)) == ast.dump(ast.parse(code))
