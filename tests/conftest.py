@@ -8,15 +8,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import hypothesis
 import pytest
-from sqlalchemy import Engine
+from dbos._sys_db_sqlite import SQLiteSystemDatabase
+from sqlalchemy import Compiled, Dialect, Engine
 
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.run import toolbox
@@ -112,6 +113,28 @@ def _tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "_migrate", migrated)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _statements() -> Iterator[None]:
+    """Compile a statement for SQLite once: each service of a test begins with engines of its own, which would each."""
+    known: list[tuple[Dialect, MutableMapping[Any, Compiled] | None]] = []
+
+    def sharing(make: Callable[..., Engine]) -> Callable[..., Engine]:
+        def made(*args: object) -> Engine:
+            engine = make(*args)
+            if engine.dialect.name == "sqlite":
+                # What is compiled is kept for one dialect.
+                known[:] = known or [(engine.dialect, engine._compiled_cache)]
+                engine.dialect, engine._compiled_cache = known[0]
+            return engine
+
+        return made
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "_engine", sharing(store._engine))
+        patched.setattr(SQLiteSystemDatabase, "_create_engine", sharing(SQLiteSystemDatabase._create_engine))
         yield
 
 

@@ -106,6 +106,7 @@ class Stage:
     calls: list[str] = field(default_factory=list)
     on_call: Callable[[str], None] | None = None
     open_for_work: asyncio.Event = field(default_factory=asyncio.Event)
+    _rows: sqlite3.Connection | None = field(default=None, init=False)
 
     def issue(self, title: str = "Adding is off by one", body: str = "`add(1, 1)` gives 3.") -> Issue:
         """Open an issue."""
@@ -181,9 +182,16 @@ class Stage:
         if file is None:
             stored = await self.queue.get(job_id)
             return stored.state if stored else None
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as rows:
-            found = rows.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
-        return JobState(found[0]) if found else None
+        if self._rows is None:
+            self._rows = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)
+        found = self._rows.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchall()
+        return JobState(found[0][0]) if found else None
+
+    def close(self) -> None:
+        """Close the file of the jobs."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
 
     async def refusal(self, end: End) -> str:
         """The cause of the refusal that a job ended with, of which its comment gives the reason."""
@@ -384,7 +392,8 @@ async def staged(
             open_for_work=gate,
         )
         watch(stage)
-        yield stage
+        with closing(stage):
+            yield stage
 
 
 def watch(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,8 @@ async def site(
     try:
         stage = Stage(hub=hub, directory=directory, app=app, repo=repo, queue=DurableEngine(store), address="")
         watch(stage)
-        yield Site(stage=stage, variables=variables, marker=marker)
+        with closing(stage):
+            yield Site(stage=stage, variables=variables, marker=marker)
     finally:
         await store.close()
 
