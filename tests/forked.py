@@ -10,13 +10,17 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Self
+
+from tests.source_files import ROOT
 
 _PRELOADED = [
     "agent_runtime.sandbox.resident",
@@ -103,15 +107,29 @@ class Forked:
             self.stdout.close()
 
 
-def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path) -> Forked:
+def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at: Path = ROOT) -> Forked:
     """Start `codepilot`.
 
     Args:
         words: the command line, without `codepilot`.
         env: the whole environment.
         stderr: the file that takes its standard error.
+        at: its working directory.
     """
-    return Forked(_codepilot, tuple(words), dict(env), str(stderr))
+    return Forked(_codepilot, tuple(words), dict(env), stderr, at)
+
+
+def completed(
+    words: Sequence[str], *, env: Mapping[str, str], at: Path, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Let `codepilot` come to its end in the directory `at`."""
+    with NamedTemporaryFile(encoding="utf-8", mode="r") as errors:
+        arguments = (tuple(words), dict(env), Path(errors.name), at)
+        with Forked(_codepilot, *arguments, piped=True) as process:
+            process.stdin.write(stdin)
+            process.stdin.close()
+            said = process.stdout.read()
+            return subprocess.CompletedProcess(words, process.join(), said, errors.read())
 
 
 @contextmanager
@@ -129,13 +147,16 @@ def _call(ends: tuple[Connection, ...], function: Callable[..., object], *args: 
         os.dup2(end.fileno(), number)
         end.close()
     if ends:
+        # Those that are there know of what was there whether it can be sought in.
         sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     function(*args)
 
 
-def _codepilot(words: tuple[str, ...], env: dict[str, str], stderr: str) -> None:
+def _codepilot(words: tuple[str, ...], env: dict[str, str], stderr: Path, at: Path = ROOT) -> None:
     os.environ.clear()
     os.environ.update(env)
+    os.chdir(at)
     target = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(target, sys.stderr.fileno())
     os.close(target)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.source_files import ROOT
+from tests.forked import completed
 
 SCRIPT = """\
 - reply: |
@@ -31,15 +30,7 @@ SCRIPT = """\
 
 
 def codepilot(*words: str | Path, at: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bot", *map(str, words)],
-        cwd=at,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(at)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    return completed([*map(str, words)], env={"PATH": os.environ["PATH"], "HOME": str(at)}, at=at)
 
 
 @pytest.fixture

@@ -15,20 +15,27 @@ from agent_runtime import (
     Agent,
     AsyncRuntime,
     FileSession,
+    ModelOptions,
     Policy,
+    Provider,
     ResumeError,
     Rule,
     RunLimits,
+    Runtime,
+    SandboxSettings,
     ScriptedProvider,
     Status,
     ToolReturned,
     on_ask_user,
     on_permission_request,
+    pick_sandbox,
+    provider_for,
 )
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.sandbox.protocol import Sandbox
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 from tests.codes import coded
+from tests.forked import Forked
 from tests.model_server import ModelServer, Wire
 
 COUNT = (
@@ -332,32 +339,30 @@ async def test_the_run_s_clock_stands_still_while_a_person_is_asked(place: Path,
     assert seconds
 
 
-_CHILD = """
-import json, sys
-from pathlib import Path
-from agent_runtime import *
-root, sessions, mode, provider = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
-if isinstance(provider, list):
-    made = ScriptedProvider(provider)
-else:
-    made = provider_for(provider["name"], api_key="sk-made-up-0123456789", base_url=provider["url"],
-                        options=ModelOptions(api=provider["api"]))
-agent = Agent(provider=made, work_dir=root, sandbox=pick_sandbox("auto", SandboxSettings()),
-              policy=Policy(rules=(Rule(decision="ask", tool="execute"),)), chat=False)
-with Runtime(agent, FileSession("child", session_dir=sessions), state_key=b"k" * 32, quiet=True) as runtime:
-    outcome = runtime.run("Count") if mode == "run" else runtime.resume(approve=mode == "approve")
-    print(outcome.status, outcome.pending.request_id if outcome.pending else outcome.summary)
-"""
+def _leg(place: Path, mode: str, provider: list[str] | tuple[Wire, str]) -> None:
+    """Make the run or go on with it, and say how it ended."""
+    if isinstance(provider, list):
+        made: Provider = ScriptedProvider(provider)
+    else:
+        wire, url = provider
+        options = ModelOptions(api=None if wire == "anthropic" else wire)
+        name = "anthropic" if wire == "anthropic" else "openai"
+        made = provider_for(name, api_key="sk-made-up-0123456789", base_url=url, options=options)
+    policy = Policy(rules=(Rule(decision="ask", tool="execute"),))
+    agent = Agent(
+        provider=made, work_dir=place, sandbox=pick_sandbox("auto", SandboxSettings()), policy=policy, chat=False
+    )
+    session = FileSession("child", session_dir=place.parent / "sessions")
+    with Runtime(agent, session, state_key=b"k" * 32, quiet=True) as runtime:
+        outcome = runtime.run("Count") if mode == "run" else runtime.resume(approve=mode == "approve")
+        sys.stdout.write(f"{outcome.status} {outcome.pending.request_id if outcome.pending else outcome.summary}")
 
 
-async def child(place: Path, mode: str, provider: object) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _CHILD, str(place), str(place.parent / "sessions"), mode, json.dumps(provider),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, errors.decode()
-    return out.decode().strip()
+async def child(place: Path, mode: str, provider: list[str] | tuple[Wire, str]) -> str:
+    with Forked(_leg, place, mode, provider, piped=True) as process:
+        said = await asyncio.wait_for(asyncio.to_thread(process.stdout.read), 60)
+        assert await process.wait() == 0
+        return said
 
 
 @pytest.mark.slow
@@ -372,11 +377,7 @@ async def test_it_is_paused_in_one_process_and_goes_on_in_another(place: Path) -
 @pytest.mark.parametrize("wire", ["anthropic", "responses", "chat"])
 async def test_over_every_wire_the_process_that_goes_on_asks_with_the_same_beginning(place: Path, wire: Wire) -> None:
     async with ModelServer([COUNT.removesuffix(DONE), DONE]) as server:
-        provider = (
-            {"name": "anthropic", "url": server.url_anthropic, "api": None}
-            if wire == "anthropic"
-            else {"name": "openai", "url": server.url_openai, "api": wire}
-        )
+        provider = (wire, server.url_anthropic if wire == "anthropic" else server.url_openai)
         assert (await child(place, "run", provider)).startswith("paused ")
         assert await child(place, "approve", provider) == "finished Done."
         first, second = (request.json for request in server.requests)

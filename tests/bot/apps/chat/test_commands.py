@@ -10,6 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.forked import completed
 from tests.source_files import ROOT
 
 _SCRIPT = """\
@@ -87,16 +88,7 @@ class Desk:
         (self.work / name).write_text(text, encoding="utf-8")
 
     def codepilot(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "bot", *arguments],
-            cwd=self.work,
-            env=self.env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return completed(arguments, env=self.env, at=self.work, stdin=stdin)
 
     def at_a_terminal(self, *arguments: str) -> pexpect.spawn[str]:
         return pexpect.spawn(
