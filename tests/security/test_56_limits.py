@@ -15,7 +15,7 @@ from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
 
 STUBS = "from typing import Any\ndef anything(*values: Any) -> Any: ..."
-LIMITS = InterpreterLimits(seconds=1.0, memory_bytes=64 * 1024**2, calls=50, printed_chars=10_000)
+LIMITS = InterpreterLimits(seconds=0.5, memory_bytes=64 * 1024**2, calls=50, printed_chars=10_000)
 LONGEST_SLEEP = 3.0
 """Seconds for which the event loop may be busy on a machine that does other things too; the attacks take for ever."""
 
