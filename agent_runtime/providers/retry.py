@@ -22,7 +22,7 @@ Attempt = Callable[[], AsyncGenerator[TextChunk | ReplyEnd]]
 
 
 _SILENT_ATTEMPTS = 2
-"""Whoever took a request and said nothing has most likely worked on it, and will charge for it each time."""
+"""Replies that may stop in the middle of their text; a model writes on without pauses, so the service has a fault."""
 
 _DRAIN_SECONDS = 5.0
 """How long a stream may go on after the reply's end."""
@@ -99,6 +99,7 @@ class RetryPolicy:
             last = (
                 number == self.attempts
                 or tally.silent == _SILENT_ATTEMPTS
+                or tally.unanswered
                 or ((fault.retry_after or 0.0) > self.longest_retry_after)
             )
             wait = None if last else self.wait(number, fault.retry_after)
@@ -110,7 +111,12 @@ class RetryPolicy:
 
     def _given_up(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
         told = _last_words(tally.last, tally.attempts, service)
-        if tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
+        if tally.unanswered:
+            told += (
+                " It may still be thinking, and is not asked the same again, because both would be charged for. "
+                "Raise `silence` if it needs longer."
+            )
+        if tally.unanswered or tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
             return ModelUnreachableError(told)
         return ModelOutageError(told, retry_after=tally.last.retry_after)
 
@@ -120,9 +126,14 @@ _EARLY = BrokenOffError("the stream ended before the reply was complete", billed
 
 @dataclass(slots=True)
 class _Tally:
-    """The attempts that broke off."""
+    """The attempts that broke off.
+
+    Attributes:
+        unanswered: whether the last one was taken and had no text when it was given up: the model may think still.
+    """
 
     attempts: int = 0
+    unanswered: bool = False
     billed: int = 0
     silent: int = 0
     last: BrokenOffError = _EARLY
@@ -132,6 +143,7 @@ class _Tally:
         self.attempts += 1
         self.billed += fault.billed or begun
         self.silent += fault.silent
+        self.unanswered = fault.silent and not begun
         self.last = fault
 
 

@@ -94,8 +94,16 @@ async def test_a_silent_service_is_given_up_on(wire: Wire) -> None:
     assert (reply.text, reply.attempts) == ("Awake.", 2)
 
 
-async def test_a_service_that_stays_silent_is_sent_the_same_once_more_only(wire: Wire) -> None:
-    async with ModelServer(replies=[Breaks("silence", text=""), Breaks("silence"), "Never asked for."]) as server:
+async def test_a_model_that_may_still_think_is_not_asked_the_same_again(wire: Wire) -> None:
+    async with ModelServer(replies=[Breaks("silence", text=""), "Never asked for."]) as server:
+        with pytest.raises(ModelUnreachableError, match="`silence`") as caught:
+            await ask(server, wire, options=ModelOptions(silence=0.2, retry=Naps().retry(attempts=5)))
+    assert not isinstance(caught.value, ModelOutageError)
+    assert len(server.requests) == 1
+
+
+async def test_a_service_that_stays_silent_in_its_text_is_sent_the_same_once_more_only(wire: Wire) -> None:
+    async with ModelServer(replies=[Breaks("silence"), Breaks("silence"), "Never asked for."]) as server:
         with pytest.raises(ModelUnreachableError, match="2 attempts") as caught:
             await ask(server, wire, options=ModelOptions(silence=0.2, retry=Naps().retry(attempts=5)))
     assert not isinstance(caught.value, ModelOutageError)

@@ -57,8 +57,10 @@ async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None
         pytest.param(["down"] * 3, ModelOutageError, 3, id="down"),
         pytest.param(["broken", "down", "down"], ModelOutageError, 3, id="broke off, then down"),
         pytest.param(["broken"] * 3, ModelUnreachableError, 3, id="breaks off every time"),
-        pytest.param(["silent", "silent"], ModelUnreachableError, 2, id="silent twice"),
-        pytest.param(["silent", "down", "silent"], ModelUnreachableError, 3, id="silent, down, silent"),
+        pytest.param(["stalled", "stalled"], ModelUnreachableError, 2, id="silent in its text twice"),
+        pytest.param(["stalled", "down", "stalled"], ModelUnreachableError, 3, id="silent in its text, down, again"),
+        pytest.param(["silent"], ModelUnreachableError, 1, id="silent before its text: it may think still"),
+        pytest.param(["down", "silent"], ModelUnreachableError, 2, id="down, then silent"),
     ],
 )
 async def test_what_is_charged_for_is_bought_a_few_times_only_and_an_outage_is_told_apart(
@@ -69,11 +71,12 @@ async def test_what_is_charged_for_is_bought_a_few_times_only_and_an_outage_is_t
         "down": BrokenOffError("HTTP 503"),
         "broken": BrokenOffError("it broke", billed=True),
         "silent": BrokenOffError("no answer in time", silent=True),
+        "stalled": BrokenOffError("no answer in time", silent=True),
     }
 
     async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
-        if (fault := next(left)) == "never":
-            yield TextChunk(text="never")
+        if (fault := next(left)) == "stalled":
+            yield TextChunk(text="half of")
         raise made[fault]
 
     reply = Collected()
