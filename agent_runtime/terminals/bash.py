@@ -25,7 +25,8 @@ _LONGEST_PIECE = 3_000
 # returns 0: the exit code was recorded, and a `test && command` that went another way must not end the shell.
 _SETUP = r"""
 set +o history +H; unset HISTFILE MAILCHECK TMOUT; PS1= PS2= PS0=
-export TERM=xterm NO_COLOR=1 GIT_TERMINAL_PROMPT=0
+export TERM=xterm NO_COLOR=1 PY_COLORS=0 GIT_TERMINAL_PROMPT=0
+export CI="${CI-true}" PIP_PROGRESS_BAR="${PIP_PROGRESS_BAR-off}" npm_config_progress="${npm_config_progress-false}"
 export PAGER="${PAGER-cat}" GIT_PAGER="${GIT_PAGER-cat}" MANPAGER="${MANPAGER-cat}"
 __cp_begin() { __cp_pipe=; return "$1"; }
 __cp_end() { local IFS=' '; __cp_pipe="$*"; if [[ $- == *e* ]]; then return 0; fi; return "$1"; }

@@ -76,7 +76,7 @@ DIALECTS = {
         end="$__cp_code = if ($__cp_ok) { 0 } elseif ($LASTEXITCODE) { $LASTEXITCODE } else { 1 }\n"
         '[Console]::Write("$([char]27)]7770;$($args[0]);$__cp_code;$PID;$($PWD.ProviderPath)$([char]7)")\n',
         setup="Remove-Module PSReadLine -ErrorAction SilentlyContinue\n"
-        "$ProgressPreference = 'SilentlyContinue'; $env:PAGER = 'cat'; $env:NO_COLOR = '1'\n"
+        "$ProgressPreference = 'SilentlyContinue'; $env:PAGER = 'cat'; $env:NO_COLOR = '1'; $env:CI = 'true'\n"
         "[Console]::OutputEncoding = [Text.Encoding]::UTF8; function global:prompt { ' ' }",
     ),
     "cmd": Dialect(
@@ -89,7 +89,7 @@ DIALECTS = {
         # `set /p` writes without a new line but leaves an error code, and `(call )` takes it away.
         begin='@echo off\n<nul set /p "={mark}"\n(call )\n',
         end='@<nul set /p "=\x1b]7770;%~1;%ERRORLEVEL%;0;%CD%\x07"\n',
-        setup="chcp 65001 >nul\nset NO_COLOR=1",
+        setup="chcp 65001 >nul\nset NO_COLOR=1\nset CI=true",
     ),
     "bash": Dialect(
         argv=("bash", "--noprofile", "--norc", "--noediting", "-i"),
@@ -101,7 +101,7 @@ DIALECTS = {
         apostrophe="'\\''",
         begin="builtin printf '%s' '{mark}'\n",
         end='builtin printf \'\\e]7770;%s;%s;%s;%s\\a\' "$1" "$?" "$$" "$PWD"\n',
-        setup="set +o history +H; unset HISTFILE; PS1= PS2=; export PAGER=cat GIT_PAGER=cat NO_COLOR=1",
+        setup="set +o history +H; unset HISTFILE; PS1= PS2=; export PAGER=cat GIT_PAGER=cat NO_COLOR=1 CI=true",
     ),
 }
 """By the name that `execute` knows them by, the usual one first."""

@@ -206,6 +206,17 @@ async def test_three_gigabytes_are_cut_off_at_the_quota_in_little_memory(termina
     assert (await run(terminal, "echo ok")).output == "ok\n"
 
 
+async def test_programs_are_told_to_do_without_colours_progress_bars_and_questions(tmp_path: Path) -> None:
+    settings = SandboxSettings(environment={"PIP_PROGRESS_BAR": "on", "CI": ""})
+    place = backend(Bubblewrap(settings), tmp_path)
+    terminal = Terminal("main", backend=place)
+    shown = await run(
+        terminal, 'for n in NO_COLOR PY_COLORS CI PIP_PROGRESS_BAR npm_config_progress; do echo "${!n}"; done'
+    )
+    assert shown.output.split("\n") == ["1", "0", "", "on", "false", ""]
+    await place.close()
+
+
 async def test_state_lives_on_between_commands(terminal: Terminal) -> None:
     await run(terminal, "cd /tmp; x='a b'; f() { echo \"f:$1\"; }; false")
     report = await run(terminal, 'echo "$? $x"; f 1')
