@@ -46,7 +46,7 @@ class FailedLogs:
         self._until = time.monotonic() + _SECONDS_TOGETHER
         self._folder = Path()
         self._zip: Path | None = None
-        self._no_zip = False
+        self._no_zip = ""
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
@@ -84,13 +84,16 @@ class FailedLogs:
     async def _packed(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
         """The same from the zip file of the run, which is fetched once."""
         if self._no_zip:
-            raise LogGoneError(_EXPIRED)
+            raise LogGoneError(self._no_zip)
         if self._zip is None:
-            self._no_zip = True
-            address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
             file = self._folder / "run.zip"
-            await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds(), plain=self._plain)
-            self._zip, self._no_zip = file, False
+            try:
+                address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
+                await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds(), plain=self._plain)
+            except LogError as error:
+                self._no_zip = str(error)
+                raise
+            self._zip = file
         arguments = (str(self._zip), job.name, list(moments), EXCERPT_CHARS, _LOG_BYTES)
         try:
             text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, what="Reading the logs")
