@@ -8,7 +8,7 @@ unchanged empty line without its leading space.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
@@ -22,6 +22,7 @@ _MOVE = "*** Move to: "
 _SECTION = re.compile(r"\*\*\* (?P<what>Add|Update|Delete) File: (?P<path>.+)")
 _NUMBERS = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _MARKS = " +-"
+_MOST_FAULTS = 5
 _ENVELOPE = (_BEGIN, "*** Update File: ", _END)
 _SHAPE = (
     "A patch is '*** Begin Patch', then for each file '*** Add File: path', '*** Update File: path' or "
@@ -40,6 +41,7 @@ class Hunk:
         at_end: whether the old lines are the file's last.
         number: which of the whole patch it is, from 1; 0 where there is but one.
         place: the lines of the patch, from 0, that it takes.
+        fault: why it cannot be applied, whatever the file holds; empty for one that follows the format.
     """
 
     headers: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ class Hunk:
     at_end: bool = False
     number: int = 0
     place: range = range(0)
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +84,15 @@ def with_hunks(patch: str, corrections: Mapping[int, str]) -> str:
     """A patch with other hunks in the place of some.
 
     Args:
-        patch: that can be parsed.
+        patch: whose sections can be told apart; its hunks need not follow the format.
         corrections: by the number of the hunk, the lines of the one that replaces it; without a line that begins with
             `@@` it keeps those of the old one, and where it has no lines, the hunk is dropped.
 
     Raises:
-        ToolError: the patch has no hunk of that number.
+        ToolError: the patch has no hunk of that number, or could no longer be corrected like this.
     """
     lines = patch.replace("\r\n", "\n").split("\n")
-    hunks = [hunk for section in parse_patch(patch) if isinstance(section, UpdateFile) for hunk in section.hunks]
+    hunks = _hunks_of(_sections(patch))
     for number in sorted(corrections, reverse=True):
         if not 1 <= number <= len(hunks):
             raise ToolError(f"hunks: there is no hunk {number}; the patch has 1 to {len(hunks)}", kind="ValueError")
@@ -98,14 +101,34 @@ def with_hunks(patch: str, corrections: Mapping[int, str]) -> str:
         if fresh and not fresh[0].startswith("@@"):
             fresh[:0] = takewhile(lambda line: line.startswith("@@"), lines[place.start : place.stop])
         lines[place.start : place.stop] = fresh
-    return "\n".join(lines)
+    corrected = "\n".join(lines)
+    try:
+        _sections(corrected)
+    except ToolError as error:
+        raise ToolError(f"hunks: not taken, the patch stays as it was: {error}", kind=error.kind) from error
+    return corrected
 
 
 def parse_patch(patch: str) -> tuple[Section, ...]:
     """Read a patch.
 
     Raises:
-        ToolError: it does not follow the format; the text names the line.
+        ToolError: it does not follow the format; the text names the lines.
+    """
+    sections = _sections(patch)
+    broken = [hunk for hunk in _hunks_of(sections) if hunk.fault]
+    faults = [f"hunk {hunk.number}, {hunk.fault}" if hunk.number else hunk.fault for hunk in broken]
+    if faults:
+        more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
+        raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
+    return sections
+
+
+def _sections(patch: str) -> tuple[Section, ...]:
+    """The sections of a patch, with what is wrong with each hunk.
+
+    Raises:
+        ToolError: something else is wrong.
     """
     lines = patch.replace("\r\n", "\n").split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
@@ -123,14 +146,17 @@ def parse_patch(patch: str) -> tuple[Section, ...]:
             reader.at += 1
     if not sections:
         raise _wrong(last, f"ends a patch that names no file. {_SHAPE}")
-    total = sum(len(section.hunks) for section in sections if isinstance(section, UpdateFile))
-    if total > 1:
+    if len(_hunks_of(sections)) > 1:
         numbers = count(1)
         for at, section in enumerate(sections):
             if isinstance(section, UpdateFile):
                 numbered = tuple(replace(hunk, number=next(numbers)) for hunk in section.hunks)
                 sections[at] = replace(section, hunks=numbered)
     return tuple(sections)
+
+
+def _hunks_of(sections: Iterable[Section]) -> list[Hunk]:
+    return [hunk for section in sections if isinstance(section, UpdateFile) for hunk in section.hunks]
 
 
 class _Reader:
@@ -212,14 +238,16 @@ def _hunk(lines: list[str], headers: list[int], body: list[int], *, at_end: bool
     while body and not lines[body[-1]]:
         body = body[:-1]
     marked = [(i, lines[i][:1] or " ", lines[i][1:]) for i in body if not lines[i].startswith("\\ ")]
-    for i, mark, _ in marked:
-        if mark not in _MARKS:
-            raise _wrong(i, f"{lines[i][:80]!r}: a hunk's lines must begin with ' ' (unchanged), '-' or '+'")
-    if all(mark == " " for _, mark, _ in marked):
-        raise _wrong((body or headers)[0], "begins a hunk that changes nothing: no line in it begins with '-' or '+'")
+    fault = ""
+    if (bad := next((i for i, mark, _ in marked if mark not in _MARKS), None)) is not None:
+        fault = str(_wrong(bad, f"{lines[bad][:80]!r}: a hunk's lines must begin with ' ' (unchanged), '-' or '+'"))
+    elif all(mark == " " for _, mark, _ in marked):
+        wrong = "begins a hunk that changes nothing: no line in it begins with '-' or '+'"
+        fault = str(_wrong((body or headers)[0], wrong))
     named = [lines[i][2:].removeprefix(" ").rstrip() for i in headers if not _NUMBERS.match(lines[i])]
     return Hunk(
-        place=range((headers or body)[0], body[-1] + 1),
+        place=range((headers or body)[0], (body or headers)[-1] + 1),
+        fault=fault,
         headers=tuple(name for name in named if name.strip()),
         old=tuple(text for _, mark, text in marked if mark != "+"),
         new=tuple(text for _, mark, text in marked if mark != "-"),

@@ -587,6 +587,30 @@ def test_single_hunks_of_a_refused_patch_are_corrected(agent: Agent) -> None:
     assert agent.text("c.txt") == "new\n"
 
 
+def test_a_hunk_that_does_not_follow_the_format_is_corrected_like_any_other(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-2\n+two\n@@\n5\n+five\n@@\n 8\n*** End Patch\n"
+    error = refused(agent, "", "payload=1 stands for it.*add hunks=", patch, mode="patch")
+    assert "hunk 2, line 7 of the patch '5': " in str(error)
+    assert "hunk 3, line 10 of the patch begins a hunk that changes nothing" in str(error)
+    # Neither is right yet: the first not at all, the second would end the patch.
+    refused(agent, "", "(?s)hunk 2, .*payload=1 stands", "six\n", mode="patch", payload=1, hunks=[2])
+    refused(agent, "", "stays as it was", "*** Add File\n", mode="patch", payload=1, hunks=[3])
+    tools = agent.step("-5\n+five\n", "-8\n+eight\n")
+    tools.write(mode="patch", payload=1, hunks=[2, 3])
+    assert agent.text("a.txt") == NUMBERS.replace("2\n", "two\n").replace("5\n", "five\n").replace("8\n", "eight\n")
+
+
+def test_the_only_hunk_of_a_file_is_not_dropped(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.put("b.txt", NUMBERS)
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-2\n+two\n*** Update File: b.txt\n@@\n-x\n+y\n*** End Patch\n"
+    refused(agent, "", "payload=1 stands", patch, mode="patch")
+    refused(agent, "", "stays as it was.*updates 'b.txt' but no hunk", "", mode="patch", payload=1, hunks=[2])
+    agent.step("-3\n+three\n").write(mode="patch", payload=1, hunks=[2])
+    assert agent.text("b.txt") == NUMBERS.replace("3\n", "three\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
