@@ -19,7 +19,7 @@ class ListedLines:
     Attributes:
         path: the file, as the call named it.
         first: the first of them.
-        last: the last of them.
+        last: the last of them, or of those that the call asked for.
     """
 
     path: str

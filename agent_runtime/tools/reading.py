@@ -57,4 +57,5 @@ def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> 
     wanted = text.first(last)[start - 1 : last]
     closed = last < count or text.ends_with_newline
     head = f"[read_file] {path!r} ({about})" + (f"\n{body.body}" if body.body else "")
-    return head, body.last, "\n".join(wanted) + ("\n" if wanted and closed else "")
+    # A stated range that is cut here may be cut again by the step's bound, which then names all that is missing.
+    return head, body.last if end is None else last, "\n".join(wanted) + ("\n" if wanted and closed else "")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.run.shown import ShownOutput
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.text import version_of
 from tests.block_files import BlockFiles, call
@@ -105,6 +106,10 @@ def test_the_cap_on_characters_is_said(agent: Agent) -> None:
     result = agent.tools.read_file("a.txt", 1, 100)
     assert len(result.text) < 41_000
     assert "cut after 40,000 characters: read_file('a.txt', start_line=40) goes on]" in result.text
+    # Where the step's bound cuts it again, all that was asked for is named.
+    shown = ShownOutput(5_000)
+    shown.result(result.text, lines=result.lines)
+    assert shown.text().endswith("lines 5-100 of 'a.txt']")
     assert "lines 1\u201339 of 100" in result.text
 
 
