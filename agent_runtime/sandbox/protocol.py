@@ -137,16 +137,15 @@ class Sandbox(Protocol):
 class TemporaryFiles(Protocol):
     """Whoever works on the `/tmp` of a sandbox from outside."""
 
-    def attach(self, root: Path, alive: Callable[[], bool]) -> None:
+    def attach(self, root: int, alive: Callable[[], bool]) -> None:
         """Take over the `/tmp` of a sandbox that has started.
 
         Args:
-            root: where its root directory can be opened now.
+            root: descriptor of its root directory, which stays the caller's.
             alive: whether it still runs.
 
         Raises:
-            OSError: the sandbox has ended.
-            ToolError: something cannot be written there.
+            OSError: the sandbox has ended, or has no `/tmp` of its own.
         """
         ...
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import SandboxError, ToolError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.docker import READY, Docker, new_name
 from agent_runtime.sandbox.engine import TMPFS
 from agent_runtime.sandbox.protocol import Launch, TemporaryFiles
@@ -201,8 +201,8 @@ class _Container:
                 root=held[1], first=held[0], workspace=self._workspace, tmpfs=TMPFS, limits=self._docker.limits
             )
             if scratch is not None:
-                scratch.attach(Path(f"/proc/self/fd/{held[1]}"), lambda: self.alive)
-        except (OSError, ToolError) as error:
+                scratch.attach(held[1], lambda: self.alive)
+        except OSError as error:
             raise SandboxError(
                 f"The container ended, or cannot be watched: {error}. Its engine must run on this machine, and the "
                 "programs in it as the user who runs this."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import SandboxError, SandboxLimitError, ToolError
+from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox import cgroup
 from agent_runtime.sandbox.bubblewrap import TMPFS
 from agent_runtime.sandbox.limits import Breach, size
@@ -124,8 +124,8 @@ class Inside:
                 )
                 if self._scratch is not None:
                     keeper = self._keeper
-                    self._scratch.attach(Path(f"/proc/self/fd/{keeper.root}"), lambda: keeper.alive)
-            except (OSError, ToolError) as error:
+                    self._scratch.attach(keeper.root, lambda: keeper.alive)
+            except OSError as error:
                 await self._keeper.close()
                 raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
         if self._egress is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.workspace.confined import PATH_ONLY, held
 from agent_runtime.workspace.files import Workspace
 
 
@@ -37,27 +41,32 @@ class Scratch:
             self._kept = Workspace(directory.path, seen_as=self.prefix), directory
         return self._kept[0]
 
-    def attach(self, root: Path, alive: Callable[[], bool]) -> None:
+    def attach(self, root: int, alive: Callable[[], bool]) -> None:
         """Take over the `/tmp` of a sandbox that has started.
 
+        What is kept for it and does not fit there is lost, as the sandbox's own files are when it ends; the model is
+        told of a file that it knew and that is gone.
+
         Args:
-            root: where the sandbox's root directory can be opened now.
+            root: descriptor of the sandbox's root directory, which stays the caller's.
             alive: whether the sandbox still runs.
 
         Raises:
             OSError: the sandbox has ended, or has no `/tmp` of its own.
-            ToolError: what is kept for it does not fit.
         """
-        directory = root / self.prefix.removeprefix("/")
-        if directory.samefile(self.prefix):
-            raise OSError(f"{self.prefix} in the sandbox is the machine's own")
-        live = Workspace(directory, seen_as=self.prefix)
+        # An image may have a link there, which would lead from the root of this process.
+        flags = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        with held(os.open(self.prefix.removeprefix("/"), flags, dir_fd=root)) as directory:
+            if os.path.samestat(os.fstat(directory), Path(self.prefix).stat()):
+                raise OSError(f"{self.prefix} in the sandbox is the machine's own")
+            live = Workspace(Path(f"/proc/self/fd/{directory}"), seen_as=self.prefix)
         if self._kept is not None:
             files, kept = self._kept
             for path in kept.path.rglob("*"):  # only we write there, so there are no links
                 if path.is_file():
                     name = f"{self.prefix}/{path.relative_to(kept.path)}"
-                    live.write_bytes(name, path.read_bytes(), mode=files.mode(name))
+                    with suppress(ToolError):  # the tmpfs is too small, or something of the machine is shown there
+                        live.write_bytes(name, path.read_bytes(), mode=files.mode(name))
         self._live = live, alive
         self.clear()
 

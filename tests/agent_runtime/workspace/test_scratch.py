@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
+from agent_runtime.workspace.confined import held
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.scratch import Scratch
 from tests.block_files import BlockFiles
@@ -35,6 +36,11 @@ def root_of(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
+def attach(scratch: Scratch, root: Path, alive: Callable[[], bool] = lambda: True) -> None:
+    with held(os.open(root, os.O_PATH | os.O_DIRECTORY)) as descriptor:
+        scratch.attach(descriptor, alive)
+
+
 def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
     workspace: Workspace, scratch: Scratch, tmp_path: Path
 ) -> None:
@@ -43,13 +49,13 @@ def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
     assert workspace.read_bytes(name, 100) == b"echo 1\n"
     assert not Path(name).exists()
     first, second = root_of(tmp_path, "first"), root_of(tmp_path, "second")
-    scratch.attach(first, lambda: True)
+    attach(scratch, first)
     assert Path(f"{first}{name}").read_bytes() == b"echo 1\n"
     assert Path(f"{first}{name}").stat().st_mode & 0o777 == 0o755
     assert workspace.names(TMP) == [f"{Path(name).parent.name}/"]
     scratch.detach()
     assert not workspace.exists(name)
-    scratch.attach(second, lambda: True)
+    attach(scratch, second)
     assert [*(second / "tmp").iterdir()] == []
     workspace.write_bytes(f"{TMP}/b", b"2")
     workspace.delete(f"{TMP}/b")
@@ -59,7 +65,7 @@ def test_what_is_written_before_a_sandbox_runs_is_in_the_first_and_in_no_other(
 def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch: Scratch, tmp_path: Path) -> None:
     alive = [True]
     dead, following = root_of(tmp_path, "dead"), root_of(tmp_path, "following")
-    scratch.attach(dead, lambda: alive[0])
+    attach(scratch, dead, lambda: alive[0])
     workspace.write_bytes(f"{TMP}/a", b"1")
     before = workspace.stamp(f"{TMP}/a")
     alive.clear()
@@ -68,7 +74,7 @@ def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch
     assert workspace.stamp(f"{TMP}/a") is None
     workspace.write_bytes(f"{TMP}/a", b"2")
     scratch.detach()
-    scratch.attach(following, lambda: True)
+    attach(scratch, following)
     assert (dead / "tmp" / "a").read_bytes() == b"1"
     assert (following / "tmp" / "a").read_bytes() == b"2"
 
@@ -76,7 +82,7 @@ def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch
 def test_descriptors_of_sandboxes_that_ended_are_given_back(scratch: Scratch, tmp_path: Path) -> None:
     open_before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     for number in range(5):
-        scratch.attach(root_of(tmp_path, str(number)), lambda: True)
+        attach(scratch, root_of(tmp_path, str(number)))
         scratch.detach()
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == open_before
 
@@ -98,7 +104,7 @@ def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, t
     (root / "tmp" / "absolute").symlink_to(tmp_path / "secret")
     (root / "tmp" / "climbing").symlink_to("../../secret")
     os.mkfifo(root / "tmp" / "fifo")
-    scratch.attach(root, lambda: True)
+    attach(scratch, root)
     with pytest.raises(ToolError):
         workspace.read_bytes(path, 100)
     with pytest.raises(ToolError):
@@ -108,7 +114,29 @@ def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, t
 
 def test_the_machines_own_tmp_is_never_taken_for_a_sandboxs(scratch: Scratch) -> None:
     with pytest.raises(OSError, match="the machine's own"):
-        scratch.attach(Path("/proc/self/root"), lambda: True)
+        attach(scratch, Path("/proc/self/root"))
+
+
+def test_a_link_in_its_place_is_not_followed(workspace: Workspace, scratch: Scratch, tmp_path: Path) -> None:
+    for name in ("image", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "image" / "tmp").symlink_to(tmp_path / "elsewhere")
+    workspace.write_bytes(f"{TMP}/a", b"1")
+    with pytest.raises(OSError, match="directory"):
+        attach(scratch, tmp_path / "image")
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_what_cannot_stand_in_a_sandbox_does_not_keep_it_from_starting(
+    workspace: Workspace, scratch: Scratch, tmp_path: Path
+) -> None:
+    root = root_of(tmp_path, "root")
+    (root / "tmp" / "toolchain").write_text("a file of the sandbox")
+    for name in ("a", "toolchain/b", "z"):
+        workspace.write_bytes(f"{TMP}/{name}", b"1")
+    attach(scratch, root)
+    assert workspace.names(TMP) == ["a", "toolchain", "z"]
+    assert workspace.stamp(f"{TMP}/toolchain/b") is None
 
 
 async def test_tools_that_work_elsewhere_refuse_it(workspace: Workspace) -> None:
