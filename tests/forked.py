@@ -6,6 +6,7 @@ They are like those that an interpreter starts: nothing runs yet in the one that
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ _PRELOADED = [
     "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",
     "bot.__main__",
+    "bot.apps.demo.director",
     "bot.apps.logs",
     "bot.apps.process",
     "bot.apps.server",
@@ -150,7 +152,10 @@ def _call(ends: tuple[Connection, ...], function: Callable[..., object], *args: 
         # Those that are there know of what was there whether it can be sought in.
         sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    function(*args)
+    try:
+        function(*args)
+    finally:
+        atexit._run_exitfuncs()  # which such processes leave out
 
 
 def _codepilot(words: tuple[str, ...], env: dict[str, str], stderr: Path, at: Path = ROOT) -> None:

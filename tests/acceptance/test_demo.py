@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.forked import completed
 from tests.origin import Origin
 from tests.stage import FILES, FIX, acting
 
@@ -18,14 +19,24 @@ CODEPILOT = Path(sys.executable).parent / "codepilot"
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
 
-def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo with a temporary directory of its own, without a real model's key."""
+def demo(directory: Path, *arguments: str, installed: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run the demo with a temporary directory of its own, without a real model's key.
+
+    Args:
+        directory: where that is made.
+        arguments: further ones.
+        installed: whether to start the program as people do, rather than to fork it.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in KEYS and not name.startswith("CODEPILOT_")}
     temporary = directory / "tmp"
     temporary.mkdir()
+    words = ["demo", "--fast", *arguments]
+    env = {**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"}
+    if not installed:
+        return completed(words, env=env, at=directory)
     return subprocess.run(
-        [CODEPILOT, "demo", "--fast", *arguments],
-        env={**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"},
+        [CODEPILOT, *words],
+        env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -36,7 +47,7 @@ def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_demo_ends_in_a_pull_request_that_makes_the_tests_pass(tmp_path: Path) -> None:
-    done = demo(tmp_path)
+    done = demo(tmp_path, installed=True)
     if "pip could not download" in done.stderr:
         pytest.skip(f"the package index cannot be reached: {done.stderr.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stdout + done.stderr
