@@ -187,7 +187,8 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         except GitHubError as error:
             if error.passing:
                 raise
-            reason = f"The commit was pushed, but the pull request could not be created. {error}"
+            said = f"{publication.withheld.reason} " if publication.withheld else ""
+            reason = f"{said}The commit was pushed, but the pull request could not be created. {error}"
             return replace(delivered, withheld=Withheld(cause="no-pull-request", reason=reason))
         await sender.record.update(lambda done: replace(done, pull=link))
         return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)

@@ -112,9 +112,12 @@ async def test_a_refused_pull_request_leaves_the_commit_and_says_why(outlet: Out
         commit=publication.commit,
         pull_request=type(publication.pull_request)(base="absent", title="T", body="B", draft=False),
     )
-    delivered = await outlet.send(astray)
+    delivered = await outlet.send(
+        replace(astray, withheld=Withheld(cause="left-out", reason="`uv.lock` is unchanged."))
+    )
     assert delivered.commit_sha is not None
     assert cause_of(delivered) == "no-pull-request"
+    assert "`uv.lock` is unchanged." in reason_of(delivered)
 
 
 async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outlet) -> None:
