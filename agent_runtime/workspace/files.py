@@ -295,7 +295,7 @@ class Workspace:
     def stamp(self, canonical: str) -> tuple[int, int, int, int] | None:
         """What changes whenever a file does: times of modification and status, size and inode; None when it is gone.
 
-        It looks under the name itself, without the care of `resolve`, and is to be compared only, never told.
+        It looks under the name itself, which is quicker than `resolve`, and is to be compared only, never told.
 
         Args:
             canonical: a path that `resolve` gave.
@@ -303,10 +303,20 @@ class Workspace:
         if other := self._elsewhere(canonical):
             prefix, place, _ = other  # elsewhere than in `/tmp` only we write
             return place.stamp(canonical[len(prefix) + 1 :]) if self.is_temporary(canonical) else None
+        home = () if canonical.startswith("/") else self._home
+        *parents, name = [*home, *canonical.strip("/").split("/")]
+        status: os.stat_result | None
         try:
-            name = canonical if canonical.startswith("/") else "/".join([*self._home, canonical])
-            status = os.stat(name, dir_fd=self._root, follow_symlinks=False)
-        except OSError:  # gone, or no longer to be reached: both mean that it is not there
+            with confined.held(self._open(self._root, parents, confined.PATH_ONLY | os.O_DIRECTORY)) as directory:
+                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError:  # a directory may have become a link, which must not say what stands outside
+            try:
+                status = self._status(canonical)
+            except ToolError:  # no longer to be reached: it is as good as gone
+                return None
+        if status is None:
             return None
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 

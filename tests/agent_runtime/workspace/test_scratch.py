@@ -112,6 +112,23 @@ def test_nothing_in_it_leads_elsewhere(workspace: Workspace, scratch: Scratch, t
     assert (tmp_path / "secret").read_text() == "secret"
 
 
+def test_a_directory_that_becomes_a_link_does_not_tell_what_stands_elsewhere(
+    workspace: Workspace, scratch: Scratch, tmp_path: Path
+) -> None:
+    root = root_of(tmp_path, "root")
+    attach(scratch, root)
+    for place, name in ((root / "tmp", f"{TMP}/d/secret"), (tmp_path / "work", "d/secret")):
+        workspace.write_bytes(name, b"1")
+        assert workspace.stamp(name) is not None
+        (place / "d").rename(place / "moved")
+        (place / "d").symlink_to("moved")
+        assert workspace.stamp(name) is not None
+        (tmp_path / "secret").write_text("on the machine")
+        (place / "d").unlink()
+        (place / "d").symlink_to(tmp_path)
+        assert workspace.stamp(name) is None
+
+
 def test_the_machines_own_tmp_is_never_taken_for_a_sandboxs(scratch: Scratch) -> None:
     with pytest.raises(OSError, match="the machine's own"):
         attach(scratch, Path("/proc/self/root"))
