@@ -77,3 +77,10 @@ def test_what_was_shown_goes_on_after_a_pause() -> None:
     assert after.text().startswith("x" * 900)
     assert "First, 700 characters]" in after.text()
     assert "[100 more characters were printed" in after.text()
+
+
+def test_binary_data_is_shown_by_its_length_only() -> None:
+    shown = ShownOutput(1000)
+    shown.printed("\ufffd" * 10_000)
+    shown.result("head\n" + "\ufffda" * 50 + "\ufffd\ntail", call="Reading a.bin")
+    assert shown.text() == "[10,000 characters of binary data]\n\nhead\n[101 characters of binary data]\ntail"

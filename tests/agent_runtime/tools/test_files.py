@@ -645,6 +645,15 @@ def test_kept_contents_are_bounded(agent: Agent) -> None:
     refused(agent, "a.txt", "kept are 61$", payload=60)
 
 
+def test_contents_that_are_refused_again_are_not_the_oldest(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    for _ in range(50):
+        refused(agent, "a.txt", "payload=", "x\n", start_line=11, end_line=11, mode="edit")
+    refused(agent, "a.txt", "payload=1 stands", start_line=11, end_line=11, mode="edit", payload=1)
+    refused(agent, "a.txt", "payload=51", "x\n", start_line=11, end_line=11, mode="edit")
+    refused(agent, "a.txt", "kept are 3, .*, 50, 1, 51$", payload=2)
+
+
 def test_what_a_block_did_not_come_to_write_is_kept(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     control = "write_file('a.txt', 1, 1, mode='edit')\nexecute('main', 'false', check=True)\n"
@@ -659,6 +668,19 @@ def test_what_a_block_did_not_come_to_write_is_kept(agent: Agent) -> None:
     tools.write("a.txt", mode="replace", payload=2)
     assert agent.text("b.txt") == "b\n"
     assert agent.text("a.txt").startswith("one\ntwo\n3\n")
+
+
+def test_corrections_that_a_block_did_not_come_to_are_not_taken_for_a_file(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-x\n+X\n@@\n-y\n+Y\n*** End Patch\n"
+    refused(agent, "", "payload=1 stands", patch, mode="patch")
+    control = (
+        "execute('main', 'false', check=True)\nwrite_file(mode='patch', payload=1, hunks=[2])\nwrite_file('c.txt')"
+    )
+    told = agent.step("-3\n+three\n", "c\n", control=control).end(ok=False)
+    assert told == "[not reached; the contents are kept: payload=2 for write_file('c.txt')]"
+    agent.step().write("c.txt", payload=2)
+    assert agent.text("c.txt") == "c\n"
 
 
 def test_a_block_that_ends_well_keeps_nothing(agent: Agent) -> None:
