@@ -52,7 +52,9 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await context.github.accounts.me()).id
         said = await here.reader.comments(here.repo.full_name, job.thread.number)
-        words = escape_markdown(skip.reason, context.services.allowed(job), limit=COMPLETION_LIMIT)  # as it was shown
+        # As it was shown.
+        text, allowed = context.services.named(skip.reason), context.services.allowed(job)
+        words = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
         is_new = not any(each.author_id == me and context.github.redacted(words) in each.body for each in said)
     else:
         cause = f"ci {job.head_sha} {skip.cause}"

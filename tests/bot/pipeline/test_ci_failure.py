@@ -31,6 +31,7 @@ from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.receipt_filter import KnownConfigs
 from bot.pipeline.ci_failure import ci_skip_ending
 from bot.publishing.inert import Allowed
+from bot.publishing.inputs import in_inputs
 from bot.publishing.marker import marker
 from bot.publishing.published import CommitRef, Published
 from bot.publishing.render import render_reply
@@ -128,6 +129,7 @@ async def _context(
         "checks": True,
         "marker_key": KEY,
         "allowed": lambda _job: ALLOWED,
+        "named": in_inputs,
         "has_session": lambda _job: False,
         "work": SimpleNamespace(find=answering(None)),
     }
@@ -253,11 +255,11 @@ async def test_why_is_told_once_for_each_commit() -> None:
 async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, failed: str, *, again: bool) -> None:
     job = _ci_job()
     job = replace(job, origin=replace(job.origin, name=failed))
-    refused = {"get": _failing(GitHubError("read it", 403, "Look at https://github.com/x", "See @mona."))}
+    refused = {"get": _failing(GitHubError("read it", 403, "Look at https://github.com/x", "Check CODEPILOT_API_URL."))}
     first = await _ending(await _context(_github(**refused), job=job, checks=False))
     assert first is not None
     assert isinstance(first.view, ShortReply)
-    body = render_reply(first.view.text, ALLOWED, job_id="first")
+    body = render_reply(in_inputs(first.view.text), ALLOWED, job_id="first")
     said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
     second = await _ending(await _context(_github(**refused, of_thread=answering((said,))), job=job, checks=False))
     assert second is not None
