@@ -135,7 +135,7 @@ class Sandbox(Protocol):
 
 
 class TemporaryFiles(Protocol):
-    """Whoever works on the `/tmp` of a sandbox from outside."""
+    """Work on the `/tmp` of a sandbox from outside."""
 
     def attach(self, root: int, alive: Callable[[], bool]) -> None:
         """Take over the `/tmp` of a sandbox that has started.

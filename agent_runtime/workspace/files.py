@@ -98,7 +98,7 @@ class Workspace:
         self.confined = confined_to_root
         self._seen_as = seen_as
         self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
-        # Also for one that nobody closes: the sandbox's `/tmp` is let go by whoever uses it last.
+        # Also where nobody calls `close`: a sandbox's `/tmp` is closed after its last use.
         self._release = weakref.finalize(self, os.close, self._root)
         self._open = confined.choose_opener(self._root)
         self._scratch = scratch

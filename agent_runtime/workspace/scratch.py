@@ -31,13 +31,21 @@ class Scratch:
 
     @property
     def files(self) -> Workspace:
-        """Its files, by paths with the prefix. To be asked for anew by each operation, which then holds them open."""
+        """Its files, by paths with the prefix; each operation asks for them again, since sandboxes come and go.
+
+        Raises:
+            ToolError: none runs, and this machine has no room to keep files for the next one.
+        """
         live = self._live
         if live is not None and live[1]():
             return live[0]
         self._live = None
         if self._kept is None:
-            directory = Temporary("codepilot-scratch-")
+            try:
+                directory = Temporary("codepilot-scratch-")
+            except OSError as error:
+                told = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
+                raise ToolError(told, kind="OSError") from error
             self._kept = Workspace(directory.path, seen_as=self.prefix), directory
         return self._kept[0]
 

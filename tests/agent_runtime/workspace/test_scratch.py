@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_a_sandbox_that_has_died_is_not_written_to(workspace: Workspace, scratch
     attach(scratch, following)
     assert (dead / "tmp" / "a").read_bytes() == b"1"
     assert (following / "tmp" / "a").read_bytes() == b"2"
+
+
+def test_a_machine_without_room_for_it_is_told(
+    workspace: Workspace, scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(ToolError, match="before a command has run: No such file"):
+        workspace.write_bytes(f"{TMP}/a", b"1")
+    attach(scratch, root_of(tmp_path, "root"))
+    workspace.write_bytes(f"{TMP}/a", b"1")
 
 
 def test_descriptors_of_sandboxes_that_ended_are_given_back(scratch: Scratch, tmp_path: Path) -> None:
