@@ -109,6 +109,14 @@ def with_hunks(patch: str, corrections: Mapping[int, str]) -> str:
     return corrected
 
 
+def hunk_count(patch: str) -> int:
+    """How many hunks of a patch can be corrected; 0 where its sections cannot be told apart."""
+    try:
+        return len(_hunks_of(_sections(patch)))
+    except ToolError:
+        return 0
+
+
 def parse_patch(patch: str) -> tuple[Section, ...]:
     """Read a patch.
 

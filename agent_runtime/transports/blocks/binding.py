@@ -18,7 +18,7 @@ from agent_runtime.transports.blocks.expected_writes import ExpectedWrite, expec
 from agent_runtime.transports.blocks.payload_plan import WRITE
 from agent_runtime.transports.blocks.payloads import KeptContents, Payloads
 from agent_runtime.workspace.edits import is_whole
-from agent_runtime.workspace.patches import with_hunks
+from agent_runtime.workspace.patches import hunk_count, with_hunks
 
 Arguments = dict[str, Any]
 """Of a call of `write_file` as a control block makes it, by name, without those that are None."""
@@ -228,7 +228,7 @@ class PayloadBinder:
     def _keep(self, given: Arguments, contents: tuple[str, ...]) -> str:
         """Keep what was not written, and say so."""
         number = self._kept.keep(contents, given.get("payload"))
-        several = given.get("mode") == "patch" and contents[0].count("\n@@") > 1
+        several = given.get("mode") == "patch" and hunk_count(contents[0]) > 1
         told = " To replace some of its hunks, add hunks=[their numbers] and a payload for each." if several else ""
         return f"(The content is kept: payload={number} stands for it in a repeated call.{told})"
 

@@ -606,6 +606,14 @@ def test_a_hunk_that_does_not_follow_the_format_is_corrected_like_any_other(agen
     assert agent.text("a.txt") == NUMBERS.replace("2\n", "two\n").replace("5\n", "five\n").replace("8\n", "eight\n")
 
 
+@pytest.mark.parametrize(
+    "patch", ["@@\n-x\n+X\n@@\n-y\n+Y\n", "*** Begin Patch\n*** Update File: a.txt\n-x\n+X\n*** End Patch"]
+)
+def test_no_hunks_are_asked_for_where_none_can_be_corrected(agent: Agent, patch: str) -> None:
+    agent.put("a.txt", NUMBERS)
+    assert "hunks=" not in str(refused(agent, "", "payload=1 stands", patch, mode="patch"))
+
+
 def test_the_only_hunk_of_a_file_is_not_dropped(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     agent.put("b.txt", NUMBERS)
