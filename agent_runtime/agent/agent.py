@@ -11,6 +11,7 @@ from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
+from agent_runtime.index.embeddings import EmbeddingService
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
@@ -46,6 +47,7 @@ class Agent:
         kept_index: a file, out of the agent's reach, in which the code index is kept for later runs on the same files;
             several may share it. None keeps it nowhere.
         index_seconds: how long the first message waits for the code index, before it goes on without; 0 takes none.
+        embeddings: a service that makes vectors of definitions, which are sent to it; None for a search by words alone.
     """
 
     provider: Provider
@@ -69,6 +71,7 @@ class Agent:
     indexed: bool | None = None
     kept_index: Path | None = None
     index_seconds: float = 1.0
+    embeddings: EmbeddingService | None = None
 
     @property
     def step_chars(self) -> int:
@@ -98,4 +101,6 @@ class Agent:
             memory=described.memory,
             unsafe_mode=described.unsafe_mode,
             max_output_chars=described.max_output_chars,
+            embeddings=described.embeddings(),
+            kept_index=described.kept_index,
         )

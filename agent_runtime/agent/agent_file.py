@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.index.embeddings import EmbeddingService
+from agent_runtime.processes.user_directories import home
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
@@ -113,6 +116,17 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSettings:
+    """The section `index` of an agent file; see `schema.Index`."""
+
+    api_key_env: str | None
+    model: str
+    base_url: str
+    max_results: int
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFile:
     """What an `agent.yaml` says; every path in it is relative to the file. Made by `load`.
 
@@ -131,6 +145,7 @@ class AgentFile:
         memory: when the conversation is made shorter.
         tools: the tools it has; None for every built-in one.
         max_output_chars: tool name → characters of one result that the model is shown at most.
+        index: what makes vectors for `semantic_search`, with the variable of its key; None for nothing.
         rules: which calls are made, asked about or refused; the first that fits decides.
     """
 
@@ -149,6 +164,7 @@ class AgentFile:
     tools: tuple[str, ...] | None
     max_output_chars: Mapping[str, int]
     rules: tuple[Rule, ...]
+    index: IndexSettings | None = None
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -189,6 +205,7 @@ class AgentFile:
             memory=_placed(document, ("agent", "memory"), lambda: MemorySettings(**agent.memory.model_dump())),
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
+            index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
             rules=(
                 *(
                     _placed(document, ("agent", "permissions", number), partial(_rule, each))
@@ -227,6 +244,35 @@ class AgentFile:
     def policy(self) -> Policy:
         """What its runs may do and spend."""
         return Policy(rules=self.rules, limits=self.limits)
+
+    @property
+    def kept_index(self) -> Path | None:
+        """Where the index is kept between runs: in the user's home, for those whose vectors cost something."""
+        if self.index is None:
+            return None
+        name = hashlib.blake2b(str(self.work_dir).encode(), digest_size=8).hexdigest()
+        return home("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
+
+    def embeddings(self, environ: Mapping[str, str] | None = None) -> EmbeddingService | None:
+        """What makes vectors, ready to be asked.
+
+        Args:
+            environ: the variables that hold the keys, by default the process's own.
+
+        Raises:
+            SettingsError: its key is not set, or numpy is not installed.
+        """
+        if (index := self.index) is None:
+            return None
+        key = (os.environ if environ is None else environ).get(index.api_key_env or "", "").strip() or None
+        if index.api_key_env and key is None:
+            raise SettingsError(
+                f"`index` needs a key, and the environment variable {index.api_key_env} is not set. Set it, or remove "
+                "the section: `semantic_search` then searches by words."
+            )
+        return EmbeddingService(
+            model=index.model, base_url=index.base_url, api_key=key, seconds=index.timeout, most=index.max_results
+        )
 
     def provider(self, environ: Mapping[str, str] | None = None) -> Provider:
         """Its model, ready to be asked, with those that stand in for it. Looks the keys up; sends nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -236,6 +236,23 @@ class Permission(_Section):
         return self
 
 
+class Index(_Section):
+    """Vectors for `semantic_search`, which then ranks by them and by words. Definitions are sent to this service."""
+
+    api_key_env: KeyVariable | None = None
+    """The environment variable with the key, never the key itself; by default none."""
+    model: Text = "voyage-code-3"
+    """The model's name at the service."""
+    base_url: Text = "https://api.voyageai.com/v1"
+    """The address of a service with OpenAI's API for embeddings."""
+    provider: Literal["openai"] = "openai"
+    """The API of the service."""
+    max_results: Annotated[int, Field(ge=1, le=50)] = 50
+    """How many definitions one search gives at most."""
+    timeout: Annotated[float, Field(gt=0)] = 60.0
+    """The time limit of one request in seconds."""
+
+
 class Agent(_Section):
     """The agent."""
 
@@ -250,6 +267,8 @@ class Agent(_Section):
     memory: Memory = Memory()
     tools: list[Tool] | None = None
     """The complete list of the agent's tools; by default every built-in one."""
+    index: Index | None = None
+    """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 

@@ -10,11 +10,14 @@ from contextlib import closing
 from functools import partial
 from urllib.parse import quote
 
+from agent_runtime.core.errors import ToolError
+from agent_runtime.index.building import MOST_BYTES
 from agent_runtime.index.resolving import Finder, Resolver, callees, callers
 from agent_runtime.index.store import split_words
+from agent_runtime.workspace.files import Workspace
 
 Row = list[object]
-"""Path, name, qualified name, kind, first, last and header line, header lines of the parents, whether it is a test."""
+"""Path, name, full name, kind, first, last, header line, header lines of parents, whether it is a test, number."""
 
 _WEIGHTS = (8.0, 4.0, 6.0, 2.0)
 """Of name, signature, docstring and body."""
@@ -27,6 +30,7 @@ _TEST_SHARE = 0.5
 _CANDIDATES = 300
 _MOST_TERMS = 32
 _MOST_TEXT = 4_000
+_MOST_SENT = 1_500
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(
     """a about above after again all also am an and any are as at be because been before being below between both but
@@ -97,6 +101,12 @@ def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
     scored = [((score + file_scores[file]) * (_TEST_SHARE if row[8] else 1.0), row) for score, file, *row in found]
     scored.sort(key=lambda each: -each[0])
     return _rows(database, [row for _, row in scored[:most]])
+
+
+def _numbered(database: sqlite3.Connection, numbers: list[int]) -> list[Row]:
+    """Definitions by their numbers, in their order."""
+    found = [database.execute(f"{_SELECT} WHERE d.id = ?", (number,)).fetchone() for number in numbers]
+    return _rows(database, [row for row in found if row])
 
 
 def _named(database: sqlite3.Connection, symbol: str, most: int) -> list[Row]:
@@ -180,13 +190,42 @@ def _rows(database: sqlite3.Connection, found: Iterable[Row]) -> list[Row]:
         while above is not None:
             header, above = database.execute("SELECT header, parent FROM definitions WHERE id = ?", (above,)).fetchone()
             parents.insert(0, header)
-        told.append([*row[:7], parents, bool(row[8])])
+        told.append([*row[:7], parents, bool(row[8]), row[9]])
     return told
+
+
+def texts(workspace: Workspace, place: str, after: int, most: int) -> str:
+    """What an embedding service is sent of some definitions: number, path, and text, in JSON.
+
+    Args:
+        workspace: where their files are.
+        place: the index's file.
+        after: the number behind which to begin.
+        most: how many there may be.
+    """
+    told: list[Row] = []
+    with workspace, closing(sqlite3.connect(f"file:{quote(place)}?mode=ro&immutable=1", uri=True)) as database:
+        found = database.execute(
+            "SELECT d.id, f.path, d.qualified, d.first, d.last FROM definitions d JOIN files f ON f.id = d.file "
+            "WHERE d.id > ? AND d.kind <> 'constant' AND NOT f.is_test ORDER BY d.id LIMIT ?",
+            (after, most),
+        )
+        path, lines = "", list[str]()
+        for number, file, qualified, first, last in found:
+            if file != path:
+                path = file
+                try:
+                    lines = workspace.read_bytes(path, MOST_BYTES).decode(errors="replace").split("\n")
+                except ToolError:  # gone meanwhile
+                    lines = []
+            told.append([number, path, f"{path} {qualified}\n" + "\n".join(lines[first - 1 : last])[:_MOST_SENT]])
+    return json.dumps(told)
 
 
 _QUESTIONS: dict[str, Callable[..., object]] = {
     "search": _search,
     "named": _named,
+    "numbered": _numbered,
     "at": _at,
     "callers": partial(_calls, callers),
     "callees": partial(_calls, callees),

@@ -19,6 +19,9 @@ _PIECE = 64 * 1024  # bytes that are parsed between two looks at the clock
 _MOST_MATCHES = 100_000
 _MOST_NAME = 200
 _MOST_IMPORT = 10_000
+_SAMPLES = 64
+_WIDEST = 2_000  # children of what is no program
+_DEEPEST = 500  # nodes, one in another; people write a hundred at most
 _MOST_OPEN = 10_000  # matches that have begun and not ended
 _MOST_SIGNATURE = 1_000
 _LONGEST_LEAD = 100  # lines of comments above a definition
@@ -102,6 +105,8 @@ def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
         raise LookupError(language.name)
     parser, query = found
     root = _tree(parser, data).root_node
+    if _is_costly(root):
+        raise TooSlowError
     from tree_sitter import QueryCursor  # noqa: PLC0415 - `grammar` has found it
 
     file = _File(language, data)
@@ -127,6 +132,24 @@ def spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:
     return [
         (each.first, each.last) for each in (found.pieces if found else ()) if f".{each.qualified}".endswith(wanted)
     ]
+
+
+def _is_costly(root: Node) -> bool:
+    """Whether a query would take time that grows with the square of the file: it is nested deep, or one wide error.
+
+    What is deep or wide between all places that are looked at costs little.
+    """
+    cursor = root.walk()
+    for at in range(0, root.descendant_count, max(1, root.descendant_count // _SAMPLES)):
+        cursor.goto_descendant(at)
+        node = cursor.node
+        if cursor.depth > _DEEPEST or (node is not None and node.parent is not None and _is_wide(node.parent)):
+            return True
+    return _is_wide(root)
+
+
+def _is_wide(node: Node) -> bool:
+    return node.is_error and node.child_count > _WIDEST
 
 
 class _File:

@@ -10,13 +10,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index import asking, building
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService, fused
 from agent_runtime.index.model import Call, Definition, Dependency
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded
@@ -34,6 +35,8 @@ _ALL = 1_000_000
 _ASK_SECONDS = 5.0
 _MOST_CRASHING = 20
 _MOST_CALLS = 500
+_MOST_EMBEDDED = 20_000
+_TEXTS = 500  # that one worker's answer holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class WorkspaceIndex:
         kept: Path | None = None,
         *,
         withholds: Callable[[str], bool] = lambda _path: False,
+        service: EmbeddingService | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -74,7 +78,11 @@ class WorkspaceIndex:
             kept: a file, out of the agent's reach, that the index begins with and is stored in once it is built, for
                 later runs; several may share it.
             withholds: whether nothing is to be told of a file that nobody named, by canonical path.
+            service: makes vectors, for a second ranking; None for words alone.
         """
+        self._service = service
+        self._embeddings: Embeddings | None = None
+        self._embedding: asyncio.Task[None] | None = None
         self._workspace = workspace
         self._kept = kept
         self._withholds = withholds
@@ -88,6 +96,11 @@ class WorkspaceIndex:
         """The database, once there is one."""
         return self._folder / _FILE if self._folder and (self._folder / _FILE).exists() else None
 
+    @property
+    def ranked_by_vectors(self) -> int:
+        """How many definitions have a vector."""
+        return self._embeddings.count if self._embeddings else 0
+
     async def ready(self, seconds: float) -> bool:
         """See `CodeIndex.ready`."""
         if self._work is None or self._work.done():
@@ -97,7 +110,17 @@ class WorkspaceIndex:
 
     async def search(self, text: str, most: int = 5) -> list[Definition]:
         """See `CodeIndex.search`."""
-        return (await self._definitions("search", text, 4 * most + 20))[:most]
+        most = min(most, self._service.most) if self._service else most
+        rows = cast("list[list[Any]]", await self._ask("search", text, 4 * most + 20))
+        if self._embeddings is not None:
+            try:
+                near = await self._embeddings.nearest(text, 4 * most + 20)
+            except EmbeddingError as error:
+                self.state = replace(self.state, problem=str(error))
+            else:
+                numbers = fused([row[-1] for row in rows], near)
+                rows = cast("list[list[Any]]", await self._ask("numbered", numbers))
+        return self._shown(rows)[:most]
 
     async def named(self, symbol: str) -> list[Definition]:
         """See `CodeIndex.named`."""
@@ -124,17 +147,23 @@ class WorkspaceIndex:
 
     async def close(self) -> None:
         """Stop what runs, and remove the private copy; idempotent."""
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait([self._work])
-            self._work = None
+        running = [task for task in (self._work, self._embedding) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self._work = self._embedding = None
+        if self._embeddings is not None:
+            await self._embeddings.close()
+            self._embeddings = None
         if self._folder is not None:
             await in_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
             self._folder = None
         self.state = IndexState()
 
     async def _definitions(self, question: str, *arguments: object) -> list[Definition]:
-        rows = cast("list[list[object]]", await self._ask(question, *arguments))
+        return self._shown(cast("list[list[Any]]", await self._ask(question, *arguments)))
+
+    def _shown(self, rows: list[list[Any]]) -> list[Definition]:
         return [each for row in rows if not self._withholds((each := _definition(row)).path)]
 
     async def _calls(self, question: str, symbol: str) -> list[Call]:
@@ -162,10 +191,33 @@ class WorkspaceIndex:
     async def _refresh(self) -> IndexState:
         try:
             self.state = await self._rounds()
+            if self._service is not None and (self._embeddings is None or self.state.parsed):
+                self._embedding = asyncio.create_task(self._embed(self._service))
         except (OSError, BoundExceededError, RuntimeError) as error:  # a run goes on without it
             log.warning("there is no code index: %s", error)
             self.state = IndexState(problem=f"there is no code index: {error}")
         return self.state
+
+    async def _embed(self, service: EmbeddingService) -> None:
+        """Have vectors of all definitions, but for files that nothing may be told of."""
+        place = self.place
+        if place is None:
+            return
+        kept = self._kept.with_suffix(".vectors") if self._kept else place.with_suffix(".vectors")
+        self._embeddings = self._embeddings or Embeddings(service, kept)
+        texts: list[tuple[int, str]] = []
+        after, more = 0, True
+        try:
+            while more and len(texts) < _MOST_EMBEDDED:
+                what = "Reading definitions for the embedding service"
+                asked = (self._workspace, str(place), after, _TEXTS)
+                found = json.loads(await run_bounded(asking.texts, *asked, seconds=_SECONDS, what=what))
+                texts += [(number, text) for number, path, text in found if not self._withholds(path)]
+                more, after = len(found) == _TEXTS, found[-1][0] if found else after
+            await self._embeddings.take(texts)
+        except (EmbeddingError, BoundExceededError, RuntimeError) as error:
+            log.warning("definitions are found by words alone: %s", error)
+            self.state = replace(self.state, problem=str(error))
 
     async def _rounds(self) -> IndexState:
         """Read what changed, in rounds of some seconds; what crashes its grammar is found by halves and left out."""
@@ -215,7 +267,7 @@ class WorkspaceIndex:
 
 def _definition(row: list[object]) -> Definition:
     path, name, qualified, kind, first, last, header, parents, is_test = cast(
-        "tuple[str, str, str, str, int, int, int, list[int], bool]", tuple(row)
+        "tuple[str, str, str, str, int, int, int, list[int], bool]", tuple(row[:9])
     )
     return Definition(
         path=path, name=name, qualified=qualified, kind=kind, first=first, last=last, header=header,

@@ -83,7 +83,7 @@ class Toolbox:
         )
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
-        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=self._hidden)
+        self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=self._hidden, service=agent.embeddings)
         self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"), index=self.index)
         egress = way_out(
             sandbox,

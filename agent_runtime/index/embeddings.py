@@ -1,0 +1,191 @@
+"""Rank definitions by vectors of an OpenAI-compatible service, beside the words. Optional; needs numpy."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    import openai
+
+_BATCH = 64
+_LONGEST = 8_192  # numbers of one vector
+_SMOOTH = 60
+"""Of reciprocal rank fusion: how little the first places stand out; the value of its authors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingService:
+    """Who makes vectors of texts.
+
+    Attributes:
+        model: its name at the service.
+        base_url: the service's address.
+        api_key: the key; None for a server without one.
+        seconds: how long one request may take.
+        most: how many definitions one search gives at most.
+    """
+
+    model: str
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    seconds: float = 60.0
+    most: int = 50
+
+    def __post_init__(self) -> None:
+        """Check that vectors can be compared here.
+
+        Raises:
+            SettingsError: numpy is not installed.
+        """
+        if importlib.util.find_spec("numpy") is None:
+            raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")
+
+
+class EmbeddingError(Exception):
+    """The service gave no vectors; the text says why."""
+
+
+class Embeddings:
+    """The vectors of one workspace's definitions; what was once asked for is kept by its text.
+
+    A text that did not change is never sent again, in this run or a later one.
+    """
+
+    def __init__(self, service: EmbeddingService, place: Path) -> None:
+        """Begin with what is kept.
+
+        Args:
+            service: who is asked.
+            place: the file that keeps vectors.
+        """
+        self._service = service
+        self._place = place
+        self._numbers: list[int] = []
+        self._vectors: list[bytes] = []
+        self._matrix: Any = None
+        self._client: openai.AsyncOpenAI | None = None
+
+    @property
+    def count(self) -> int:
+        """How many definitions are ranked."""
+        return len(self._numbers)
+
+    async def take(self, texts: Sequence[tuple[int, str]]) -> None:
+        """Rank these definitions, by their numbers, and no others.
+
+        Raises:
+            EmbeddingError: the service gave no vectors for some of them; the others are ranked.
+        """
+        numbers: list[int] = []
+        vectors: list[bytes] = []
+        try:
+            for at in range(0, len(texts), _BATCH):
+                part = texts[at : at + _BATCH]
+                keys = [self._key(text) for _, text in part]
+                known = await asyncio.to_thread(self._kept, keys)
+                new = {key: text for key, (_, text) in zip(keys, part, strict=True) if key not in known}
+                if new:
+                    made = dict(zip(new, await self._asked(list(new.values())), strict=True))
+                    await asyncio.to_thread(self._keep, made)
+                    known |= made
+                numbers += [number for number, _ in part]
+                vectors += [known[key] for key in keys]
+        finally:
+            self._numbers, self._vectors, self._matrix = numbers, vectors, None
+
+    async def nearest(self, text: str, most: int) -> list[int]:
+        """The numbers of the definitions nearest to a text, best first.
+
+        Raises:
+            EmbeddingError: the service gave no vector for it.
+        """
+        if not self._numbers:
+            return []
+        (wanted,) = await self._asked([text])
+        return await asyncio.to_thread(self._ranked, wanted, most)
+
+    async def close(self) -> None:
+        """Give connections back; idempotent."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _key(self, text: str) -> bytes:
+        whole = f"{self._service.base_url}\0{self._service.model}\0{text}"
+        return hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=16).digest()
+
+    async def _asked(self, texts: list[str]) -> list[bytes]:
+        """Unit vectors of some texts, as float32.
+
+        Raises:
+            EmbeddingError: the service gave none, or what is none.
+        """
+        import numpy as np  # noqa: PLC0415 - only who has set a service up needs it
+        import openai  # noqa: PLC0415 - the same
+
+        service = self._service
+        if self._client is None:
+            self._client = openai.AsyncOpenAI(
+                api_key=service.api_key or "none", base_url=service.base_url, timeout=service.seconds
+            )
+        try:
+            answer = await self._client.embeddings.create(model=service.model, input=texts, encoding_format="float")
+            found = [each.embedding for each in sorted(answer.data, key=lambda each: each.index)]
+            matrix = np.asarray(found, dtype=np.float32)
+        except openai.OpenAIError as error:
+            raise EmbeddingError(f"the embedding service gave no vectors: {type(error).__name__}") from error
+        except (TypeError, ValueError) as error:
+            raise EmbeddingError("the embedding service gave vectors of different lengths, or none at all") from error
+        if matrix.ndim != 2 or len(matrix) != len(texts) or not 0 < matrix.shape[1] <= _LONGEST:  # noqa: PLR2004 - a matrix
+            raise EmbeddingError("the embedding service gave something else than one vector for each text")
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if not np.isfinite(lengths).all():
+            raise EmbeddingError("the embedding service gave vectors that are no numbers")
+        return [row.tobytes() for row in matrix / np.maximum(lengths, 1e-12)]
+
+    def _ranked(self, wanted: bytes, most: int) -> list[int]:
+        import numpy as np  # noqa: PLC0415 - see above
+
+        if self._matrix is None:
+            same = [(n, v) for n, v in zip(self._numbers, self._vectors, strict=True) if len(v) == len(wanted)]
+            self._numbers, self._vectors = [n for n, _ in same], [v for _, v in same]
+            self._matrix = np.frombuffer(b"".join(self._vectors), dtype=np.float32).reshape(len(same), -1)
+        if not self._numbers:
+            return []
+        likeness = self._matrix @ np.frombuffer(wanted, dtype=np.float32)
+        return [self._numbers[place] for place in np.argsort(-likeness)[:most]]
+
+    def _kept(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        marks = ", ".join("?" * len(keys))
+        try:
+            with closing(sqlite3.connect(self._place)) as database:
+                database.execute("CREATE TABLE IF NOT EXISTS vectors(key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+                return dict(database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys))  # noqa: S608 - marks only
+        except sqlite3.DatabaseError:  # damaged, or the disk refuses: they are made again
+            return {}
+
+    def _keep(self, made: dict[bytes, bytes]) -> None:
+        try:
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", list(made.items()))
+        except sqlite3.DatabaseError:  # they serve for this run only
+            return
+
+
+def fused(*rankings: Sequence[int]) -> list[int]:
+    """One ranking of several, by reciprocal rank."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for place, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + 1 / (_SMOOTH + place)
+    return sorted(scores, key=lambda number: -scores[number])

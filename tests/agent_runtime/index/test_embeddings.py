@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from agent_runtime import AgentFile, SettingsError
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService, fused
+from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.workspace.files import Workspace
+from tests.waiting import eventually
+
+_MEANINGS = {"automobile": 0, "engine": 0, "wheel": 0, "jam": 1, "fruit": 1, "sugar": 1}
+_SOURCE = "def wheel(): pass\n\ndef sugar(): pass\n\ndef other(): pass\n"
+
+
+class _Service:
+    """An embedding service on a real socket, which knows what a few words mean."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.keys: list[str] = []
+        self.answer: Callable[[list[str]], Any] = lambda texts: list(map(self._vector, texts))
+
+    async def embed(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        self.texts += asked["input"]
+        self.keys.append(request.headers["Authorization"])
+        made = self.answer(asked["input"])
+        if isinstance(made, int):
+            return web.json_response({"error": {"message": "no"}}, status=made)
+        data = [{"object": "embedding", "index": at, "embedding": each} for at, each in enumerate(made)]
+        return web.json_response(
+            {"object": "list", "data": data, "model": "m", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+        )
+
+    def _vector(self, text: str) -> list[float]:
+        vector = [0.0, 0.0, 0.01]
+        for word in re.findall(r"[a-z]+", text):
+            if word in _MEANINGS:
+                vector[_MEANINGS[word]] += 1
+        return vector
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[tuple[_Service, EmbeddingService]]:
+    fake, app = _Service(), web.Application()
+    app.router.add_post("/v1/embeddings", fake.embed)
+    async with TestServer(app) as server:
+        yield fake, EmbeddingService(model="m", base_url=str(server.make_url("/v1")), api_key="secret", seconds=10)
+
+
+async def test_vectors_find_what_words_do_not_and_are_asked_for_once(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path
+) -> None:
+    fake, told = service
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.py").write_text(_SOURCE)
+    (root / "hidden.py").write_text("def private(): pass\n")
+    for run in range(2):
+        with Workspace(root) as workspace:
+            index = WorkspaceIndex(
+                workspace, tmp_path / "kept.db", withholds=lambda path: path == "hidden.py", service=told
+            )
+            assert await index.ready(60)
+            await eventually(partial(getattr, index, "ranked_by_vectors"))
+            assert [each.name for each in await index.search("automobile", 1)] == ["wheel"]
+            assert [each.name for each in await index.search("fruit with sugar", 1)] == ["sugar"]
+            await index.close()
+        assert len([text for text in fake.texts if text.startswith("a.py ")]) == 3, f"run {run} sends nothing again"
+    assert not [text for text in fake.texts if "private" in text]
+    assert set(fake.keys) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _texts: 401,
+        lambda _texts: [],
+        lambda texts: [[1.0] * 9_000 for _ in texts],
+        lambda texts: [[float(at)] * (at + 1) for at, _ in enumerate(texts)] + [[1.0]],
+        lambda texts: [["x"] for _ in texts],
+    ],
+)
+async def test_a_service_that_gives_no_vectors_is_an_error_of_its_own(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path, answer: Callable[[list[str]], Any]
+) -> None:
+    fake, told = service
+    fake.answer = answer
+    embeddings = Embeddings(told, tmp_path / "kept.vectors")
+    with pytest.raises(EmbeddingError):
+        await embeddings.take([(1, "wheel"), (2, "sugar")])
+    await embeddings.close()
+
+
+async def test_kept_vectors_that_are_damaged_are_made_again(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path
+) -> None:
+    _, told = service
+    (tmp_path / "kept.vectors").write_bytes(b"no database" * 100)
+    embeddings = Embeddings(told, tmp_path / "kept.vectors")
+    await embeddings.take([(1, "wheel"), (2, "sugar")])
+    assert await embeddings.nearest("engine", 1) == [1]
+    await embeddings.close()
+
+
+def test_rankings_are_fused_by_reciprocal_rank() -> None:
+    assert fused([1, 2, 3], [4, 2, 1]) == [1, 2, 4, 3]
+    assert fused([], [2]) == [2]
+
+
+def test_an_agent_file_names_the_service_and_the_variable_of_its_key(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(
+        "agent:\n  name: a\n  model: {provider: scripted, script: r}\n  index: {api_key_env: VOYAGE_API_KEY}\n"
+    )
+    described = AgentFile.load(tmp_path / "agent.yaml")
+    found = described.embeddings({"VOYAGE_API_KEY": "k"})
+    assert found == EmbeddingService(
+        model="voyage-code-3", base_url="https://api.voyageai.com/v1", api_key="k", seconds=60.0, most=50
+    )
+    assert "'k'" not in repr(found)
+    with pytest.raises(SettingsError, match="VOYAGE_API_KEY"):
+        described.embeddings({})
