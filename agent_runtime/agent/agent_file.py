@@ -117,7 +117,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
-    """The section `index` of an agent file; see `schema.Index`."""
+    """The section `index` of an agent file; see `schema.Vectors`."""
 
     api_key_env: str | None
     model: str

@@ -236,7 +236,7 @@ class Permission(_Section):
         return self
 
 
-class Index(_Section):
+class Vectors(_Section):
     """Vectors for `semantic_search`, which then ranks by them and by words. Definitions are sent to this service."""
 
     api_key_env: KeyVariable | None = None
@@ -267,7 +267,7 @@ class Agent(_Section):
     memory: Memory = Memory()
     tools: list[Tool] | None = None
     """The complete list of the agent's tools; by default every built-in one."""
-    index: Index | None = None
+    index: Vectors | None = None
     """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
