@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.ripgrep import ripgrep
 from bench.measure import percentile
+from bench.packages import unpacked
 
 _QUESTIONS = Path(__file__).with_name("questions")
 _FIRST = 5
@@ -62,7 +61,7 @@ def main(folder: Path, part: str) -> None:
     total = {name: _Score() for name in ("index", "BM25 on files", "ripgrep on words")}
     for source in sorted(_QUESTIONS.glob("*.json")):
         described = json.loads(source.read_text(encoding="utf-8"))
-        root = _unpacked(folder, described["requirement"])
+        root = unpacked(folder, described["requirement"])
         questions = [_Question(each["ask"], frozenset(each["files"])) for each in described["questions"]]
         chosen = {"all": questions, "even": questions[::2], "odd": questions[1::2]}[part]
         print(f"\n## {described['source']}: {len(chosen)} questions")
@@ -154,26 +153,6 @@ def _by_ripgrep(root: Path, ask: str) -> list[str]:
                 words.setdefault(path, set()).add(word)
                 often[path] = often.get(path, 0) + int(count)
     return sorted(words, key=lambda path: (-len(words[path]), -often[path], path))[:_RANKED]
-
-
-def _unpacked(folder: Path, requirement: str) -> Path:
-    tool, _, wanted = requirement.partition(": ")
-    place = folder / re.sub(r"\W+", "-", wanted)
-    if not place.exists():
-        download = folder / "download"
-        download.mkdir(parents=True)
-        if tool == "pip":
-            argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", ".", wanted]
-        else:
-            argv = ["npm", "pack", wanted]
-        subprocess.run(argv, cwd=download, check=True, capture_output=True)
-        (archive,) = (*download.glob("*.tar.gz"), *download.glob("*.tgz"))
-        with tarfile.open(archive) as packed:
-            packed.extractall(download / "files", filter="data")
-        (only,) = (download / "files").iterdir()
-        only.rename(place)
-        shutil.rmtree(download)
-    return place
 
 
 if __name__ == "__main__":

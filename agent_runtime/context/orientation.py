@@ -24,7 +24,7 @@ MESSAGE_CHARS = 6_000
 TREE_CHARS = 1_000
 EXCERPT_CHARS = 4_500
 _LEAST_EXCERPT_CHARS = 3_000
-_FRAME_CHARS = 300
+_FRAME_CHARS = 500
 _READ_BYTES = 1_000_000
 _CHILDREN = 25
 _LOOK_INTO = 100
@@ -53,18 +53,24 @@ async def orient(
         seconds: how long the index is waited for; 0 goes without.
     """
     given = [task.goal, *(quote.text for quote in task.quotes)]
-    tree, named, ready = await asyncio.gather(
+    tree, named, indexed = await asyncio.gather(
         asyncio.to_thread(lambda: clip_tree(list(_tree(workspace, hides)), TREE_CHARS)),
         asyncio.to_thread(clues, given[0], given[1:]),
-        index.ready(seconds),
+        _ready(index, seconds / 2),
     )
-    indexed = ready and seconds > 0
-    known: CodeIndex = index if indexed else await named_files(workspace, named)
+    known: CodeIndex = index
+    if not indexed:  # for the rest of the time it is waited for while what it would be asked is looked for without it
+        indexed, without = await asyncio.gather(_ready(index, seconds / 2), named_files(workspace, named))
+        known = index if indexed else without
     found = await passages.passages(workspace, known, named, grep)
     used = sum(map(len, [*given, *facts, tree])) + _FRAME_CHARS
     budget = max(_LEAST_EXCERPT_CHARS, min(EXCERPT_CHARS, MESSAGE_CHARS - used))
     shown = await asyncio.to_thread(excerpts, found, partial(_text, workspace, hides), budget)
     return Orientation(facts=tuple(facts), tree=tree, excerpts=shown, indexed=indexed)
+
+
+async def _ready(index: CodeIndex, seconds: float) -> bool:
+    return seconds > 0 and await index.ready(seconds)
 
 
 def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator, Sequence
 
 from agent_runtime.context.clues import Clues
@@ -20,7 +21,7 @@ from agent_runtime.workspace.files import Workspace
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 0.5
+_SECONDS = 0.7
 _MOST_PARSED = 16
 _MOST_FILES = 400
 _MOST_SEEN = 20_000
@@ -63,35 +64,38 @@ class NamedFiles:
         return []
 
 
-async def named_files(workspace: Workspace, clues: Clues) -> NamedFiles:
-    """Read what a text names, in a worker process; a bounded number of files."""
+async def named_files(workspace: Workspace, clues: Clues, *, seconds: float = _SECONDS) -> NamedFiles:
+    """Read what a text names, in a worker process: a bounded number of files, and what is found within some seconds."""
     places, files, tests = await asyncio.to_thread(located, workspace, clues)
     paths = [*(place.path for place in places), *files, *(test.partition("::")[0] for test in tests)]
     names = [name.rpartition(".")[2] for name in clues.names]
     try:
-        answer = await run_bounded(
-            _read, workspace, paths, names, seconds=_SECONDS, what="Looking for what the task names"
+        async with asyncio.timeout(seconds):
+            answer = await run_bounded(
+                _read, workspace, paths, names, seconds / 2, what="Looking for what the task names"
+            )
+    except (BoundExceededError, TimeoutError):
+        log.warning(
+            "the first message shows no definitions: there is no code index yet, and they were not found in time"
         )
-    except BoundExceededError as error:
-        log.warning("the first message shows no definitions: %s", error)
         return NamedFiles([])
     return NamedFiles([Definition(**each | {"parents": tuple(each["parents"])}) for each in json.loads(answer)])
 
 
-def _read(workspace: Workspace, paths: Sequence[str], names: Sequence[str]) -> str:
+def _read(workspace: Workspace, paths: Sequence[str], names: Sequence[str], seconds: float) -> str:
     with workspace:
         chosen = dict.fromkeys(path for path in paths if language_of(path))
         if names:
-            chosen.update(dict.fromkeys(_defining(workspace, names)))
+            chosen.update(dict.fromkeys(_defining(workspace, names, time.monotonic() + seconds)))
         return json.dumps([each for path in list(chosen)[:_MOST_PARSED] for each in _definitions(workspace, path)])
 
 
-def _defining(workspace: Workspace, names: Sequence[str]) -> Iterator[str]:
+def _defining(workspace: Workspace, names: Sequence[str], until: float) -> Iterator[str]:
     """The files that define one of some names, outermost first."""
     defines = re.compile(rf"\b{_DEFINES}(?:{'|'.join(map(re.escape, names))})\b")
     paths: list[str] = []
     for number, (_, prefix, entry) in enumerate(listing.entries(workspace)):
-        if number > _MOST_SEEN:
+        if number > _MOST_SEEN or time.monotonic() > until:
             break
         if entry is not None and entry.is_file(follow_symlinks=False) and language_of(entry.name):
             paths.append(prefix + entry.name)
@@ -99,7 +103,7 @@ def _defining(workspace: Workspace, names: Sequence[str]) -> Iterator[str]:
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
         source = _bytes(workspace, path).decode(errors="replace")
         left -= len(source)
-        if left < 0:
+        if left < 0 or time.monotonic() > until:
             return
         if defines.search(source):
             yield path

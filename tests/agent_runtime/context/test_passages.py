@@ -106,4 +106,7 @@ async def test_hits_of_a_message_are_definitions(workspace: Workspace, index: Wo
 
 async def test_without_an_index_lines_and_names_are_found(workspace: Workspace) -> None:
     text = "src/pkg/a.py:1 and `unikey` and links"
-    assert await found(workspace, await named_files(workspace, clues(text)), text) == ["main", "unikey"]
+    assert await found(workspace, await named_files(workspace, clues(text), seconds=INDEXED), text) == [
+        "main",
+        "unikey",
+    ]
