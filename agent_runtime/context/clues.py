@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 _SEARCHED_CHARS = 200_000
 _MOST_WORDS_CHARS = 4_000
+_PIECE_WORDS = 50
+_MOST_PIECES = 3
 _MOST = {"places": 24, "files": 12, "tests": 6, "names": 16, "messages": 4}
 
 _TRACEBACK = re.compile(r'File "(?P<path>[^"\n]{1,300})", line (?P<line>\d{1,7})(?:, in [\w<>.]{1,200})?')
@@ -70,7 +73,8 @@ class Clues:
         names: identifiers that look like code, dotted as written.
         plain: those of them that could be any word, in backticks.
         messages: pieces of the texts of errors, as the source may hold them.
-        questions: what to search for by words: all of the text, its prose, its title, and the goal where it is another.
+        questions: what to search for by words, and what each is: the text, pieces of its prose, its title, and the
+            goal where it is another.
     """
 
     places: tuple[Mention, ...] = ()
@@ -79,7 +83,7 @@ class Clues:
     names: tuple[str, ...] = ()
     plain: frozenset[str] = frozenset()
     messages: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
+    questions: tuple[tuple[Literal["text", "prose", "title", "goal"], str], ...] = ()
 
 
 def clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
@@ -103,7 +107,7 @@ def clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
         plain |= {name} if is_plain else set()
     found["messages"].update(dict.fromkeys(_messages(text)))
     kept = {kind: tuple(each)[: _MOST[kind]] for kind, each in found.items()}
-    return Clues(**kept, plain=frozenset(plain), questions=_questions(goal, quotes))  # type: ignore[arg-type] # of the kind that it says
+    return Clues(**kept, plain=frozenset(plain), questions=tuple(_questions(goal, quotes)))  # type: ignore[arg-type] # of the kind that it says
 
 
 def _attribute(token: str) -> bool:
@@ -140,14 +144,20 @@ def _messages(text: str) -> Iterator[str]:
             yield best
 
 
-def _questions(goal: str, quotes: Sequence[str]) -> tuple[str, ...]:
-    """Searches by words: everything without the frames of calls, without what is code, and what titles it."""
+def _questions(goal: str, quotes: Sequence[str]) -> Iterator[tuple[Literal["text", "prose", "title", "goal"], str]]:
+    """Searches by words: everything without the frames of calls, what is no code piece by piece, and what titles it."""
     told = _cleaned("\n".join(quotes or [goal])).strip()
     lines = [line for line in told.splitlines() if not _FRAME.match(line)]
-    words, prose = "\n".join(lines), _FENCED.sub("\n", "\n".join(line for line in lines if not _INDENTED.match(line)))
-    title = lines[0] if lines else ""
-    asked = (words, prose, title, _cleaned(goal) if quotes else "")
-    return tuple(each[:_MOST_WORDS_CHARS] for each in asked)
+    yield "text", "\n".join(lines)[:_MOST_WORDS_CHARS]
+    # A search takes so many words, and what matters may come late.
+    prose = _FENCED.sub("\n", "\n".join(line for line in lines if not _INDENTED.match(line)))[
+        :_MOST_WORDS_CHARS
+    ].split()
+    for at in range(0, min(len(prose), _MOST_PIECES * _PIECE_WORDS), _PIECE_WORDS):
+        yield "prose", " ".join(prose[at : at + _PIECE_WORDS])
+    yield "title", lines[0][:_MOST_WORDS_CHARS] if lines else ""
+    if quotes:
+        yield "goal", _cleaned(goal)[:_MOST_WORDS_CHARS]
 
 
 def _cleaned(text: str) -> str:

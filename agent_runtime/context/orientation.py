@@ -21,8 +21,7 @@ from agent_runtime.workspace.text import Text, decode
 
 MESSAGE_CHARS = 6_000
 """What the first message is to come to, as far as the task itself leaves room."""
-TREE_CHARS = 1_000
-EXCERPT_CHARS = 4_500
+TREE_CHARS = 800
 _LEAST_EXCERPT_CHARS = 3_000
 _FRAME_CHARS = 500
 _READ_BYTES = 1_000_000
@@ -64,7 +63,7 @@ async def orient(
         known = index if indexed else without
     found = await passages.passages(workspace, known, named, grep)
     used = sum(map(len, [*given, *facts, tree])) + _FRAME_CHARS
-    budget = max(_LEAST_EXCERPT_CHARS, min(EXCERPT_CHARS, MESSAGE_CHARS - used))
+    budget = max(_LEAST_EXCERPT_CHARS, MESSAGE_CHARS - used)
     shown = await asyncio.to_thread(excerpts, found, partial(_text, workspace, hides), budget)
     return Orientation(facts=tuple(facts), tree=tree, excerpts=shown, indexed=indexed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -26,14 +27,16 @@ _MEANT = 3
 """Definitions of one name that may all be meant; of more, those count that the search finds, too."""
 _MOST_FIRST = 3
 _CALLED_BY = 2
+_MOST_CALLED = 16
+_ASIDE = re.compile(r"(?:^|/)(?:dist|build|vendor|third_party|node_modules)/|\.min\.|\.(?:pyi|d\.ts)$")
 _CLASSES = frozenset({"class", "interface", "type", "module"})
 
 _FIRST = 100.0
 """What puts the lines that a text names before everything else, the innermost ones of a traceback."""
 # What each kind of clue adds to a definition's score. The search's best adds `_FOUND`, its second best a little less.
-_LINE, _TEST, _TESTED, _NAME, _MESSAGE, _WITHIN, _CALLER = 6.0, 3.0, 2.5, 3.0, 3.0, 2.0, 1.0
-_FOUND = (3.0, 3.0, 3.0, 0.5)
-"""One for each of the clues' questions."""
+_LINE, _TEST, _TESTED, _NAME, _MESSAGE, _WITHIN, _CALLER, _CALLED = 6.0, 3.0, 2.5, 4.5, 3.0, 2.0, 1.0, 3.0
+_FOUND = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
+"""By the kind of the question."""
 _FALL = 0.2
 """How much faster than its place in a search a score falls."""
 _FILE_PART, _IN_FILE, _IN_CLASS, _IN_TEST = 0.25, 1.5, 1.6, 0.3
@@ -70,6 +73,7 @@ class _Ranking:
         self._clues = clues
         self._scores: dict[Definition, float] = {}
         self._lines: dict[Definition, int] = {}
+        self._first: dict[Definition, float] = {}
         self._classes: list[Definition] = []
 
     def _add(self, score: float, found: Iterable[Definition]) -> None:
@@ -88,27 +92,38 @@ class _Ranking:
         for place, definition in reversed(around):
             self._lines[definition] = place.line or 1
         for rank, (_, definition) in enumerate(around):
-            self._add(_LINE / (1 + 0.3 * rank) + (_FIRST if rank < _MOST_FIRST else 0), [definition])
+            self._add(_LINE / (1 + 0.3 * rank), [definition])
+        innermost = [definition for _, definition in around[:1]]
+        for rank, (_, definition) in enumerate(around[:_MOST_FIRST]):
+            self._first.setdefault(definition, _FIRST - rank)
+        for score in (_CALLED, _CALLED / 2):  # what the innermost one certainly calls, and what that calls
+            innermost = await self._called(innermost)
+            self._add(score, innermost)
         loose = [place for place, definition in zip(places, at, strict=True) if definition is None]
         return await asyncio.gather(*(_around(self._index, place) for place in loose[:_MOST_LOOSE]))
 
+    async def _called(self, definitions: Sequence[Definition]) -> list[Definition]:
+        """What they certainly call."""
+        symbols = [f"{each.path}::{each.qualified}" for each in definitions]
+        calls = await asyncio.gather(*map(self._index.callees, symbols))
+        sure = list(dict.fromkeys(call.callee for group in calls for call in group if call.sure))[:_MOST_CALLED]
+        found = await asyncio.gather(*map(self._index.named, sure))
+        return [group[0] for group in found if group]
+
     async def by_tests(self, tests: Sequence[str]) -> None:
         """Tests, and what they certainly call."""
-        for group in await asyncio.gather(*map(self._index.named, tests)):
-            self._add(_TEST, group[:_MEANT])
-        called = await asyncio.gather(*map(self._index.callees, tests))
-        sure = dict.fromkeys(call.callee for calls in called for call in calls if call.sure)
-        for group in await asyncio.gather(*(self._index.named(callee) for callee in list(sure)[:_SEARCHED])):
-            self._add(_TESTED, group[:1])
+        found = [each for group in await asyncio.gather(*map(self._index.named, tests)) for each in group[:_MEANT]]
+        self._add(_TEST, found)
+        self._add(_TESTED, await self._called(found))
 
     async def by_words(self) -> None:
         """What the searches find, and what they find of the classes that are named."""
         questions = self._clues.questions
-        found = await asyncio.gather(*(self._index.search(question, _SEARCHED) for question in questions))
-        for most, group in zip(_FOUND, found, strict=True):
-            self._add_falling(most, group)
+        found = await asyncio.gather(*(self._index.search(words, _SEARCHED) for _, words in questions))
+        for (kind, _), group in zip(questions, found, strict=True):
+            self._add_falling(_FOUND[kind], group)
         await self._by_names(found[0][:_CLOSE])
-        inside = [f"{each.name} {questions[0]}" for each in self._classes[:_MEANT]]
+        inside = [f"{each.name} {questions[0][1]}" for each in self._classes[:_MEANT]]
         of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED) for question in inside))
         for definition, group in zip(self._classes, of_classes, strict=False):
             own = (each for each in group if each.qualified.startswith(f"{definition.qualified}."))
@@ -123,6 +138,9 @@ class _Ranking:
             meant = _meant(group, close, plain=name in clues.plain)
             self._add(_NAME / max(1, len(meant)) / (1 + 0.1 * rank), meant)
             named += meant
+        clear = [each for each in named if each.kind not in _CLASSES and not _is_aside(each)]
+        for rank, definition in enumerate(clear[:_MOST_FIRST]):
+            self._first.setdefault(definition, _FIRST / 2 - rank)
         self._classes = [each for each in named if each.kind in _CLASSES]
         functions = [f"{each.path}::{each.qualified}" for each in named if each.kind not in _CLASSES][:_CALLED_BY]
         for calls in await asyncio.gather(*map(self._index.callers, functions)):
@@ -145,12 +163,13 @@ class _Ranking:
             score = alone + _FILE_PART * sum(other * 0.5**place for place, other in enumerate(of_file[each.path]))
             if each.path in files:
                 score *= _IN_FILE
-            elif each.is_test or each.path.endswith(".pyi"):
+            elif _is_aside(each):
                 score *= _IN_TEST
             if (each.path, each.qualified.rpartition(".")[0]) in within:
                 score *= _IN_CLASS
             if each not in self._lines:
                 score /= 1 + (each.last - each.first) / (_LONG_CLASS if each.kind in _CLASSES else _LONG)
+            score += self._first.get(each, 0.0)
             told.append(Passage(path=each.path, line=self._lines.get(each), definition=each, score=score))
         return told
 
@@ -219,15 +238,23 @@ async def _around(index: CodeIndex, place: Mention) -> Passage:
 async def _named(index: CodeIndex, name: str) -> list[Definition]:
     """What a name may mean: as it is written, else its last two parts, else its last one."""
     parts = name.split(".")
+    aside: list[Definition] = []
     for tried in dict.fromkeys((name, ".".join(parts[-2:]), parts[-1])):
-        if found := [each for each in await index.named(tried) if each.kind != "constant"]:
+        found = [each for each in await index.named(tried) if each.kind != "constant"]
+        if any(not _is_aside(each) for each in found):
             return found
-    return []
+        aside = aside or found
+    return aside
+
+
+def _is_aside(definition: Definition) -> bool:
+    """Whether it is in a test, only declares what another file defines, or was made from other files or copied."""
+    return definition.is_test or _ASIDE.search(definition.path) is not None
 
 
 def _meant(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:
     """Which of the definitions of one name a text means; a word that could be any must be the name of one alone."""
-    own = [each for each in group if not each.is_test] or group
+    own = [each for each in group if not _is_aside(each)] or group
     if plain:
         return own if len(own) == 1 else []
     return own if len(own) <= _MEANT else [each for each in own if each in close][:_MEANT]

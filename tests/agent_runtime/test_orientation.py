@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.context.briefing import Orientation, opening
-from agent_runtime.context.orientation import EXCERPT_CHARS, TREE_CHARS, orient
+from agent_runtime.context.orientation import MESSAGE_CHARS, TREE_CHARS, orient
 from agent_runtime.core.policy import Policy, Rule
 from agent_runtime.core.task import Quote, Task
 from agent_runtime.index.workspace_index import WorkspaceIndex
@@ -130,7 +130,7 @@ async def test_tree_and_excerpts_are_capped(root: Path, workspace: Workspace) ->
     seen = await look(workspace, " ".join(f"module_{n}.py:50" for n in range(40)))
     assert len(seen.tree) <= TREE_CHARS
     assert seen.tree.endswith("more")
-    assert sum(len(excerpt.text) for excerpt in seen.excerpts) <= EXCERPT_CHARS
+    assert sum(len(excerpt.text) for excerpt in seen.excerpts) <= MESSAGE_CHARS
 
 
 async def test_a_large_tree_and_hostile_texts_are_looked_at_in_bounded_time(root: Path, workspace: Workspace) -> None:

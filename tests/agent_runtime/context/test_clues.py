@@ -66,7 +66,7 @@ def test_a_message_is_read_without_what_was_filled_in() -> None:
 
 def test_searches_are_for_everything_for_prose_and_for_the_title() -> None:
     text = "Dates are wrong\n\nThey shift.\n\n    parse(1)\n\n```\nformat(2)\n```\n    at f (a.js:1:2)\n"
-    whole, prose, title, goal = clues("Fix it", [text]).questions
+    (_, whole), (_, prose), (_, title), (_, goal) = clues("Fix it", [text]).questions
     assert "format" in whole
     assert "a.js" not in whole
     assert prose.split() == ["Dates", "are", "wrong", "They", "shift."]
