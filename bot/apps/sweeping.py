@@ -71,8 +71,8 @@ async def sweep_all(sweeps: Sequence[Sweep]) -> None:
     for name, sweep in sweeps:
         try:
             await sweep()
-        except (BotError, SessionError, OSError):
-            log.exception("%s: not everything could be swept; the next sweep tries again", name)
+        except (BotError, SessionError, OSError) as error:
+            log.warning("%s: not everything could be swept; the next sweep tries again: %s", name, error)
 
 
 async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
