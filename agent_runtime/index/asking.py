@@ -86,9 +86,10 @@ def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
         )
     )
     found = database.execute(
-        "WITH best AS (SELECT rowid AS id, -bm25(words, ?, ?, ?, ?) AS score FROM words WHERE words MATCH ? "
-        f"ORDER BY score DESC LIMIT ?) SELECT best.score, f.id, {_COLUMNS} FROM best "
-        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file ORDER BY best.score DESC",
+        # Words outlive the definitions that they were of, so those are looked up before the best are chosen.
+        f"SELECT -bm25(words, ?, ?, ?, ?) AS score, f.id, {_COLUMNS} FROM words "
+        "JOIN definitions d ON d.id = words.rowid JOIN files f ON f.id = d.file WHERE words MATCH ? "
+        "ORDER BY score DESC LIMIT ?",
         (*_WEIGHTS, query, _CANDIDATES),
     ).fetchall()
     by_file: dict[object, list[float]] = {}

@@ -125,6 +125,9 @@ class Resolver:
         self._known: dict[int, _Known] = {}
         self._sources: dict[int, _Source] = {}
         self._modules = ModulePaths(database)
+        # By depth, too: modules that import all of each other would have each path between them tried.
+        self._exports: dict[tuple[int, str, int], list[int]] = {}
+        self._methods: dict[tuple[int, str, int], list[int]] = {}
 
     def known(self, number: int) -> _Known:
         """A definition by its number."""
@@ -259,16 +262,22 @@ class Resolver:
     def _method_of(self, owners: Sequence[_Known], name: str, depth: int) -> list[int]:
         """The method of the first of some classes that has one, itself or from a base class."""
         for owner in owners:
-            own = self._look("parent = ? AND name = ?", (owner.number, name))
-            if not own:  # written outside of its class
-                apart = self._look("name = ? AND qualified = ? AND parent IS NULL", (name, f"{owner.qualified}.{name}"))
-                folder = posixpath.dirname(self.source(owner.file).path)
-                own = [each for each in apart if posixpath.dirname(self.source(each.file).path) == folder] or apart
-            if own:
-                return [each.number for each in own]
-            if depth and (found := self._method_of(self._bases(owner), name, depth - 1)):
-                return found
+            key = owner.number, name, depth
+            if key not in self._methods:
+                own = self._own_method(owner, name)
+                self._methods[key] = own or (self._method_of(self._bases(owner), name, depth - 1) if depth else [])
+            if self._methods[key]:
+                return self._methods[key]
         return []
+
+    def _own_method(self, owner: _Known, name: str) -> list[int]:
+        """The method of a class itself."""
+        own = self._look("parent = ? AND name = ?", (owner.number, name))
+        if not own:  # written outside of its class
+            apart = self._look("name = ? AND qualified = ? AND parent IS NULL", (name, f"{owner.qualified}.{name}"))
+            folder = posixpath.dirname(self.source(owner.file).path)
+            own = [each for each in apart if posixpath.dirname(self.source(each.file).path) == folder] or apart
+        return [each.number for each in own]
 
     def _classes(self, source: _Source, dotted: str) -> list[_Known]:
         """The classes that a name means in a file."""
@@ -301,10 +310,11 @@ class Resolver:
 
     def _export(self, file: int, name: str, depth: int) -> list[int]:
         """What another file gets when it takes a name from this one."""
-        own = [each for each in self._look("file = ? AND name = ?", (file, name)) if each.parent is None]
-        if own or depth == 0:
-            return [each.number for each in own]
-        return self._imported(self.source(file), name, depth - 1)
+        if (file, name, depth) not in self._exports:
+            own = [each for each in self._look("file = ? AND name = ?", (file, name)) if each.parent is None]
+            found = self._imported(self.source(file), name, depth - 1) if depth and not own else []
+            self._exports[file, name, depth] = found or [each.number for each in own]
+        return self._exports[file, name, depth]
 
     def _modules_named(self, source: _Source, dotted: str) -> list[int]:
         """The files that a local name, or what stands behind its dots, means."""

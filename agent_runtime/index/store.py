@@ -96,7 +96,7 @@ class IndexStore:
         )
 
     def put(self, path: str, stamp: FileStamp, content: FileContent, parsed: ParsedFile | None) -> None:
-        """IndexStore what was found in a file, in place of what was known of it."""
+        """Store what was found in a file, in place of what was known of it."""
         self.drop(path)
         database, file = self.database, self._next_file
         self._next_file += 1

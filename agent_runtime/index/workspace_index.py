@@ -34,7 +34,8 @@ _MEMORY = 512 * 1024**2
 _ALL = 1_000_000
 _ASK_SECONDS = 5.0
 _MOST_CRASHING = 20
-_MOST_CALLS = 500
+MOST_CALLS = 500
+"""Calls that one answer holds."""
 _MOST_EMBEDDED = 20_000
 _TEXTS = 500  # that one worker's answer holds
 
@@ -61,6 +62,7 @@ class WorkspaceIndex:
 
     Attributes:
         state: what the last look at the workspace came to.
+        unanswered: why the last question has no answer; empty when it has one.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class WorkspaceIndex:
         self._refused: list[str] = []
         self._work: asyncio.Task[IndexState] | None = None
         self.state = IndexState()
+        self.unanswered = ""
 
     @property
     def place(self) -> Path | None:
@@ -140,7 +143,7 @@ class WorkspaceIndex:
 
     async def graph(self, symbol: str, depth: int) -> list[Dependency]:
         """What calls a symbol, and what it calls, each to a depth, as two trees."""
-        rows = cast("list[list[Any]]", await self._ask("graph", symbol, depth, _MOST_CALLS))
+        rows = cast("list[list[Any]]", await self._ask("graph", symbol, depth, MOST_CALLS))
         names = [field.name for field in fields(Dependency)]
         found = [Dependency(**dict(zip(names, row, strict=True))) for row in rows]
         return [each for each in found if not self._withholds(each.path)]
@@ -168,7 +171,7 @@ class WorkspaceIndex:
 
     async def _calls(self, question: str, symbol: str) -> list[Call]:
         rows = cast(
-            "list[tuple[str, int, str, bool, list[object] | None]]", await self._ask(question, symbol, _MOST_CALLS)
+            "list[tuple[str, int, str, bool, list[object] | None]]", await self._ask(question, symbol, MOST_CALLS)
         )
         return [
             Call(caller=_definition(caller) if caller else None, callee=callee, path=path, line=line, sure=sure)
@@ -183,9 +186,11 @@ class WorkspaceIndex:
             answer = await run_bounded(
                 asking.ask, str(place), question, *arguments, seconds=_ASK_SECONDS, what="Asking the code index"
             )
-        except (BoundExceededError, ValueError) as error:
+        except (BoundExceededError, ValueError, RuntimeError) as error:
             log.warning("the code index gave no answer: %s", error)
+            self.unanswered = str(error).partition("\n")[0]
             return []
+        self.unanswered = ""
         return json.loads(answer)
 
     async def _refresh(self) -> IndexState:
@@ -223,12 +228,18 @@ class WorkspaceIndex:
         """Read what changed, in rounds of some seconds; what crashes its grammar is found by halves and left out."""
         first = self._folder is None
         if self._folder is None:
-            self._folder = await in_thread(partial(_begun, self._kept))
+            self._folder = Path(tempfile.mkdtemp(prefix="codepilot-index-"))
+            await in_thread(partial(_begin, self._folder / _FILE, self._kept))
         place, most, parsed = self._folder / _FILE, _ALL, 0
+        grown = place.exists()  # it has words of what is gone, too, and may be too large for that alone
         for _ in range(_MOST_ROUNDS):
             try:
                 told, database = await self._round(place, most)
             except BoundExceededError as error:
+                if error.bound == "result" and grown:
+                    place.unlink()
+                    grown = False
+                    continue
                 if error.bound == "result" or most == 0 or len(self._refused) >= _MOST_CRASHING:
                     raise
                 if most == 1:
@@ -275,15 +286,13 @@ def _definition(row: list[object]) -> Definition:
     )  # fmt: skip
 
 
-def _begun(kept: Path | None) -> Path:
-    """A private directory, with what was kept in it, if that is whole and of this schema."""
-    folder = Path(tempfile.mkdtemp(prefix="codepilot-index-"))
+def _begin(place: Path, kept: Path | None) -> None:
+    """Put in place what was kept, if that is whole and of this schema."""
     if kept is not None:
         with contextlib.suppress(OSError):  # none was kept yet
             head, _, database = kept.read_bytes().partition(b"\n")
             if head == _seal(database):
-                (folder / _FILE).write_bytes(database)
-    return folder
+                place.write_bytes(database)
 
 
 def _seal(database: bytes) -> bytes:

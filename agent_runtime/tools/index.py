@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.index.model import Call, Definition
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.index.workspace_index import MOST_CALLS, WorkspaceIndex
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.preview import of_call
+
+T = TypeVar("T")
 
 _READY_SECONDS = 60.0
 _MOST_FOUND = 50
@@ -67,8 +69,7 @@ class IndexTools:
         """
         if mode != "search":
             return await (self.trace_graph(query, depth) if mode == "trace_graph" else getattr(self, mode)(query))
-        await self._fresh()
-        found = await self._index.search(query, top_k)
+        found = await self._asked(partial(self._index.search, query, top_k))
         lines = [f"{each.path}:{each.first}-{each.last} {each.kind} {each.qualified}" for each in found]
         head = f"[semantic_search] {len(found)} definition(s), best first:"
         return self._result([head, *lines], [_plain(each) for each in found])
@@ -81,7 +82,7 @@ class IndexTools:
         """
         calls = await self._calls(symbol, self._index.callers)
         sure = sum(call.sure for call in calls)
-        lines = [f"[trace_callers] {symbol}: {len(calls)} call(s), {sure} of them sure:"]
+        lines = [f"[trace_callers] {symbol}: {_number(calls)} call(s), {sure} of them sure:"]
         return self._result([*lines, *_by_file(calls, _around)], [_called(each) for each in calls])
 
     async def trace_callees(self, symbol: str) -> ToolResult:
@@ -91,7 +92,7 @@ class IndexTools:
             ToolError: there is no index, or nothing has that name.
         """
         calls = await self._calls(symbol, self._index.callees)
-        lines = [f"[trace_callees] {symbol}: {len(calls)} call(s):"]
+        lines = [f"[trace_callees] {symbol}: {_number(calls)} call(s):"]
         return self._result([*lines, *_by_file(calls, lambda call: call.callee)], [_called(each) for each in calls])
 
     async def trace_graph(self, symbol: str, depth: int = 2) -> ToolResult:
@@ -100,11 +101,10 @@ class IndexTools:
         Raises:
             ToolError: there is no index, or nothing has that name.
         """
-        await self._fresh()
-        edges = await self._index.graph(symbol, depth)
+        edges = await self._asked(partial(self._index.graph, symbol, depth))
         if not edges:
             await self._require(symbol)
-        lines = [f"[trace_graph] {symbol}, to depth {depth}:"]
+        lines = [f"[trace_graph] {symbol}, to depth {depth}, {_number(edges)} call(s):"]
         for way in ("callers", "callees"):
             lines += [
                 f"{way}:",
@@ -116,22 +116,25 @@ class IndexTools:
             ]
         return self._result(lines, [asdict(edge) for edge in edges])
 
-    async def _calls(self, symbol: str, ask: Callable[[str], Any]) -> list[Call]:
-        await self._fresh()
-        calls: list[Call] = await ask(symbol)
+    async def _calls(self, symbol: str, ask: Callable[[str], Awaitable[list[Call]]]) -> list[Call]:
+        calls = await self._asked(partial(ask, symbol))
         if not calls:
             await self._require(symbol)
         return calls
 
-    async def _fresh(self) -> None:
-        """Have the index up to date.
+    async def _asked(self, ask: Callable[[], Awaitable[list[T]]]) -> list[T]:
+        """An answer of the index as the workspace is now.
 
         Raises:
-            ToolError: it cannot be.
+            ToolError: there is no index, or it has no answer within its bounds.
         """
         if not await self._index.ready(_READY_SECONDS):
             why = self._index.state.problem or "the code index is still being built; try again in a while"
             raise ToolError(f"{why}. Use find()", kind="TimeoutError")
+        found = await ask()
+        if self._index.unanswered:
+            raise ToolError(f"the code index gave no answer: {self._index.unanswered}. Use find()", kind="TimeoutError")
+        return found
 
     async def _require(self, symbol: str) -> None:
         """Tell that nothing calls a symbol from that there is none.
@@ -164,6 +167,11 @@ def _plain(found: Definition) -> dict[str, Plain]:
 def _called(call: Call) -> dict[str, Plain]:
     caller = call.caller.qualified if call.caller else ""
     return {"path": call.path, "line": call.line, "caller": caller, "callee": call.callee, "sure": call.sure}
+
+
+def _number(found: Sequence[object]) -> str:
+    """How many there are, as far as the index tells."""
+    return f"{len(found)}{' or more' if len(found) >= MOST_CALLS else ''}"
 
 
 def _around(call: Call) -> str:

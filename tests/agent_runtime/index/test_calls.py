@@ -80,3 +80,23 @@ async def test_callees_name_what_they_mean(index: WorkspaceIndex) -> None:
         ("shop/basket.py::Basket.seal", True, 10),
     ]
     assert {call.caller.qualified for call in calls if call.caller} == {"Basket.total"}
+
+
+async def test_modules_and_classes_that_all_depend_on_each_other_are_resolved(tmp_path: Path) -> None:
+    every = range(14)
+    for number in every:
+        others = [other for other in every if other != number]
+        (tmp_path / f"star{number}.py").write_text(
+            "".join(f"from star{other} import *\n" for other in others) + "def run():\n    missing()\n"
+        )
+        (tmp_path / f"base{number}.py").write_text(
+            "".join(f"from base{other} import Base{other}\n" for other in others)
+            + f"class Base{number}({', '.join(f'Base{other}' for other in others)}):\n"
+            + "    def work(self):\n        self.missing()\n"
+        )
+    with Workspace(tmp_path) as workspace:
+        found = WorkspaceIndex(workspace)
+        assert await found.ready(60)
+        assert {call.sure for call in await found.callees("run")} == {False}
+        assert {call.sure for call in await found.callees("work")} == {False}
+        await found.close()

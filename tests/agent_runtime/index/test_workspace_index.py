@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.processes.bounded_worker import MOST_PLAIN
 from agent_runtime.workspace.files import Workspace
 
 _READY = 60.0
@@ -139,3 +145,55 @@ async def test_a_kept_index_that_is_damaged_or_another_ones_is_built_anew(
         assert len(await index.named("Basket")) == 1
         assert kept.read_bytes().partition(b" ")[0] == b"codepilot-index"
         assert len(kept.read_bytes()) == len(whole)
+
+
+async def test_a_definition_is_found_after_many_edits_of_its_file(root: Path) -> None:
+    async with _index(root) as index:
+        for price in range(5):
+            (root / "shop" / "labels.py").write_text(
+                "\n".join(f"def label_{number}():\n    return {price}\n" for number in range(100))
+            )
+            assert await index.ready(_READY)
+        assert len(await index.search("label", 5)) == 5
+
+
+async def test_a_question_that_cannot_be_answered_is_told_from_one_without_an_answer(root: Path) -> None:
+    async with _index(root) as index:
+        for symbol in ("\ud800", "nothing"):
+            assert not await index.named(symbol)
+            assert bool(index.unanswered) == (symbol != "nothing")
+            assert not await index.callers(symbol)
+            assert bool(index.unanswered) == (symbol != "nothing")
+        assert await index.at("shop/basket.py", 10**30) is None
+
+
+async def test_an_index_that_what_is_gone_makes_too_large_is_built_anew(root: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.db"
+    async with _index(root, kept) as index:
+        assert index.place is not None
+        database = tmp_path / "large.db"
+        database.write_bytes(index.place.read_bytes())
+    with contextlib.closing(sqlite3.connect(database)) as large, large:
+        large.execute("CREATE TABLE gone AS SELECT zeroblob(?)", (MOST_PLAIN,))
+    data = database.read_bytes()
+    kept.write_bytes(b"codepilot-index %d %s\n" % (SCHEMA, digest_of(data).hex().encode()) + data)
+    (root / "shop" / "prices.py").write_text("def reduced(): pass\n")
+    async with _index(root, kept) as index:
+        assert len(await index.named("reduced")) == 1
+    assert kept.stat().st_size < MOST_PLAIN
+
+
+async def test_an_index_that_is_closed_while_it_begins_leaves_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, kept = tmp_path / "tmp", tmp_path / "kept.db"
+    temporary.mkdir()
+    os.mkfifo(kept)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with Workspace(root) as workspace:
+        index = WorkspaceIndex(workspace, kept)
+        assert not await index.ready(0.01)  # it waits for what is kept
+        closing = asyncio.create_task(index.close())
+        await asyncio.to_thread(kept.write_bytes, b"none")
+        await closing
+    assert list(temporary.iterdir()) == []

@@ -115,3 +115,11 @@ async def test_find_gives_the_definitions_of_a_name(tools: Registry) -> None:
     below = await _call(tools, "find", pattern="turn", symbol=True, target="sub")
     assert below.value == [{"file": "sub/lid.py", "line": 1, "text": "function turn"}]
     assert (await _call(tools, "find", pattern="turn", symbol=True, include="*.js")).value == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"), [("trace_callers", {"symbol": "\ud800"}), ("trace_graph", {"symbol": "\ud800"})]
+)
+async def test_a_question_without_an_answer_is_an_error(tools: Registry, tool: str, args: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="gave no answer"):
+        await _call(tools, tool, **args)
