@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 _LONGEST = 8_192  # numbers of one vector
+_MOST_ASKED = 4_000  # characters of a question, which may be a whole issue
+_NEAREST_SECONDS = 5.0
+"""How long a question waits for its vector: words answer it, too, and the first message waits for the answer."""
 _SMOOTH = 60
 """Of reciprocal rank fusion: how little the first places stand out; the value of its authors."""
 
@@ -107,11 +110,15 @@ class Embeddings:
         """The numbers of the definitions nearest to a text, best first.
 
         Raises:
-            EmbeddingError: the service gave no vector for it.
+            EmbeddingError: the service gave no vector for it, or not in time.
         """
         if not self._numbers:
             return []
-        (wanted,) = await self._asked([text])
+        try:
+            async with asyncio.timeout(_NEAREST_SECONDS):
+                (wanted,) = await self._asked([text[:_MOST_ASKED]])
+        except TimeoutError as error:
+            raise EmbeddingError("the embedding service took too long over a question") from error
         return await asyncio.to_thread(self._ranked, wanted, most)
 
     async def close(self) -> None:

@@ -197,6 +197,9 @@ class WorkspaceIndex:
         try:
             self.state = await self._rounds()
             if self._service is not None and (self._embeddings is None or self.state.parsed):
+                if self._embedding is not None:  # what it has asked for is kept
+                    self._embedding.cancel()
+                    await asyncio.wait([self._embedding])
                 self._embedding = asyncio.create_task(self._embed(self._service))
         except (OSError, BoundExceededError, RuntimeError) as error:  # a run goes on without it
             log.warning("there is no code index: %s", error)

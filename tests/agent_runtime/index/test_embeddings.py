@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agent_runtime import AgentFile, SettingsError
+from agent_runtime.index import embeddings
 from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService, fused
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
@@ -26,10 +29,18 @@ class _Service:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.keys: list[str] = []
+        self.hangs = False
+        self.waiting = 0
         self.answer: Callable[[list[str]], Any] = lambda texts: list(map(self._vector, texts))
 
     async def embed(self, request: web.Request) -> web.Response:
         asked = await request.json()
+        if self.hangs:
+            self.waiting += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.waiting -= 1
         self.texts += asked["input"]
         self.keys.append(request.headers["Authorization"])
         made = self.answer(asked["input"])
@@ -94,10 +105,10 @@ async def test_a_service_that_gives_no_vectors_is_an_error_of_its_own(
 ) -> None:
     fake, told = service
     fake.answer = answer
-    embeddings = Embeddings(told, tmp_path / "kept.vectors")
+    made = Embeddings(told, tmp_path / "kept.vectors")
     with pytest.raises(EmbeddingError):
-        await embeddings.take([(1, "wheel"), (2, "sugar")])
-    await embeddings.close()
+        await made.take([(1, "wheel"), (2, "sugar")])
+    await made.close()
 
 
 async def test_kept_vectors_that_are_damaged_are_made_again(
@@ -105,10 +116,45 @@ async def test_kept_vectors_that_are_damaged_are_made_again(
 ) -> None:
     _, told = service
     (tmp_path / "kept.vectors").write_bytes(b"no database" * 100)
-    embeddings = Embeddings(told, tmp_path / "kept.vectors")
-    await embeddings.take([(1, "wheel"), (2, "sugar")])
-    assert await embeddings.nearest("engine", 1) == [1]
-    await embeddings.close()
+    made = Embeddings(told, tmp_path / "kept.vectors")
+    await made.take([(1, "wheel"), (2, "sugar")])
+    assert await made.nearest("engine", 1) == [1]
+    await made.close()
+
+
+async def test_a_service_that_hangs_leaves_a_search_to_words(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, told = service
+    monkeypatch.setattr(embeddings, "_NEAREST_SECONDS", 0.05)
+    (tmp_path / "a.py").write_text(_SOURCE)
+    with Workspace(tmp_path) as workspace:
+        index = WorkspaceIndex(workspace, service=told)
+        assert await index.ready(60)
+        await eventually(partial(getattr, index, "ranked_by_vectors"))
+        fake.hangs = True
+        assert [each.name for each in await index.search("sugar", 1)] == ["sugar"]
+        assert "too long" in index.state.problem
+        await index.close()
+
+
+async def test_definitions_that_changed_meanwhile_end_the_request_for_the_old_ones(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path
+) -> None:
+    fake, told = service
+    fake.hangs = True
+    (tmp_path / "a.py").write_text("def old(): pass\n")
+    with Workspace(tmp_path) as workspace:
+        index = WorkspaceIndex(workspace, service=replace(told, seconds=300))
+        assert await index.ready(60)
+        await eventually(lambda: fake.waiting)
+        fake.hangs = False
+        (tmp_path / "a.py").write_text(_SOURCE)
+        assert await index.ready(60)
+        await eventually(partial(getattr, index, "ranked_by_vectors"))
+        assert [each.name for each in await index.search("automobile", 1)] == ["wheel"]
+        await eventually(lambda: not fake.waiting)  # the first request was given up
+        await index.close()
 
 
 def test_rankings_are_fused_by_reciprocal_rank() -> None:
