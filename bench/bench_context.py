@@ -38,6 +38,7 @@ from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.transports.blocks.transport import BlockTransport
 from bench.measure import Figure, percentile
 
 STEPS = 30
@@ -167,6 +168,7 @@ async def _read_on(size: int, model: str) -> list[Exchange]:
         system="all kinds of words " * 300,
         memory=MemorySettings(),
         limits=RunLimits(max_steps=2 * READING_STEPS),
+        words=BlockTransport().words,
     )
     exchanges: list[Exchange] = []
     for step in range(READING_STEPS):
@@ -315,6 +317,7 @@ async def _request_ms(messages: int) -> float:
         system="You are an agent.",
         memory=MemorySettings(max_context_tokens=10_000_000),
         limits=RunLimits(),
+        words=BlockTransport().words,
     )
     await conversation.request("now")
     taken = []

@@ -75,7 +75,7 @@ class Conversation:
         system: str,
         memory: MemorySettings,
         limits: RunLimits,
-        words: Callable[[str], str] = str,
+        words: Callable[[str], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over a session's log, which may hold earlier runs.

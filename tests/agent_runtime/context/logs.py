@@ -18,6 +18,7 @@ from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, Reques
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.transports.blocks.transport import BlockTransport
 
 
 def started(goal: str = "Do it", opening: str = "", *, images: tuple[Image, ...] = ()) -> Started:
@@ -126,6 +127,7 @@ class Talk:
             system=self.system,
             memory=self.memory,
             limits=RunLimits(),
+            words=BlockTransport().words,
             clock=self.clock,
         )
 

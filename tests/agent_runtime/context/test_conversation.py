@@ -124,7 +124,7 @@ async def test_within_a_task_its_opening_and_last_steps_stay() -> None:
         pytest.param(ModelUnreachableError("the service is down"), id="the service fails"),
         pytest.param(ContextOverflowError("too long"), id="too long even for that"),
         pytest.param("", id="an empty reply"),
-        pytest.param('```codepilot\nexecute("main", "ls")\n```\n', id="it acts instead"),
+        pytest.param('```codepilot\nexecute("main", "ls one two three four five six")\n```\n', id="it acts instead"),
     ],
 )
 async def test_a_model_that_writes_no_summary_does_not_break_the_run(reply: str | ModelError) -> None:

@@ -114,6 +114,7 @@ class Bench:
             system="system",
             memory=MemorySettings(),
             limits=policy.limits,
+            words=BlockTransport().words,
         )
         self.session.append(Started(task=Task(goal="Do it"), opening="# Task\nDo it"))
         try:

@@ -43,6 +43,11 @@ OTHERS = {
     ),
     "gives up after a time": "read -t 60 name",
     "reads, and has a child that works": "bash -c 'sleep 60 & read name'",
+    "looks for keys ten times a second": ASKS(
+        "os, termios",
+        "mode = termios.tcgetattr(0); mode[3] &= ~termios.ICANON; mode[6][termios.VMIN] = 0; "
+        "mode[6][termios.VTIME] = 1; termios.tcsetattr(0, 0, mode); list(iter(lambda: os.read(0, 1), 0))",
+    ),
 }
 
 
