@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.forked import Forked
+from tests import forked
 from tests.waiting import eventually
 
 START_SECONDS = 60.0
@@ -35,7 +35,7 @@ class Machine:
     variables: Mapping[str, str]
     directory: Path
     lives: int = 0
-    _process: Forked | None = field(default=None, repr=False)
+    _process: forked.Forked | None = field(default=None, repr=False)
 
     @property
     def receives(self) -> bool:
@@ -50,7 +50,7 @@ class Machine:
     async def start(self) -> None:
         """Begin another life."""
         self.lives += 1
-        self._process = Forked(self.words, env=self.variables, stderr=self._log)
+        self._process = forked.codepilot(self.words, env=self.variables, stderr=self._log)
 
     async def ready(self) -> None:
         """Wait until it does its work.
