@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from agent_runtime import SandboxSettings, pick_sandbox
 from agent_runtime.core.errors import ToolError
@@ -68,7 +69,7 @@ async def _searches() -> list[Figure]:
         figures = []
         for pattern, target, context in (("def test_", "unittest", 3), ("class .*Error", "concurrent/futures", 5)):
             told = await search.find(pattern, target=target, context=context)
-            names = {hit["file"] for hit in told.value}  # type: ignore[index, union-attr, call-overload] # list[Match]
+            names = {str(hit["file"]) for hit in cast("list[dict[str, str]]", told.value)}
             paths = sum(told.text.count(name) * len(name) for name in names)
             figures.append(_figure(f"find({pattern!r}, context={context})", told.text, f"{paths:,} of them paths"))
         search.close()

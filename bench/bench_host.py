@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
 from agent_runtime import Agent, SandboxSettings, ScriptedProvider, Task, ToolError, pick_sandbox
 from agent_runtime.core.errors import BoundExceededError
@@ -25,6 +26,7 @@ from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.transports.blocks.transport import BlockTransport
 from bench.host_cases import CASES, Call, Case
 from bench.measure import Figure
 from tests.block_files import payloads_of
@@ -100,7 +102,7 @@ async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
 async def _call(tool: str, call: Call, hands: Toolbox) -> None:
     name = "execute" if "command" in call.arguments else tool
     found = hands.registry.get(name)
-    hands.payloads.begin_step(payloads_of(call.payloads), "")
+    cast("BlockTransport", hands.transport)._binder.begin_step(payloads_of(call.payloads), "")  # noqa: SLF001 - as a leg does
     hands.files.begin_step()
     try:
         planned = await found.plan(call.arguments)

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from agent_runtime.index import asking, building
 from agent_runtime.index.languages import language_of
 from agent_runtime.index.store import split_words
@@ -53,6 +55,7 @@ class _Score:
         self.reciprocal += 1 / place if place else 0
         return place
 
+    @override
     def __str__(self) -> str:
         return f"{self.found} of {self.asked}, MRR {self.reciprocal / max(1, self.asked):.2f}"
 
