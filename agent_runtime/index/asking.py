@@ -86,10 +86,11 @@ def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
         )
     )
     found = database.execute(
-        # Words outlive the definitions that they were of, so those are looked up before the best are chosen.
-        f"SELECT -bm25(words, ?, ?, ?, ?) AS score, f.id, {_COLUMNS} FROM words "
-        "JOIN definitions d ON d.id = words.rowid JOIN files f ON f.id = d.file WHERE words MATCH ? "
-        "ORDER BY score DESC LIMIT ?",
+        # Words outlive the definitions that they were of, which must not take the places of others.
+        "WITH best AS (SELECT d.id, -bm25(words, ?, ?, ?, ?) AS score FROM words "
+        "JOIN definitions d ON d.id = words.rowid WHERE words MATCH ? ORDER BY score DESC LIMIT ?) "
+        f"SELECT best.score, f.id, {_COLUMNS} FROM best "
+        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file ORDER BY best.score DESC",
         (*_WEIGHTS, query, _CANDIDATES),
     ).fetchall()
     by_file: dict[object, list[float]] = {}
