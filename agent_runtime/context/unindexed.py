@@ -75,9 +75,7 @@ async def named_files(workspace: Workspace, clues: Clues, *, seconds: float = _S
                 _read, workspace, paths, names, seconds / 2, what="Looking for what the task names"
             )
     except (BoundExceededError, TimeoutError):
-        log.warning(
-            "the first message shows no definitions: there is no code index yet, and they were not found in time"
-        )
+        log.info("the first message shows no definitions: there is no code index yet, and they were not found in time")
         return NamedFiles([])
     return NamedFiles([Definition(**each | {"parents": tuple(each["parents"])}) for each in json.loads(answer)])
 

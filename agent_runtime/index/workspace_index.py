@@ -187,7 +187,7 @@ class WorkspaceIndex:
                 asking.ask, str(place), question, *arguments, seconds=_ASK_SECONDS, what="Asking the code index"
             )
         except (BoundExceededError, ValueError, RuntimeError) as error:
-            log.warning("the code index gave no answer: %s", error)
+            log.info("the code index gave no answer: %s", error)
             self.unanswered = str(error).partition("\n")[0]
             return []
         self.unanswered = ""
