@@ -10,7 +10,7 @@ from bot.domain.job import Job
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import StoredRecord
 from bot.engine.protocols import Ledger
-from bot.github import GitHub, RepoFacts, Snapshot
+from bot.github import CommentFacts, GitHub, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.services import JobServices
@@ -30,6 +30,33 @@ REPO = RepoFacts(
     html_url="https://github.com/octo/calc",
 )
 """The repository of `a_job`, with what GitHub says about it."""
+
+RED_RUN = RunFacts(
+    id=501,
+    workflow_id=5,
+    name="CI",
+    conclusion="failure",
+    head_sha="a" * 40,
+    head_branch="mona/patch-1",
+    head_repo_id=REPO.id,
+    html_url=f"{REPO.html_url}/actions/runs/501",
+)
+"""A run of a workflow that failed on the branch of a pull request."""
+
+
+def on_a_line(comment: CommentFacts, commit_sha: str = "") -> ReviewCommentFacts:
+    """A comment that begins a thread on a line of a pull request."""
+    return ReviewCommentFacts(
+        comment=comment,
+        root=comment.id,
+        review_id=None,
+        path="a.py",
+        line=1,
+        start_line=None,
+        side="RIGHT",
+        hunk="@@",
+        commit_sha=commit_sha,
+    )
 
 
 def context_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -89,13 +89,7 @@ _TYPESCRIPT = Language(
     shipped=("tree_sitter_typescript",),
     extra=_SCRIPT_TYPES,
 )
-_TSX = Language(
-    name="TypeScript",
-    module="tree_sitter_typescript",
-    function="language_tsx",
-    shipped=("tree_sitter_typescript",),
-    extra=_SCRIPT_TYPES,
-)
+_TSX = replace(_TYPESCRIPT, function="language_tsx")
 _GO = Language(
     name="Go",
     module="tree_sitter_go",

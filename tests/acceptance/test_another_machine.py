@@ -11,7 +11,7 @@ import pytest
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests import s3
-from tests.pauses import ASKING, pause_of
+from tests.pauses import ASKING, Pause, pause_of
 from tests.stage import COMPLETION, FILES, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -52,6 +52,16 @@ def move(stage: Stage) -> None:
     (stage.data / "workspaces").rename(stage.directory / "other-machine")
 
 
+async def published_after(stage: Stage, number: int, pause: Pause) -> str:
+    """The commit of a run that is approved, and then made the call that it waited at."""
+    stage.say(number, f"/codepilot approve {pause.short_id}")
+    end = await stage.ended(pause.job_id)
+    assert end.state is JobState.DONE, end
+    [(_, sha)] = stage.bot_branches().items()
+    assert stage.file(sha, "ran.txt") == "made"
+    return sha
+
+
 async def written(stage: Stage, job_id: str) -> None:
     """Wait until the agent has changed its file."""
     file = stage.files_of(job_id) / "calc.py"
@@ -67,11 +77,7 @@ async def test_a_paused_run_that_is_approved_elsewhere_goes_on_at_the_call_with_
         pause = await pause_of(first, command)
     move(first)
     async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
-        stage.say(number, f"/codepilot approve {pause.short_id}")
-        end = await stage.ended(pause.job_id)
-        assert end.state is JobState.DONE, end
-        [(_, sha)] = stage.bot_branches().items()
-        assert stage.file(sha, "ran.txt") == "made"
+        sha = await published_after(stage, number, pause)
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert "cache" not in stage.git("ls-tree", "-r", "--name-only", sha)
         assert stage.nothing_left()
@@ -145,11 +151,7 @@ async def test_a_store_that_is_down_when_a_job_comes_to_wait_gets_its_files_late
         await eventually(lambda: any((tmp_path / "shared").rglob("snapshots/*/*")), within=20)
     move(first)
     async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
-        stage.say(number, f"/codepilot approve {pause.short_id}")
-        end = await stage.ended(pause.job_id)
-        assert end.state is JobState.DONE, end
-        [(_, sha)] = stage.bot_branches().items()
-        assert stage.file(sha, "ran.txt") == "made"
+        await published_after(stage, number, pause)
 
 
 async def test_nothing_is_stored_by_default(hub: LocalHub, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from bot.github import (
     GitHubError,
     JobFacts,
     RedCheck,
-    RunFacts,
     StepFacts,
 )
 from bot.jobs.context import Ending, JobContext, ShortReply
@@ -37,23 +36,13 @@ from bot.publishing.published import CommitRef, Published
 from bot.publishing.render import render_reply
 from bot.publishing.wording import commit_body
 from tests.builders import a_job
-from tests.job_contexts import account, answering, context_of, snapshot
+from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 
 BOT, KEY = 99, b"k"
 ALLOWED = Allowed(login="", number=7, server="https://github.com", repo="octo/calc")
 HEAD, BEFORE, FIRST = "a" * 40, "b" * 40, "c" * 40
 DENIED = GitHubError("read it", 403, "Resource not accessible by integration", "Grant it.")
 DOWN = GitHubError("read it", 502, "Bad gateway", "Later.")
-RUN = RunFacts(
-    id=501,
-    workflow_id=5,
-    name="CI",
-    conclusion="failure",
-    head_sha=HEAD,
-    head_branch="mona/patch-1",
-    head_repo_id=10,
-    html_url="https://github.com/octo/calc/actions/runs/501",
-)
 TESTS = StepFacts(number=2, name="Run pytest", conclusion="failure", started_at="", completed_at="")
 RED = JobFacts(id=1, name="test", conclusion="failure", steps=(TESTS,), labels=(), check_id=11, html_url="")
 LOST = Annotation(
@@ -98,7 +87,7 @@ def _github(**parts: Callable[..., Awaitable[Any]]) -> SimpleNamespace:
     usual: dict[str, Any] = {
         "commit": answering(_commit(HEAD)),
         "own_into": NOTHING,
-        "get": answering(RUN),
+        "get": answering(RED_RUN),
         "jobs": answering((RED,)),
         "passed_before": NOTHING,
         "red_on_base": answering(None),
@@ -163,7 +152,7 @@ async def test_work_that_has_begun_is_not_questioned_again() -> None:
     "parts",
     [
         {"passed_before": PASSED},
-        {"red_on_base": answering(RUN)},
+        {"red_on_base": answering(RED_RUN)},
         {"annotations": answering((LOST,)), "jobs": answering((replace(RED, steps=()),))},
         {"jobs": answering((replace(RED, conclusion="cancelled", steps=()),))},
     ],
@@ -175,9 +164,9 @@ async def test_what_the_change_did_not_cause_is_left_alone(parts: dict[str, Any]
 
 async def test_jobs_of_which_some_pass_on_the_base_branch_are_worked_on() -> None:
     async def jobs(_: str, run_id: int) -> tuple[JobFacts, ...]:
-        return (RED, replace(RED, id=2, name="lint")) if run_id == RUN.id else (RED,)
+        return (RED, replace(RED, id=2, name="lint")) if run_id == RED_RUN.id else (RED,)
 
-    assert not await _skipped(_github(red_on_base=answering(replace(RUN, id=400)), jobs=jobs))
+    assert not await _skipped(_github(red_on_base=answering(replace(RED_RUN, id=400)), jobs=jobs))
 
 
 async def test_a_commit_that_the_branch_has_left_behind_is_left_alone() -> None:
@@ -331,7 +320,7 @@ async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
         if answer is not None:
             raise answer
 
-    github = _github(get=answering(replace(RUN, attempt=attempt)), rerun_failed_jobs=rerun)
+    github = _github(get=answering(replace(RED_RUN, attempt=attempt)), rerun_failed_jobs=rerun)
     ending = await _ending(await _context(github, config=RepoConfig(rerun_failed_jobs=True)))
     assert ((ending is not None), len(calls)) == (skipped, asked)
 

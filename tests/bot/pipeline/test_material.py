@@ -16,14 +16,14 @@ from bot.engine.in_memory import InMemoryEngine
 from bot.gate.brief import LinkedFile, Material
 from bot.gate.decision import Grant
 from bot.gate.repo_config import RepoConfig
-from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts, RunFacts
+from bot.github import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
 from bot.jobs.assignment import Assignment
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.setup import RepoSettings
 from bot.pipeline.material import gather, linked
 from bot.workspace import Blob, Source, WorkspaceError
 from tests.builders import a_job
-from tests.job_contexts import account, answering, context_of, snapshot
+from tests.job_contexts import RED_RUN, account, answering, context_of, on_a_line, snapshot
 
 TEXT = "one\ntwo\x0c\u2028still two\nthree\n"
 BOT, HEAD = 99, "a" * 40
@@ -37,16 +37,6 @@ RED = RedCheck(
     summary="1 failed",
     annotations=(),
     html_url=f"{SERVER}/octo/calc/actions/runs/501/job/1",
-)
-RUN = RunFacts(
-    id=501,
-    workflow_id=5,
-    name="CI",
-    conclusion="failure",
-    head_sha=HEAD,
-    head_branch="mona/patch-1",
-    head_repo_id=10,
-    html_url="",
 )
 BY_CI = Origin(kind="ci", id=501, name="CI", conclusion="failure")
 
@@ -99,7 +89,7 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
         "line_comments": answering(()),
         "of_pull": answering(()),
         "failing": answering(()),
-        "get": answering(RUN),
+        "get": answering(RED_RUN),
         "jobs": answering(()),
         "last_green": answering(None),
     }
@@ -122,17 +112,7 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
 
 async def test_what_the_bot_said_itself_is_told_apart() -> None:
     comments = answering((_said(1, 5), _said(2, BOT)))
-    on_lines = ReviewCommentFacts(
-        comment=_said(3, BOT),
-        root=3,
-        review_id=None,
-        path="a.py",
-        line=1,
-        start_line=None,
-        side="RIGHT",
-        hunk="@@",
-        commit_sha=HEAD,
-    )
+    on_lines = on_a_line(_said(3, BOT), HEAD)
     review = ReviewFacts(
         id=4, author="x", author_id=5, body="No.", state="COMMENTED", submitted_at="1", commit_sha=HEAD, html_url=""
     )
@@ -202,9 +182,9 @@ async def test_what_github_cannot_tell_for_a_moment_is_asked_again_later(asked: 
 @pytest.mark.parametrize(
     ("command", "run", "found"),
     [
-        (Fix(), RUN, True),
-        (Fix(), replace(RUN, head_sha="c" * 40), False),
-        (Ask(goal="Why?"), RUN, False),
+        (Fix(), RED_RUN, True),
+        (Fix(), replace(RED_RUN, head_sha="c" * 40), False),
+        (Ask(goal="Why?"), RED_RUN, False),
     ],
     ids=["to be fixed", "of another commit", "asked about"],
 )

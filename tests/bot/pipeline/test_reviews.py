@@ -24,7 +24,7 @@ from bot.publishing.inert import Allowed
 from bot.publishing.publish import Delivered
 from bot.workspace import Source
 from tests.builders import a_job
-from tests.job_contexts import account, context_of, snapshot
+from tests.job_contexts import account, context_of, on_a_line, snapshot
 
 BOT, HEAD = 99, "a" * 40
 DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
@@ -95,17 +95,7 @@ def _completion(*bodies: str, line: int = 2) -> Outcome:
 
 def _line_comment(author_id: int, body: str) -> ReviewCommentFacts:
     comment = CommentFacts(id=1, author="x", author_id=author_id, body=body, created_at="", updated_at="", html_url="")
-    return ReviewCommentFacts(
-        comment=comment,
-        root=1,
-        review_id=None,
-        path="a.py",
-        line=2,
-        start_line=None,
-        side="RIGHT",
-        hunk="",
-        commit_sha="",
-    )
+    return on_a_line(comment)
 
 
 async def test_a_review_is_of_the_commit_that_was_looked_at_and_of_lines_in_its_diff() -> None:
