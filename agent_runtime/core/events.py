@@ -145,12 +145,14 @@ class Observed:
     Attributes:
         ok: whether nothing was raised.
         unfit: whether the step would have ended the task, but its completion does not fit the output schema.
+        withdrew: whether its completion was withdrawn because it failed; an empty one repeats that.
     """
 
     step: int
     text: str
     ok: bool
     unfit: bool = False
+    withdrew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,9 +177,7 @@ class Loop:
         both = [(each, step) for each, step in zip(records, taken, strict=True) if step is not None]
         self.repeats.recall((each.calls, step.contents) for each, step in both if each.ran)
         self.withdrawn[:] = [
-            step.completion
-            for each, step in both
-            if step.completion and each.observed and not each.observed.ok and prompts.WITHDRAWN in each.observed.text
+            step.completion for each, step in both if step.completion and each.observed and each.observed.withdrew
         ]
         return taken
 
@@ -272,6 +270,7 @@ class Loop:
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(filter(None, told))]).rstrip()) from error
         parts = [shown, reply.end(ok=ok), await self._told(self.files.end_step)]
         completion = self._completion(reply)
+        withdrew = completion is not None and not ok
         if completion is not None and not ok:
             self.withdrawn.append(completion)
             self.state.emit(CompletionWithdrawn(step=step))
@@ -285,7 +284,7 @@ class Loop:
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
-        self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
+        self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew))
         if ok and completion is not None and (ended := self._completed(completion, checked)) is not None:
             return ended
         if repeated >= self.limits.max_repeated_calls:

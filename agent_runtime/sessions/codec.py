@@ -124,6 +124,7 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
         (Started, "indexed"),
         (Started, "python_path"),
         (Observed, "unfit"),
+        (Observed, "withdrew"),
         (ToolReturned, "ended"),
         (Outcome, "output_json"),
     }
