@@ -73,18 +73,31 @@ class ModelSettings:
         )
 
     @classmethod
-    def with_a_key(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """The first model of the catalogue whose key is in the environment.
+    def found(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """The first model of the catalogue whose key is in the environment, or else whose address is.
 
         Raises:
             SettingsError: there is none.
         """
         variables = os.environ if environ is None else environ
-        keyed = {name: entry.key_variable for name, entry in CATALOG.items() if entry.key_variable is not None}
-        for name, variable in keyed.items():
+        keyed = {name: entry.key_variable for name, entry in CATALOG.items() if entry.key_variable}
+        served = {name: entry.address_variable for name, entry in CATALOG.items() if entry.address_variable}
+        for name, variable in (*keyed.items(), *served.items()):
             if variables.get(variable, "").strip():
                 return cls.named(name)
         raise SettingsError(f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that names a model.")
+
+    def at(self, base_url: str | None, environ: Mapping[str, str] | None = None) -> Self:
+        """The same model at `base_url`, or else where its file says, or else the environment.
+
+        A server that is not the service itself may need no key.
+        """
+        variables = os.environ if environ is None else environ
+        address = base_url or self.base_url or variables.get(CATALOG[self.provider].address_variable or "", "").strip()
+        if not address or address == self.base_url:
+            return self
+        keyed = self.key_variable and variables.get(self.key_variable, "").strip()
+        return replace(self, base_url=address, key_variable=self.key_variable if keyed else None)
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
         """The key, from the variable that the file names; a variable that is empty counts as not set.

@@ -32,11 +32,13 @@ class CatalogEntry:
         make: makes it.
         default_model: the model asked for when none is named; empty where the user's own set-up says it (`llm`).
         key_variable: the environment variable that usually holds its key; None when it needs no key.
+        address_variable: the one from which its SDK reads another address, so that a person may have set it already.
     """
 
     make: Maker
     default_model: str
     key_variable: str | None
+    address_variable: str | None = None
 
 
 CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
@@ -50,12 +52,14 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
             make=anthropic.AnthropicProvider,
             default_model=anthropic.DEFAULT_MODEL,
             key_variable=anthropic.KEY_VARIABLE,
+            address_variable="ANTHROPIC_BASE_URL",
         ),
         "llm": CatalogEntry(make=llm.LLMProvider, default_model="", key_variable=None),
         "openai": CatalogEntry(
             make=openai.OpenAIProvider,
             default_model=openai.DEFAULT_MODEL,
             key_variable=openai.KEY_VARIABLE,
+            address_variable="OPENAI_BASE_URL",
         ),
         "scripted": CatalogEntry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, get_args
@@ -16,20 +17,37 @@ PERMISSIONS = get_args(Permissions)
 
 
 class Word(StrEnum):
-    """Words with which a line is not for the agent."""
+    """Commands of a chat."""
 
     HELP = "help"
+    COST = "cost"
     RESET = "reset"
-    TOKENS = "tokens"
     QUIT = "quit"
 
 
-_WORDS = {word.value: word for word in Word} | {"exit": Word.QUIT, "clear": Word.RESET, "?": Word.HELP}
+_WORDS = {
+    **{word.value: word for word in Word},
+    "?": Word.HELP,
+    "tokens": Word.COST,
+    "clear": Word.RESET,
+    "exit": Word.QUIT,
+}
+_COMMAND = re.compile(r"/([a-z?]+)", re.IGNORECASE)
 
 
 def word(line: str) -> Word | None:
-    """The word that a line is; None for a line that is for the agent."""
-    return _WORDS.get(line.strip().lower())
+    """The command that a line is, with or without a slash before it; None for a line that is for the agent.
+
+    Raises:
+        SettingsError: the line is a single word with a slash before it, and there is no such command. A path such as
+            `/etc` is none either; in a sentence, it is for the agent.
+    """
+    said = line.strip()
+    command = _COMMAND.fullmatch(said)
+    found = _WORDS.get((command[1] if command else said).lower())
+    if command and found is None:
+        raise SettingsError(f"There is no command {said}. `/help` lists them.")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

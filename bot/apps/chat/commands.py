@@ -44,6 +44,10 @@ _AGENT_OPTIONS = (
     ),
     click.option("--provider", help="The model service; overrides the agent file."),
     click.option("--model", help="The model; overrides the agent file."),
+    click.option(
+        "--base-url",
+        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider.",
+    ),
     click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
     click.option("--session", callback=_named, help="Store the conversation under this name, or continue it."),
     click.option("--max-steps", type=click.IntRange(min=1), help="The maximum number of steps in one run."),

@@ -32,11 +32,11 @@ from bot.apps.chat.setup import ChatOptions, agent
 from bot.apps.chat.visible import visible
 
 _HELP = """\
-Write what the agent should do. Apart from that:
-  tokens   what this session has used
-  reset    delete the conversation and start again
-  quit     leave; exit and Ctrl+D do the same
-Ctrl+C stops what the agent does."""
+Write what the agent should do. These are for the program, and cost nothing:
+  /cost    what this session has used
+  /reset   delete the conversation and start again
+  /quit    leave; Ctrl+D does the same
+The slash may be left out. Ctrl+C stops what the agent does."""
 
 
 class Exit(IntEnum):
@@ -96,7 +96,7 @@ def chat(options: ChatOptions) -> Exit:
         session = "" if options.session is None else f" · session {options.session}"
         session += f" ({count} messages)" if session and count else ""
         place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
-        screen.say(f"{at.name} · {place}{session} · `help` for help", style="dim")
+        screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
         if isinstance(runtime.session, FileSession) and runtime.session.recovered:
             screen.say(runtime.session.recovered, style="yellow")
         outcome = conversation.go_on()
@@ -104,23 +104,34 @@ def chat(options: ChatOptions) -> Exit:
             line = _line()
             if line is None:
                 return Exit.DONE
-            match word(line):
-                case Word.QUIT:
-                    return Exit.DONE
-                case Word.HELP:
-                    screen.say(_HELP)
-                case Word.TOKENS:
-                    events = runtime.session.events
-                    used = (event.usage for event in events if isinstance(event, Replied | Summarised))
-                    screen.say(spent(sum(used, Usage())))
-                case Word.RESET:
-                    conversation.reset()
-                    screen.say("Everything is forgotten.")
-                case None:
-                    if line.strip():
-                        outcome = conversation.turn(line)
-                        _print_answer(outcome)
+            try:
+                said = word(line)
+            except SettingsError as error:
+                screen.say(str(error), style="yellow")
+                continue
+            if said is Word.QUIT:
+                return Exit.DONE
+            if said is not None:
+                _obey(said, runtime, screen, conversation)
+            elif line.strip():
+                outcome = conversation.turn(line)
+                _print_answer(outcome)
         return _paused(outcome, options, screen)
+
+
+def _obey(said: Word, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat) -> None:
+    """Carry out a command of the chat; leaving is the caller's."""
+    match said:
+        case Word.HELP:
+            screen.say(_HELP)
+        case Word.COST:
+            used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
+            screen.say(spent(sum(used, Usage())))
+        case Word.RESET:
+            conversation.reset()
+            screen.say("Everything is forgotten.")
+        case Word.QUIT:
+            pass
 
 
 def list_sessions() -> None:

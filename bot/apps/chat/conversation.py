@@ -121,7 +121,7 @@ class Chat:
                 self._screen.say(str(error), style="yellow")
                 if known is not None:
                     break
-        if outcome.usage.requests or outcome.status is Status.MODEL_UNAVAILABLE:
+        if outcome.usage.requests or outcome.status is not Status.PAUSED:  # a call that waits has just been shown
             self._screen.ended(outcome)
         return outcome
 

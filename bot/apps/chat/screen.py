@@ -54,6 +54,8 @@ class ChatScreen:
         """What the current line holds that is not ended yet."""
         self._failed = False
         """Whether a call of this step failed, and with it most likely the control block."""
+        self._told_why = False
+        """Whether it has been said why the reply under way broke off."""
         self._files: dict[str, None] = {}
 
     def on_event(self, event: Event) -> None:
@@ -79,7 +81,8 @@ class ChatScreen:
             case Faulted() if self._failed:
                 pass
             case _:
-                if (notice := _notice(event)) is not None:
+                known, self._told_why = self._told_why, isinstance(event, ModelAwaited)
+                if not (known and isinstance(event, StreamReset)) and (notice := _notice(event)) is not None:
                     self.say(notice[0], style=notice[1])
 
     def say(self, text: str, *, style: str = "") -> None:

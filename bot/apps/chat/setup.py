@@ -33,6 +33,7 @@ class ChatOptions:
         directory: where the agent works.
         provider: the model service.
         model: the model's name.
+        base_url: the model service's address; without a `provider` it is an OpenAI-compatible server.
         script: replies to replay instead of asking a model.
         max_steps: model replies that may act, in one run.
         budget: US dollars that one run may cost.
@@ -45,6 +46,7 @@ class ChatOptions:
     directory: Path | None = None
     provider: str | None = None
     model: str | None = None
+    base_url: str | None = None
     script: Path | None = None
     max_steps: int | None = None
     budget: float | None = None
@@ -64,12 +66,12 @@ def agent_file(options: ChatOptions) -> AgentFile:
         settings = AgentFile.load(path)
         model = _named(options) or settings.model
     else:
-        model = _named(options) or ModelSettings.with_a_key()
+        model = _named(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
         settings = AgentFile.built_in(Path.cwd(), model=model)
     limits = settings.limits
     return replace(
         settings,
-        model=replace(model, name=options.model or model.name),
+        model=replace(model, name=options.model or model.name).at(options.base_url),
         fallback=() if model is not settings.model else settings.fallback,
         work_dir=settings.work_dir if options.directory is None else options.directory,
         limits=replace(

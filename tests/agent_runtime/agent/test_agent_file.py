@@ -268,11 +268,11 @@ agent:
 
 
 def test_the_built_in_agent_asks_the_model_whose_key_is_there(tmp_path: Path) -> None:
-    model = ModelSettings.with_a_key({"OPENAI_API_KEY": "sk-2"})
+    model = ModelSettings.found({"OPENAI_API_KEY": "sk-2"})
     agent = AgentFile.built_in(tmp_path, model=model)
     assert (agent.model.provider, agent.work_dir, agent.tools) == ("openai", tmp_path, None)
     with pytest.raises(SettingsError, match=r"No model: set .*ANTHROPIC_API_KEY"):
-        ModelSettings.with_a_key({})
+        ModelSettings.found({})
     with pytest.raises(SettingsError, match="Did you mean 'anthropic'"):
         ModelSettings.named("antropic")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime import PendingCall
+from agent_runtime import PendingCall, SettingsError
 from agent_runtime.core.calls import Plain
 from bot.apps.chat.answers import ChatAnswer, Remembered, Word, reply, scope_of, word
 
@@ -42,13 +42,23 @@ def test_nothing_else_approves_anything(line: str) -> None:
         ("Exit", Word.QUIT),
         (" reset", Word.RESET),
         ("help", Word.HELP),
-        ("tokens", Word.TOKENS),
+        ("tokens", Word.COST),
+        ("/help", Word.HELP),
+        ("/COST ", Word.COST),
+        ("/quit", Word.QUIT),
+        ("/etc/hosts has a wrong line", None),
+        ("/etc/hosts", None),
         ("reset the database fixture", None),
         ("", None),
     ],
 )
 def test_a_word_alone_is_not_for_the_agent(line: str, meant: Word | None) -> None:
     assert word(line) is meant
+
+
+def test_a_mistyped_command_is_not_sent_to_the_agent() -> None:
+    with pytest.raises(SettingsError, match="There is no command /hlep"):
+        word("/hlep")
 
 
 def test_always_is_for_the_very_same_command() -> None:

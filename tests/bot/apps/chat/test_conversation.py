@@ -18,6 +18,7 @@ from agent_runtime import (
     Event,
     FileSession,
     ModelOutageError,
+    ModelRejectedError,
     Policy,
     Provider,
     Request,
@@ -127,6 +128,23 @@ def test_a_run_whose_model_is_down_is_said_to_wait_and_goes_on_next_time(table: 
         assert outcome is not None
         assert outcome.summary == "Done."
         assert talk.go_on() is None
+
+
+class Refusing(ScriptedProvider):
+    """A model whose service does not take the key."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        if self.remaining:
+            raise ModelRejectedError("The service refuses this key (401).")
+        async for chunk in super().reply(request):
+            yield chunk
+
+
+def test_a_first_request_that_fails_is_said_to(table: Table) -> None:
+    with table.conversation(provider=Refusing(["never"])) as talk:
+        assert talk.turn("Make it.").status is Status.FAILED
+    assert "The service refuses this key (401)." in table.shown.getvalue()
 
 
 def test_what_is_approved_happens_once(table: Table) -> None:

@@ -106,6 +106,11 @@ def test_what_else_happens_is_said_in_a_line(event: Event, told: str) -> None:
     assert Shown().after(event) == told
 
 
+def test_a_reply_that_broke_off_is_told_once() -> None:
+    waits = ModelAwaited(reason="HTTP 529", seconds=3)
+    assert Shown().after(waits, StreamReset(attempt=2), StreamReset(attempt=3)).count("\n") == 2
+
+
 def test_colour_is_for_terminals_only() -> None:
     events = (Streamed(text="Looking."), called(), returned())
     assert "\x1b[" in Shown(terminal=True).after(*events)

@@ -29,7 +29,7 @@ agent:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with no key in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DASHSCOPE_API_KEY"):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DASHSCOPE_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -79,6 +79,25 @@ def test_a_named_provider_stands_alone(here: Path) -> None:
     assert settings.fallback == ()
     with pytest.raises(SettingsError, match="'openai'"):
         agent_file(ChatOptions(provider="openia"))
+
+
+def test_an_address_is_that_of_a_compatible_server_which_needs_no_key(here: Path) -> None:
+    model = agent_file(ChatOptions(base_url="http://localhost:11434/v1", model="qwen3")).model
+    assert (model.provider, model.base_url, model.api_key()) == ("openai", "http://localhost:11434/v1", None)
+    write(here)
+    model = agent_file(ChatOptions(base_url="http://localhost:8000")).model
+    assert (model.provider, model.base_url) == ("anthropic", "http://localhost:8000")
+
+
+def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
+    assert agent_file(ChatOptions()).model.base_url == "http://localhost:11434/v1"
+    assert agent_file(ChatOptions(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-1")
+    model = agent_file(ChatOptions()).model
+    assert (model.provider, model.base_url, model.key_variable) == ("anthropic", None, "ANTHROPIC_API_KEY")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    assert agent_file(ChatOptions(provider="openai")).model.api_key() == "sk-1"
 
 
 def test_a_script_needs_no_key(here: Path) -> None:
