@@ -48,7 +48,10 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """Some text for people: prose before the control block, or completion text. Live only."""
+    """Some text for people: prose before the control block, or completion text. Live only.
+
+    The completion of a reply that makes calls is told after them, whole, and only if it counts.
+    """
 
     text: str
     completion: bool = False
@@ -352,7 +355,7 @@ class SessionReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWithdrawn:
-    """Completion text was streamed, but its step failed, so it does not count. Live only."""
+    """A completion does not count: its step failed, or it does not fit the output schema. Live only."""
 
     step: int
 

@@ -57,6 +57,8 @@ class Announcer:
         self._hooks = hooks
         self._stream = stream
         self._text: list[str] = []
+        self._complete = False
+        """Whether the step's reply is complete, so that what follows is passed on as it comes."""
 
     def __call__(self, event: Event) -> None:
         """Call the handlers of an event's kind. Questions are put by the gate, which needs the answers."""
@@ -70,9 +72,10 @@ class Announcer:
         match event:
             case StepStarted(step=step, max_steps=max_steps):
                 self._text.clear()
+                self._complete = False
                 emit(EventType.STEP, step=step, max_steps=max_steps)
             case Streamed(text=text):
-                if self._stream:
+                if self._stream or self._complete:
                     emit(EventType.STREAM, text=text)
                 else:
                     self._text.append(text)
@@ -141,6 +144,7 @@ class Announcer:
     def _said_all(self) -> None:
         text = "".join(self._text)
         self._text.clear()
+        self._complete = True
         if text.strip():
             self._hooks.emit(EventType.STREAM, text=text)
 

@@ -46,7 +46,7 @@ class EventType(StrEnum):
     RUNTIME_ERROR = "runtime_error"
     """error: the model service, the sandbox, its network, a reply or a control block failed."""
     COMPLETION_WITHDRAWN = "completion_withdrawn"
-    """step: completion text was streamed, but its step failed, so it does not count."""
+    """step: a completion, which was not streamed, does not count: its step failed, or it does not fit the schema."""
     FINISH = "finish"
     """summary: the task is done; the text of the completion."""
     MAX_STEPS = "max_steps"

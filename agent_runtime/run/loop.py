@@ -232,8 +232,10 @@ class Loop:
         return reader, end.stop
 
     def _stream(self, texts: Sequence[Streamed]) -> None:
+        """Tell watchers of a reply's text as it comes; a completion that has to fit a schema is checked before."""
         for text in texts:
-            self.state.emit(text)
+            if not (text.completion and self.state.progress.output_schema is not None):
+                self.state.emit(text)
 
     async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
         """Do what a reply says.
@@ -246,14 +248,12 @@ class Loop:
             StepSuspended: a call waits for a person.
         """
         completion = self._completion(reply)
-        if completion and not reply.completion:
-            self.state.emit(Streamed(text=completion, completion=True))
         if not reply.acts:
             if completion is not None:
                 checked = await self._checked(completion)
                 if checked.problems:
                     self.state.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
-                return self._completed(completion, checked)
+                return self._completed(completion, checked, streamed=self.state.progress.output_schema is None)
             if self.chat and self.state.progress.output_schema is None:
                 return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", self.transport.no_action)
@@ -285,7 +285,11 @@ class Loop:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
         self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew))
-        if ok and completion is not None and (ended := self._completed(completion, checked)) is not None:
+        if (
+            ok
+            and completion is not None
+            and (ended := self._completed(completion, checked, streamed=False)) is not None
+        ):
             return ended
         if repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."
@@ -302,9 +306,14 @@ class Loop:
         self.state.emit(CompletionWithdrawn(step=step))
         return self.transport.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
 
-    def _completed(self, completion: str, checked: Checked) -> Outcome | None:
-        """How a run ends that wants to end; None when its completion is asked for again."""
+    def _completed(self, completion: str, checked: Checked, *, streamed: bool) -> Outcome | None:
+        """How a run ends that wants to end; None when its completion is asked for again.
+
+        A completion that was not streamed with its reply is told now that it counts.
+        """
         if not checked.problems:
+            if completion and not streamed:
+                self.state.emit(Streamed(text=f"{completion}\n", completion=True))
             return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
         if (count := self.state.progress.unfit) <= TIMES_ASKED_AGAIN:
             return None

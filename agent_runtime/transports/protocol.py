@@ -88,7 +88,10 @@ class ReplyReader(Protocol):
     """Reads one reply as it arrives."""
 
     def feed(self, chunk: str) -> Sequence[Streamed]:
-        """Take the next chunk; gives the text that people are shown at once."""
+        """Take the next chunk; gives the text that people are shown at once.
+
+        The completion of a reply that makes calls is not among it: the calls have yet to prove it.
+        """
         ...
 
     def flush(self) -> Sequence[Streamed]:

@@ -186,6 +186,11 @@ class ReplyParser:
         self._sink = self._prose
         self._live: type[ProseText | CompletionText] | None = ProseText
 
+    @property
+    def acts(self) -> bool:
+        """Whether a control block has begun."""
+        return self._control is not None
+
     def feed(self, chunk: str) -> list[ReplyEvent]:
         """Take the next chunk and return what it brings.
 

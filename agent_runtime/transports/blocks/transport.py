@@ -189,12 +189,12 @@ class BlockReader:
         self._parser = parser
 
     def feed(self, chunk: str) -> list[Streamed]:
-        """Take the next chunk; gives its prose and completion."""
-        return _streamed(self._parser.feed(chunk))
+        """Take the next chunk; gives its prose, and the completion of a reply without a control block."""
+        return self._streamed(self._parser.feed(chunk))
 
     def flush(self) -> list[Streamed]:
         """The reply is over; gives the text that was held back."""
-        return _streamed(self._parser.flush())
+        return self._streamed(self._parser.flush())
 
     def finish(self, stop: StopReason) -> BlockStep:
         """Judge the whole reply.
@@ -204,10 +204,10 @@ class BlockReader:
         """
         return self._leg.accept(self._parser.finish(stop))
 
-
-def _streamed(events: Sequence[ReplyEvent]) -> list[Streamed]:
-    return [
-        Streamed(text=event.text, completion=isinstance(event, CompletionText))
-        for event in events
-        if isinstance(event, ProseText | CompletionText)
-    ]
+    def _streamed(self, events: Sequence[ReplyEvent]) -> list[Streamed]:
+        shown = ProseText if self._parser.acts else ProseText | CompletionText
+        return [
+            Streamed(text=event.text, completion=isinstance(event, CompletionText))
+            for event in events
+            if isinstance(event, shown)
+        ]

@@ -158,6 +158,7 @@ async def test_a_completion_above_a_failed_step_is_withdrawn_and_the_run_goes_on
     assert told.index("before") < told.index("`false` exited with 1") < told.index("withdrawn")
     assert "never" not in told
     assert any(isinstance(event, CompletionWithdrawn) for event in bench.live)
+    assert bench.streamed(completion=True).strip() == "Half done."
 
 
 AGAIN = "```completion\n```\n"
@@ -166,7 +167,7 @@ AGAIN = "```completion\n```\n"
 async def test_an_empty_completion_repeats_the_withdrawn_one(bench: Bench) -> None:
     outcome = await bench.run(f"{RED}{DONE}", f"{RED}{AGAIN}", AGAIN, f"{GREEN}{AGAIN}")
     assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 4)
-    assert bench.streamed(completion=True).count("Done.") == 3  # of the reply that did nothing, nothing is shown
+    assert bench.streamed(completion=True) == "Done.\n"  # when it counts, and not before
     assert "only in a step that acts and succeeds" in bench.observed()[2]
 
 
@@ -291,6 +292,14 @@ async def test_prose_and_completion_stream_and_control_does_not(bench: Bench) ->
     await bench.run(f"Let me see.\n{GREEN}{DONE}")
     assert bench.streamed(completion=False).strip() == "Let me see."
     assert bench.streamed(completion=True).strip() == "Done."
+    kinds = [type(event) for event in bench.live]
+    last_text = max(at for at, kind in enumerate(kinds) if kind is Streamed)
+    assert last_text > kinds.index(ToolReturned)
+
+
+async def test_a_completion_above_which_the_code_cannot_be_read_is_never_shown(bench: Bench) -> None:
+    await bench.run(f"```codepilot\nif\n```\n{DONE}", DONE.replace("Done.", "Half done."))
+    assert bench.streamed(completion=True).strip() == "Half done."
 
 
 async def test_the_hosts_own_account_of_calls_is_recorded(bench: Bench) -> None:

@@ -19,6 +19,7 @@ from agent_runtime import (
     SettingsError,
     Started,
     Status,
+    Streamed,
     Task,
     pick_sandbox,
 )
@@ -84,6 +85,7 @@ async def test_a_completion_that_does_not_fit_is_asked_for_again_with_what_is_wr
     assert "It is not JSON" in first
     assert "$.kind: 'bag' " in second
     assert "the last one" in second
+    assert [each.text for each in events if isinstance(each, Streamed)] == [f"{BUG}\n"]
 
 
 async def test_the_third_completion_that_does_not_fit_ends_the_run_with_the_reason(tmp_path: Path) -> None:

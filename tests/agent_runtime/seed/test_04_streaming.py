@@ -1,4 +1,6 @@
-"""§4: with `stream=True` text comes as the model writes it; without, once a reply is complete. Code never does."""
+"""§4: with `stream=True` text comes as the model writes it; without, once a reply is complete. Code never does, and a
+completion only once the calls of its step have proved it.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,18 @@ WHOLE = (
 )
 
 
-async def test_text_streams_in_many_pieces_before_the_code_runs(start: Start, place: Path) -> None:
+async def test_words_stream_in_many_pieces_before_the_code_runs_and_the_completion_after_it(
+    start: Start, place: Path
+) -> None:
     runtime, _ = start(WHOLE, using={"stream": True})
     pieces: list[str] = []
-    written: list[bool] = []
+    before: list[str] = []
 
     @on_stream(runtime)
     def handle(text: str, **_: object) -> None:
         pieces.append(text)
-        written.append((place / "hidden.txt").exists())
+        if not (place / "hidden.txt").exists():
+            before.append(text)
 
     await runtime.run("Do it")
     text = "".join(pieces)
@@ -37,7 +42,21 @@ async def test_text_streams_in_many_pieces_before_the_code_runs(start: Start, pl
     assert "All of it is done now." in text
     assert "hidden" not in text
     assert "codepilot" not in text
-    assert not any(written)
+    assert "".join(before).rstrip() == text[: text.index("All of it")].rstrip()
+    assert pieces[-1] == "All of it is done now.\n"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_completion_that_its_own_step_disproves_is_never_streamed(start: Start, stream: bool) -> None:  # noqa: FBT001 - a test's parameter
+    runtime, _ = start(
+        reply("assert False", say="I test it.", done="All tests pass."),
+        reply("print(1)", done="One test fails."),
+        using={"stream": stream},
+    )
+    seen = watch(runtime, EventType.STREAM, EventType.COMPLETION_WITHDRAWN)
+    await runtime.run("Test it")
+    assert "tests pass" not in str(seen)
+    assert seen[-1] == (EventType.STREAM, {"text": "One test fails.\n"})
 
 
 async def test_without_stream_the_text_of_a_reply_comes_as_one(start: Start) -> None:
