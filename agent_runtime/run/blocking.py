@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.core.errors import UsageError
 from agent_runtime.core.outcome import Outcome, PendingCall
 from agent_runtime.core.task import Task
+from agent_runtime.processes.loop_thread import LoopThread
 from agent_runtime.run import console
 from agent_runtime.run.hooks import HookSystem, Listener
 from agent_runtime.run.runtime import RUNNING, WAITS_FOR_ITSELF, AsyncRuntime
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.tools.registry import Registry
-
-T = TypeVar("T")
 
 
 class Runtime:
@@ -67,7 +63,7 @@ class Runtime:
             SettingsError: something in it cannot work.
             SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
-        self._loop = _LoopThread()
+        self._loop = LoopThread("Runtime", "AsyncRuntime")
         self._finalizer = weakref.finalize(self, self._loop.stop)
         hooks = HookSystem()
         ask = None if quiet else console.install(hooks, interactive=console.is_interactive())
@@ -183,76 +179,3 @@ class Runtime:
         if RUNNING.get() is self._runtime:
             raise UsageError(WAITS_FOR_ITSELF)
         return self._loop.see(work)
-
-
-class _LoopThread:
-    """One event loop in one thread of its own, started by the first use.
-
-    It is the same for every call: programs in a sandbox live no longer than the thread that started them.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-        self._pid = os.getpid()
-
-    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it.
-
-        Raises:
-            UsageError: the caller runs in an event loop, which would stand still meanwhile; or it was stopped, or is
-                another process's.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-            future = asyncio.run_coroutine_threadsafe(work(), loop)
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                future.cancel()
-                raise
-        raise UsageError("Runtime would block the event loop in which it is called; use AsyncRuntime there.")
-
-    def stop(self) -> None:
-        """End the loop and its thread; idempotent."""
-        if os.getpid() != self._pid:
-            return  # we were forked off: they are our parent's
-        loop, thread = self._loop, self._thread
-        self._stopped = True
-        if loop is None or thread is None:
-            return
-        self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join()
-            loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if os.getpid() != self._pid:
-            raise UsageError("This runtime was created before its process was forked; create one in each process.")
-        with self._lock:
-            if self._stopped:
-                raise UsageError("This runtime is closed; create a new one.")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
-                self._thread.start()
-            return self._loop
-
-
-def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped.
-
-    A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and whoever waits for another task
-    would never end. The error is the task's own result, too, and reaches who waits for that.
-    """
-    while True:
-        try:
-            loop.run_forever()
-        except (KeyboardInterrupt, SystemExit):
-            continue
-        return

@@ -1,0 +1,105 @@
+"""An event loop in a thread of its own, for code that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from agent_runtime.core.errors import UsageError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """One event loop in one thread of its own, started by the first use.
+
+    It is the same for every call: programs in a sandbox live no longer than the thread that started them.
+    """
+
+    def __init__(self, name: str, instead: str) -> None:
+        """Prepare; no thread is started yet.
+
+        Args:
+            name: what blocks by means of it, for error texts.
+            instead: what to use inside an event loop.
+        """
+        self._name = name
+        self._instead = instead
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._pid = os.getpid()
+
+    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it.
+
+        Raises:
+            UsageError: as for `start`.
+        """
+        future = self.start(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Run a coroutine on the loop, and do not wait for it.
+
+        Raises:
+            UsageError: the caller runs in an event loop, which would stand still meanwhile; or it was stopped, or is
+                another process's.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            loop = self._started()  # first, since a coroutine that nobody awaits is warned about
+            return asyncio.run_coroutine_threadsafe(work(), loop)
+        raise UsageError(f"{self._name} would block the event loop in which it is called; use {self._instead} there.")
+
+    def stop(self) -> None:
+        """End the loop and its thread; idempotent."""
+        if os.getpid() != self._pid:
+            return  # we were forked off: they are our parent's
+        loop, thread = self._loop, self._thread
+        self._stopped = True
+        if loop is None or thread is None:
+            return
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join()
+            loop.close()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"This {self._name} was created before its process was forked; create one in each process."
+            )
+        with self._lock:
+            if self._stopped:
+                raise UsageError(f"This {self._name} is closed; create a new one.")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped.
+
+    A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and whoever waits for another task
+    would never end. The error is the task's own result, too, and reaches who waits for that.
+    """
+    while True:
+        try:
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):
+            continue
+        return
