@@ -6,7 +6,7 @@ from agent_runtime.agent.agent_file import AgentFile, ModelSettings
 from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.approval_patterns import alike_patterns, exact_patterns, is_covered
-from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.calls import ToolAnswer, ToolRequest, ToolResult
 from agent_runtime.core.errors import (
     AgentError,
     BoundExceededError,
@@ -73,7 +73,18 @@ from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    CallsTools,
+    Chunk,
+    Message,
+    Provider,
+    ReplyEnd,
+    ReplyStart,
+    Request,
+    TextChunk,
+    ToolSchema,
+)
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.recordings.comparing import Comparison
@@ -126,6 +137,8 @@ __all__ = [
     "Archived",
     "AsyncRuntime",
     "BoundExceededError",
+    "CallChunk",
+    "CallsTools",
     "Chunk",
     "CommandEnd",
     "CommandRunner",
@@ -217,11 +230,14 @@ __all__ = [
     "TextChunk",
     "Thinking",
     "Told",
+    "ToolAnswer",
     "ToolCalled",
     "ToolError",
     "ToolProgressed",
+    "ToolRequest",
     "ToolResult",
     "ToolReturned",
+    "ToolSchema",
     "Usage",
     "UsageError",
     "alike_patterns",

@@ -22,7 +22,16 @@ from agent_runtime.core.events import ReplyBroken, Summarised
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Message,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+)
 from agent_runtime.providers.traced import traced_reply
 from agent_runtime.sessions.protocol import EventLog
 
@@ -258,7 +267,7 @@ async def answer(
                     text.append(more)
                 case ReplyFault(billed=True):
                     charge(chunk, "".join(text))
-                case ReplyFault():
+                case ReplyFault() | CallChunk():
                     pass
                 case ReplyEnd(usage=usage):
                     return "".join(text), usage

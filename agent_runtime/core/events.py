@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent_runtime.core.calls import Plain
+from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.network import Connection
 from agent_runtime.core.outcome import Outcome, PendingCall, Usage
 from agent_runtime.core.task import Task
@@ -66,11 +66,18 @@ class StreamReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The model's whole reply, verbatim. Recorded."""
+    """The model's whole reply, verbatim. Recorded.
+
+    Attributes:
+        requests: the calls that it asks for by the service's own tool calls.
+        reasoning: what the service wants back with it, opaque; see `ReplyEnd`.
+    """
 
     step: int
     text: str
     usage: Usage
+    requests: tuple[ToolRequest, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +156,7 @@ class Observed:
         ok: whether nothing was raised.
         unfit: whether the step would have ended the task, but its completion does not fit the output schema.
         withdrew: whether its completion was withdrawn because it failed; an empty one repeats that.
+        answers: to the reply's requests; the text stands behind them.
     """
 
     step: int
@@ -156,6 +164,7 @@ class Observed:
     ok: bool
     unfit: bool = False
     withdrew: bool = False
+    answers: tuple[ToolAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

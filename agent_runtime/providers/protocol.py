@@ -1,11 +1,12 @@
-"""The protocol of a model provider: messages in, chunks of text out."""
+"""The protocol of a model provider: messages in, chunks of text and calls out."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
+from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 
@@ -21,11 +22,33 @@ class Message:
         role: who says it.
         text: what is said.
         images: pictures beside the text, of a message of `user`; only for a provider that sees.
+        requests: the calls that a message of `assistant` asks for, behind its text.
+        answers: to all requests of the message before, of a message of `user`; they stand before its text, which may be
+            empty then.
+        reasoning: of a message of `assistant`: what its `ReplyEnd` brought.
     """
 
     role: Literal["user", "assistant"]
     text: str
     images: tuple[Image, ...] = ()
+    requests: tuple[ToolRequest, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSchema:
+    """A tool as it is declared to a service.
+
+    Attributes:
+        name: how the model calls it.
+        description: what it does.
+        parameters: the JSON schema of an object with its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Plain]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +60,14 @@ class Request:
         messages: the conversation, oldest first; append-only for the same reason. Starts and ends with `user`.
         status: a short text that changes with every request (time, step counter). It is sent after the last
             message and is never part of the cached prefix.
+        tools: what the model may call by the service's own tool calls, only for a provider that `CallsTools`; as
+            stable as `system`.
     """
 
     system: str
     messages: tuple[Message, ...]
     status: str = ""
+    tools: tuple[ToolSchema, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +75,23 @@ class TextChunk:
     """Some more text of the reply, of any length."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChunk:
+    """A piece of a call that the model asks for; the pieces of several calls may come by turns.
+
+    Attributes:
+        index: which of the reply's calls, from 0 in their order.
+        id: see `ToolRequest`; stands in the first piece, and may be empty where the service gives none.
+        name: of the tool; stands in the first piece.
+        arguments: some more of their JSON text.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +128,20 @@ class ReplyEnd:
         stop: why it ended.
         usage: what it used, at the prices of the model that gave it.
         model: the model that gave it, where that may be another than the provider's `model`; else empty.
+        reasoning: what the service wants back with this reply while the model works with tools, such as signed
+            thoughts; only the provider that gave it reads it.
     """
 
     stop: StopReason
     usage: Usage
     model: str = ""
+    reasoning: str = ""
 
 
-Chunk = ReplyStart | TextChunk | ReplyFault | ReplyEnd
+Chunk = ReplyStart | TextChunk | CallChunk | ReplyFault | ReplyEnd
+
+ToolCalling = Literal["unsupported", "supported", "preferred"]
+"""Whether a model can be spoken to by its service's own tool calls, and whether it is by default."""
 
 
 class Provider(Protocol):
@@ -114,7 +163,7 @@ class Provider(Protocol):
         ...
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Answer one request: `ReplyStart`, `TextChunk`…, `ReplyEnd`.
+        """Answer one request: `ReplyStart`, `TextChunk` and `CallChunk`…, `ReplyEnd`.
 
         A dropped connection, an early end without a stop reason, an overload or a rate limit is tried again
         inside (each failure told by a `ReplyFault`, each attempt announced by a `ReplyStart`), so retries never cost
@@ -132,3 +181,18 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Give back connections; idempotent."""
         ...
+
+
+@runtime_checkable
+class CallsTools(Protocol):
+    """A provider that sends `Request.tools`, and gives `CallChunk`s; others need not know of either."""
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Whether its model calls tools; always the same."""
+        ...
+
+
+def tool_calling(provider: Provider) -> ToolCalling:
+    """Whether a provider's model calls tools through its service."""
+    return provider.tool_calling if isinstance(provider, CallsTools) else "unsupported"

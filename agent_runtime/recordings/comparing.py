@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError
 from agent_runtime.core.events import Ended, Observed, Recorded, Summarised
-from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
+from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.providers.tape import EVENT, Answered, Entry, Note, Tape, TapedRequest, differences, shows_images
 from agent_runtime.sessions.codec import decode
 
@@ -116,7 +116,7 @@ def _said(answer: Answered) -> tuple[str, StopReason | None]:
                 text = ""
             case TextChunk(text=more):
                 text += more
-            case ReplyFault():
+            case ReplyFault() | CallChunk():
                 pass
             case ReplyEnd():
                 stop = chunk.stop

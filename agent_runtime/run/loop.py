@@ -28,7 +28,15 @@ from agent_runtime.core.events import (
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
 from agent_runtime.processes.spawn import in_thread
-from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    StopReason,
+    TextChunk,
+)
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
 from agent_runtime.run.progress import Repeats
 from agent_runtime.run.state import RunState
@@ -220,6 +228,8 @@ class Loop:
                     case TextChunk(text=more):
                         text.append(more)
                         self._stream(reader.feed(more))
+                    case CallChunk():
+                        pass  # nothing was offered to call
                     case ReplyFault():
                         pass  # told and counted by the provider that waits for outages
                     case ReplyEnd():

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SessionNewerError
-from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
+from agent_runtime.core.events import Observed, Recorded, Replied, Started, ToolReturned
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
 
@@ -123,6 +123,9 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
         (Started, "facts"),
         (Started, "indexed"),
         (Started, "python_path"),
+        (Replied, "requests"),
+        (Replied, "reasoning"),
+        (Observed, "answers"),
         (Observed, "unfit"),
         (Observed, "withdrew"),
         (ToolReturned, "ended"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
+from agent_runtime.core.calls import with_answers, with_requests
 from agent_runtime.core.errors import SessionError
 from agent_runtime.core.events import MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
 
@@ -33,10 +34,12 @@ def messages_of(events: Iterable[Recorded]) -> list[ChatMessage]:
 def message_of(event: Recorded) -> ChatMessage | None:
     """The message that an event added to the conversation, or None."""
     match event:
-        case Started(opening=text) | Observed(text=text) | MessageInjected(text=text) | Recovered(text=text):
+        case Started(opening=text) | MessageInjected(text=text) | Recovered(text=text):
             return {"role": "user", "content": text}
-        case Replied(text=text):
-            return {"role": "assistant", "content": text}
+        case Observed():
+            return {"role": "user", "content": with_answers(event.text, event.answers)}
+        case Replied():
+            return {"role": "assistant", "content": with_requests(event.text, event.requests)}
         case Told(role=role, text=text):
             return {"role": role, "content": text}
         case _:

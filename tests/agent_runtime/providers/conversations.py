@@ -9,6 +9,7 @@ from agent_runtime.core.images import Image
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import (
+    CallChunk,
     Chunk,
     Message,
     Provider,
@@ -68,6 +69,7 @@ class Collected:
     voided: list[str] = field(default_factory=list)
     faults: list[ReplyFault] = field(default_factory=list)
     end: ReplyEnd | None = None
+    calls: list[CallChunk] = field(default_factory=list)
 
 
 async def collect(chunks: AsyncIterator[Chunk], reply: Collected | None = None) -> Collected:
@@ -84,10 +86,12 @@ async def collect(chunks: AsyncIterator[Chunk], reply: Collected | None = None) 
             case ReplyStart(attempt=attempt):
                 if reply.attempts:
                     reply.voided.append(reply.text)
-                reply.text, reply.attempts = "", attempt
+                reply.text, reply.calls, reply.attempts = "", [], attempt
             case TextChunk(text=text):
                 assert text
                 reply.text += text
+            case CallChunk():
+                reply.calls.append(chunk)
             case ReplyFault():
                 reply.faults.append(chunk)
             case ReplyEnd():

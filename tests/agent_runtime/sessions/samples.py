@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.events import (
     Archived,
     Ended,
@@ -78,6 +79,23 @@ SAMPLES: tuple[Recorded, ...] = (
     ),
     ReplyBroken(reason="no answer in time", usage=_USAGE),
     Parked(reason="HTTP 503", retry_after=60.0, seconds=2.5, files={"a.txt": "0a", "b.txt": None}, terminals=("main",)),
+    Replied(
+        step=2,
+        text="",
+        usage=_USAGE,
+        requests=(ToolRequest(id="c1", name="find", arguments='{"pattern": "é'),),
+        reasoning='{"model": "m"}',
+    ),
+    Observed(
+        step=2,
+        text="",
+        ok=False,
+        answers=(
+            ToolAnswer(
+                id="c1", text="no JSON", ok=False, images=(Image(source="a", media_type="image/png", data="aGk="),)
+            ),
+        ),
+    ),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -117,6 +135,8 @@ def _any(kind: type[Any]) -> st.SearchStrategy[Any]:
 _BY_TYPE["tuple[str, ...]"] = st.lists(_text, max_size=2).map(tuple)
 _BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
 _BY_TYPE["tuple[Image, ...]"] = st.lists(_any(Image), max_size=2).map(tuple)
+_BY_TYPE["tuple[ToolRequest, ...]"] = st.lists(_any(ToolRequest), max_size=2).map(tuple)
+_BY_TYPE["tuple[ToolAnswer, ...]"] = st.lists(_any(ToolAnswer), max_size=2).map(tuple)
 _BY_TYPE["Task"] = _any(Task)
 _BY_TYPE["Usage"] = _any(Usage)
 _BY_TYPE["PendingCall"] = _any(PendingCall)

@@ -150,7 +150,7 @@ async def test_metadata_tells_of_the_session_without_opening_it(store: Store) ->
     assert known is not None
     assert known["session_id"] == "s"
     assert known["agent_name"] == "BackendEngineer"
-    assert known["messages"] == len(session.load()) == 7
+    assert known["messages"] == len(session.load()) == 9
     assert 1_700_000_000 < known["created_at"] <= known["updated_at"]
 
 
