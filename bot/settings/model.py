@@ -49,8 +49,8 @@ class Settings:
     server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
     """GitHub's address for browsers and git."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
-    """The number of jobs of one installation that one process runs at the same time, each of another thread; there is
-    one more place for the jobs of others."""
+    """The number of jobs of one installation that one process runs at the same time, each of another thread.
+    The jobs of others have a quarter as many places beside these, at least one."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600), Written("300")] = 20
     """Seconds for which jobs under way may go on after SIGTERM; then they are given back and resumed later, by another
     worker or after the restart."""

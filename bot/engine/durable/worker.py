@@ -45,6 +45,9 @@ _STEERING_JOBS = 3
 _EVENT_JOBS = 8
 """As many are taken in one poll: a storm of events must not last for hours."""
 _TELLING_JOBS = 2
+_OTHERS_SHARE = 4
+"""Others have one place for so many of an installation, at least one. DBOS gives a free place to an installation by
+chance, so a job that finds all taken may lose to a large one several times; only a free place starts it at once."""
 _CLOSING_SECONDS = 15.0
 
 
@@ -54,8 +57,8 @@ class DurableWorker:
     Args:
         store: the database; whoever opened it closes it.
         handler: does the work.
-        jobs_at_once: how many pieces of work of one installation are handled side by side; another one has one more
-            place.
+        jobs_at_once: how many pieces of work of one installation are handled side by side; `_OTHERS_SHARE` of that are
+            reserved for others.
         slots: the places of the workers of this database.
         drain_seconds: how long jobs under way may take to end when the worker is to stop.
 
@@ -150,8 +153,8 @@ class DurableWorker:
     async def _register_queues(self) -> None:
         register, several = self._store.client.register_queue_async, self._jobs_at_once
         shares: dict[Lane, tuple[int, int]] = {
-            # One place more than an installation, or whoever steers, can fill: nobody waits for all of another's jobs.
-            "work": (several + 1, several),
+            # More places than an installation, or whoever steers, can fill: nobody waits for all of another's jobs.
+            "work": (several + max(1, several // _OTHERS_SHARE), several),
             "steer": (_STEERING_JOBS, _STEERING_JOBS - 1),
             "event": (_EVENT_JOBS, _EVENT_JOBS),
         }

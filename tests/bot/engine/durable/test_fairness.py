@@ -27,7 +27,8 @@ async def _accept_whale(running: Running) -> None:
     await asyncio.gather(*(running.engine.accept(_of(1, f"whale{each}", each)) for each in range(_WHALE)))
 
 
-async def test_an_installation_with_very_many_jobs_leaves_a_place_for_anothers(running: Running) -> None:
+async def test_an_installation_with_very_many_jobs_leaves_places_for_others(running: Running) -> None:
+    at_once, others = 8, 2
     gone = asyncio.Event()
 
     async def wait(_: JobAttempt) -> None:
@@ -35,16 +36,20 @@ async def test_an_installation_with_very_many_jobs_leaves_a_place_for_anothers(r
 
     running.handler.doing = {f"whale{each}": wait for each in range(_WHALE)}
     await _accept_whale(running)
-    running.start(jobs_at_once=2)
+    running.start(jobs_at_once=at_once)
 
-    async def two_run() -> bool:
-        return len(running.handler.handled) == 2
+    async def all_run() -> bool:
+        return len(running.handler.handled) == at_once
 
-    await running.until(two_run)
-    await running.engine.accept(_of(2, "other", _WHALE))
-    await running.until_state("other", JobState.DONE)
-    assert len(running.handler.handled) == 3
-    assert (await running.engine.counts())[JobState.QUEUED] == _WHALE - 2
+    await running.until(all_run)
+    # All but one of the others' jobs go on for as long as the many.
+    for number in range(others):
+        name = f"other{number}"
+        running.handler.doing |= {name: wait} if number < others - 1 else {}
+        await running.engine.accept(_of(2 + number, name, _WHALE + number))
+        await running.until_state(name, JobState.RUNNING if number < others - 1 else JobState.DONE)
+    assert len(running.handler.handled) == at_once + others
+    assert (await running.engine.counts())[JobState.QUEUED] == _WHALE - at_once
 
 
 async def test_an_installation_whose_jobs_flow_lets_anothers_first_job_in_within_a_poll_or_two(
