@@ -20,12 +20,12 @@ class LoopThread:
     It is the same for every call: programs in a sandbox live no longer than the thread that started them.
     """
 
-    def __init__(self, name: str, instead: str) -> None:
+    def __init__(self, name: str, instead: str = "") -> None:
         """Prepare; no thread is started yet.
 
         Args:
             name: what blocks by means of it, for error texts.
-            instead: what to use inside an event loop.
+            instead: what to use inside an event loop; empty for what may block one.
         """
         self._name = name
         self._instead = instead
@@ -55,12 +55,12 @@ class LoopThread:
             UsageError: the caller runs in an event loop, which would stand still meanwhile; or it was stopped, or is
                 another process's.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-            return asyncio.run_coroutine_threadsafe(work(), loop)
-        raise UsageError(f"{self._name} would block the event loop in which it is called; use {self._instead} there.")
+        if self._instead and _is_in_a_loop():
+            raise UsageError(
+                f"{self._name} would block the event loop in which it is called; use {self._instead} there."
+            )
+        loop = self._started()  # first, since a coroutine that nobody awaits is warned about
+        return asyncio.run_coroutine_threadsafe(work(), loop)
 
     def stop(self) -> None:
         """End the loop and its thread; idempotent."""
@@ -89,6 +89,14 @@ class LoopThread:
                 self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:

@@ -28,6 +28,7 @@ class CommandReport:
         cwd: the shell's working directory.
         seconds: since it started, until it ended.
         note: what else the reader should know, or empty.
+        log: path, in the agent's eyes, of the file that has the whole output, where `output` leaves some of it out.
     """
 
     number: int
@@ -40,6 +41,7 @@ class CommandReport:
     cwd: str
     seconds: float
     note: str
+    log: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,4 +107,5 @@ class TerminalCommand:
             cwd=cwd,
             seconds=self.seconds if ended else time.monotonic() - self.started,
             note="; ".join(note for note in notes if note),
+            log=self.output.log,
         )

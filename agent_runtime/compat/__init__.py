@@ -1,0 +1,1 @@
+"""Faces of other systems on this runtime."""
