@@ -1,4 +1,4 @@
-"""What a coding agent does to one directory, as calls of this runtime's tools: planned, confined, sandboxed."""
+"""The tools of a coding agent on one directory: planned, confined and sandboxed by this runtime."""
 
 from __future__ import annotations
 
