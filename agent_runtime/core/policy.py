@@ -205,6 +205,10 @@ class Policy:
         judged = self.refusal(tool) or any(rule.is_about(tool) for rule in self.rules)
         return self.default == "allow" and not judged
 
+    def looks_into(self, tool: str) -> bool:
+        """Whether a rule decides calls of a tool by the files or commands that they name."""
+        return any(rule.is_about(tool) and not rule.is_sweeping for rule in self.rules)
+
     def withholds(self, tool: str, path: str) -> bool:
         """Whether a file is to be kept out of what a call shows that names only a directory above it, e.g. a search.
 

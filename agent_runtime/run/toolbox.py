@@ -95,7 +95,7 @@ class Toolbox:
         self._python_path = state.progress.python_path
         self._shell.find_modules_in(self._python_path)
         self.transport: Transport = BlockTransport()
-        self.registry = Registry(self.transport.adapt)
+        self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
         known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
@@ -108,8 +108,7 @@ class Toolbox:
                 raise SettingsError(f"there is no built-in tool {name!r}.{hint} Known: {', '.join(known)}")
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
-            if chosen:
-                self.registry.add_family(family, only=chosen)
+            self.registry.add_family(family, only=chosen)
 
     @property
     def system_prompt(self) -> str:

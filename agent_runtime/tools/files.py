@@ -13,7 +13,7 @@ from agent_runtime.core.policy import CallFacts
 from agent_runtime.index import parsing
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import reading
-from agent_runtime.tools.planned import Planned
+from agent_runtime.tools.planned import Planned, text_of
 from agent_runtime.tools.preview import of_call
 from agent_runtime.tools.writing import Writer
 from agent_runtime.workspace import listing
@@ -36,6 +36,7 @@ class FileTools:
         "list_files": "Listing {pattern}",
     }
     stub_types: ClassVar[str] = ""
+    judged_by: ClassVar[dict[str, str]] = dict.fromkeys(value_types, "path")
 
     def __init__(
         self,
@@ -95,10 +96,19 @@ class FileTools:
         """
         if tool == "write_file":
             return self._writer.plan(args)
-        path = args.get("path", ".")
-        path = self._parted(path)[0] if tool == "read_file" else path
-        facts = CallFacts(tool=tool, args=args, paths=(self._workspace.resolve(path),))
+        facts = self.judge(tool, {"path": ".", **args})
         return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Name the file or directory that a call is about; see `Judges.judge`.
+
+        Raises:
+            ToolError: the path is no text, or cannot be one of the workspace.
+        """
+        path = text_of(tool, "path", args["path"])
+        path = self._parted(path)[0] if tool == "read_file" else path
+        paths = (self._workspace.resolve(path),)
+        return CallFacts(tool=tool, args=args, paths=paths, writes=tool == "write_file")
 
     def tracked(self) -> dict[str, str | None]:
         """Each file that the agent knows, by its canonical path, and its version; None for one that was not there."""

@@ -52,5 +52,16 @@ def refused(facts: CallFacts, error: ToolError) -> Planned:
     )
 
 
+def text_of(tool: str, parameter: str, value: object) -> str:
+    """The argument that rules decide a call by.
+
+    Raises:
+        ToolError: it is no text, so that no rule can be held against it.
+    """
+    if isinstance(value, str):
+        return value
+    raise ToolError(f"{tool}: {parameter} must be text, since rules decide by it", kind="TypeError")
+
+
 def _fail(error: ToolError) -> NoReturn:
     raise error

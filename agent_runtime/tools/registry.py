@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.core.errors import SettingsError, ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.tools.planned import Planned
-from agent_runtime.tools.tool import Tool, value_type
+from agent_runtime.tools.tool import Judge, Tool, value_type
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,18 +49,48 @@ class Plans(Protocol):
         ...
 
 
+@runtime_checkable
+class Judges(Protocol):
+    """A family whose tools name files or commands, which rules are about, whoever's function stands under the name.
+
+    Attributes:
+        judged_by: tool name → the parameter that rules decide its calls by.
+    """
+
+    judged_by: ClassVar[dict[str, str]]
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Tell what rules decide a call of somebody else's function under one of these names by.
+
+        Args:
+            tool: one of `judged_by`.
+            args: by parameter name, defaults included; of any type.
+
+        Raises:
+            ToolError: it cannot be told.
+        """
+        ...
+
+
 class Registry:
     """The tools of one runtime, in the order in which they were registered."""
 
-    def __init__(self, adapt: Callable[[Tool], Tool] = lambda tool: tool) -> None:
+    def __init__(
+        self,
+        adapt: Callable[[Tool], Tool] = lambda tool: tool,
+        looks_into: Callable[[str], bool] = lambda _tool: False,
+    ) -> None:
         """Begin without tools.
 
         Args:
             adapt: gives a built-in tool as the transport in use declares and calls it.
+            looks_into: whether rules decide calls of that name by the files or commands that they name.
         """
         self._adapt = adapt
+        self._looks_into = looks_into
         self._tools: dict[str, Tool] = {}
         self._own: dict[str, Tool] = {}
+        self._judges: dict[str, tuple[str, Judge]] = {}
         self._types: list[str] = []
 
     def __contains__(self, name: object) -> bool:
@@ -71,7 +102,9 @@ class Registry:
         return tuple(self._tools)
 
     def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
-        """Register a family's tools, all or `only` those named."""
+        """Register a family's tools, all or `only` those named; rules hold for whatever is registered as another."""
+        if isinstance(family, Judges):
+            self._judges |= {name: (by, family.judge) for name, by in family.judged_by.items()}
         chosen = list(family.value_types if only is None else only)
         planner = family.plan if isinstance(family, Plans) else None
         for name in chosen:
@@ -79,21 +112,28 @@ class Registry:
             tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner))
             self._add(tool)
             self._own[name] = tool
-        if family.stub_types and family.stub_types not in self._types:
+        if chosen and family.stub_types and family.stub_types not in self._types:
             self._types.append(family.stub_types.strip())
 
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
         """Add one callable; its signature and docstring become the declaration that the model reads.
 
         Raises:
-            SettingsError: the name is taken (and `replace` is not set) or cannot be a tool's, or an annotation of
-                `func` cannot be resolved or checked.
+            SettingsError: the name is taken (and `replace` is not set) or cannot be a tool's, an annotation of
+                `func` cannot be resolved or checked, or rules decide calls of that name by a parameter that `func`
+                does not have.
         """
+        by, judge = self._judges.get(name, ("", None)) if self._looks_into(name) else ("", None)
         try:
-            tool = Tool(name, func, value_type(func), foreign=True)
+            tool = Tool(name, func, value_type(func), foreign=True, judge=judge)
             tool.checks  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
         except Exception as error:  # evaluating a stranger's annotations can raise anything
             raise SettingsError(f"tool {name!r}: its signature cannot be used: {error}") from error
+        if by and by not in tool.signature.parameters:
+            raise SettingsError(
+                f"tool {name!r}: the agent's rules decide its calls by {by!r}, and this function has no parameter of "
+                "that name. Give it one, or register it under another name"
+            )
         self._add(tool, replace=replace)
 
     def _add(self, tool: Tool, *, replace: bool = False) -> None:

@@ -18,7 +18,7 @@ from agent_runtime.index.model import CodeIndex
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import Launch, Sandbox
-from agent_runtime.tools.planned import Planned
+from agent_runtime.tools.planned import Planned, text_of
 from agent_runtime.tools.preview import of_call
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
@@ -52,6 +52,7 @@ class SearchTools:
     value_types: ClassVar[dict[str, str]] = {"find": "list[Match]"}
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
+    judged_by: ClassVar[dict[str, str]] = {"find": "target"}
 
     def __init__(
         self,
@@ -96,6 +97,17 @@ class SearchTools:
         paths = tuple(self._targets(args.get("scope", "codebase"), args.get("target"), None))
         facts = CallFacts(tool=tool, args=args, paths=paths)
         return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Name what a call of somebody else's `find` is to search; see `Judges.judge`.
+
+        Raises:
+            ToolError: the target is neither text nor a list of texts, or cannot be one of the workspace.
+        """
+        target = args["target"]
+        named = target if isinstance(target, list | tuple) else [target or "."]
+        paths = tuple(self._workspace.resolve(text_of(tool, "target", each)) for each in named)
+        return CallFacts(tool=tool, args=args, paths=paths or (".",))
 
     async def find(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,

@@ -17,7 +17,7 @@ from agent_runtime.terminals.bash import ShellStart
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import OutputLogs, Spool
-from agent_runtime.tools.planned import Planned, refused
+from agent_runtime.tools.planned import Planned, refused, text_of
 from agent_runtime.tools.preview import of_call, of_command, of_typing
 from agent_runtime.workspace.scratch import Scratch
 
@@ -59,6 +59,7 @@ class ShellTools:
     stub_types: ClassVar[str] = (
         "class CommandResult(TypedDict): status: str; exit_code: int | None; output: str; cwd: str\n"
     )
+    judged_by: ClassVar[dict[str, str]] = {"execute": "command", "send_input": "text"}
 
     def __init__(
         self,
@@ -186,6 +187,18 @@ class ShellTools:
         except ToolError as error:
             return refused(facts, error)
         return Planned(facts=facts, preview=shown, apply=call)
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Tell what a call of somebody else's function gives to a shell; see `Judges.judge`.
+
+        Raises:
+            ToolError: it is no text.
+        """
+        parameter, shell = self.judged_by[tool], str(args.get("shell") or "bash")
+        text = text_of(tool, parameter, args[parameter])
+        if tool == "send_input":
+            return CallFacts(tool=tool, args=args, typed=text, shell=shell)
+        return CallFacts(tool=tool, args=args, command=text, shell=shell)
 
     async def try_out(self, script: str, seconds: float) -> str | None:
         """What a script prints in a terminal of its own, which is killed then; None if it takes longer.

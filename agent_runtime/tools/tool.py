@@ -37,6 +37,9 @@ Progress = Callable[[str], None]
 Planner = Callable[[str, dict[str, Any], Callable[[], Any]], Planned]
 """Plans a call, given the tool's name, the checked arguments, and what calls the tool's function with them."""
 
+Judge = Callable[[str, dict[str, Any]], CallFacts]
+"""Tells what rules decide a call by, given the tool's name and all arguments, unchecked; may raise `ToolError`."""
+
 
 @lru_cache(maxsize=128)
 def _bound(method: Callable[..., Any]) -> inspect.Signature:
@@ -59,6 +62,7 @@ class Tool:
         foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
             sync it is not waited for when the run is stopped.
         planner: tells what a call would do; without one, only its name and arguments are known beforehand.
+        judge: for a function that stands under the name of a built-in tool: what rules decide its calls by.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Tool:
     label: str = ""
     foreign: bool = False
     planner: Planner | None = None
+    judge: Judge | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -137,7 +142,7 @@ class Tool:
         Args:
             args: by parameter name, as `bind` gives them.
         """
-        if self.planner is None:
+        if self.planner is None and self.judge is None:
             return self._planned(args)
         return await in_thread(partial(self._planned, args))
 
@@ -149,6 +154,10 @@ class Tool:
             call = partial(self.func, *bound.args, **bound.kwargs)
             if self.planner is not None:
                 return self.planner(self.name, dict(checked), call)
+            if self.judge is not None:
+                given = inspect.BoundArguments(self.signature, OrderedDict(args))
+                given.apply_defaults()
+                facts = self.judge(self.name, dict(given.arguments))
         except ToolError as error:
             return refused(facts, error)
         return Planned(facts=facts, preview=partial(preview.of_call, self.name, args), apply=call)

@@ -169,10 +169,12 @@ class ReplyParser:
 
     Args:
         known_writers: the `writers` of the earlier replies of the run.
+        payloads: whether writes take payloads; if not, every fence below the control block is display text.
     """
 
-    def __init__(self, *, known_writers: frozenset[str] = frozenset()) -> None:
+    def __init__(self, *, known_writers: frozenset[str] = frozenset(), payloads: bool = True) -> None:
         self._known_writers = known_writers
+        self._takes_payloads = payloads
         self._scanner = FenceScanner()
         self._flushed = False
         self._undecided: FenceLine | None = None
@@ -325,7 +327,9 @@ class ReplyParser:
         events.append(BlockClosed(block=opened.block))
 
     def _read_plan(self, control: _Open) -> None:
-        self._plan = plan_payloads(parse_code("".join(control.parts)), self._known_writers)
+        tree = parse_code("".join(control.parts))
+        if self._takes_payloads:
+            self._plan = plan_payloads(tree, self._known_writers)
 
     def _settle(self, opened: _Open) -> None:
         """Keep a whole block and go back to prose."""

@@ -19,6 +19,7 @@ from agent_runtime.tools.tool import Tool
 from agent_runtime.transports.blocks.binding import PayloadBinder
 from agent_runtime.transports.blocks.format_errors import unreadable
 from agent_runtime.transports.blocks.guide import NO_ACTION, NO_OUTPUT, guide, unfit
+from agent_runtime.transports.blocks.payload_plan import WRITE
 from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 from agent_runtime.transports.protocol import Show, StepSuspended
@@ -110,7 +111,9 @@ class BlockTransport:
         """Begin a leg of a run; see `Transport.open`."""
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
-        return BlockLeg(self._binder, interpreter)
+        # Somebody else's write_file takes what it writes as an argument.
+        payloads = WRITE not in tools or not tools.get(WRITE).foreign
+        return BlockLeg(self._binder, interpreter, payloads=payloads)
 
     def require_resumable(self, calls: Mapping[str, Any]) -> None:
         """Make sure that the interpreter that is installed can go on with a block.
@@ -131,15 +134,17 @@ class BlockLeg:
     no_action, no_output = NO_ACTION, NO_OUTPUT
     unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
 
-    def __init__(self, binder: PayloadBinder, interpreter: Interpreter) -> None:
+    def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
         """Read replies.
 
         Args:
             binder: gives writes their payloads; the one that the tools were adapted by.
             interpreter: runs control blocks.
+            payloads: whether writes take payloads.
         """
         self._binder = binder
         self._interpreter = interpreter
+        self._payloads = payloads
         self._writers: frozenset[str] = frozenset()
 
     def recall(self, replies: Sequence[str]) -> list[BlockStep | None]:
@@ -165,7 +170,7 @@ class BlockLeg:
 
     def reader(self) -> BlockReader:
         """Begin to read the next reply."""
-        return BlockReader(self, ReplyParser(known_writers=self._writers))
+        return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
 
     def accept(self, reply: Reply) -> BlockStep:
         """The step of a reply that follows the protocol."""
