@@ -16,10 +16,11 @@ import sqlalchemy as sa
 
 from bot.domain.errors import LeaseLostError, OtherVersionError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
-from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS
+from bot.engine.deaths import HOPELESS_DEATHS
 from bot.engine.deaths import pause_after as pause_after_deaths
+from bot.engine.durable import suspects
 from bot.engine.durable.store import APPLICATION, Transaction, insert
-from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS, SUSPECTS
+from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS
 from bot.engine.job_record import JobRecord, RecordedEnding, decode_record, encode_record, got_on
 from bot.engine.owed_endings import Owed
 from bot.engine.owed_endings import pause_after as pause_after_tries
@@ -110,12 +111,12 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
         return None
     if row.state == JobState.RUNNING:
         # DBOS runs the workflow again, so the worker that had it is dead.
-        pause = _charge(tx, row)
-        if pause is None or _put_off(tx, row, pause):
+        charged = suspects.charge(tx, job_id, row.worker)
+        if _is_hopeless(tx, row, charged) or _put_off(tx, row, pause_after_deaths(charged)):
             return None
         _move(tx, row, JobState.QUEUED)
-    deaths = tx.rows.execute(_DEATHS, {"of_job": job_id}).scalar()
-    if deaths is not None and _has_a_suspect(tx, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
+    deaths = suspects.deaths_of(tx, job_id)
+    if deaths is not None and suspects.has_one(tx, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
         return None
     try:
         job = loaded(row.body)
@@ -131,7 +132,7 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     begun_at = tx.now if row.begun_at is None else row.begun_at
     _move(tx, row, JobState.RUNNING, worker=worker, attempts=attempt, begun_at=begun_at, waits_until=None)
     if deaths is not None:
-        tx.rows.execute(SUSPECTS.update().where(_of(SUSPECTS, job_id)).values(claimed_at=tx.now))
+        suspects.claim(tx, job_id, tx.now)
     return job, attempt, deaths or 0
 
 
@@ -149,7 +150,7 @@ def check_ours(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[An
 
 def release(tx: Transaction, row: sa.Row[Any], held_seconds: float) -> None:
     """Queue a job again, as if this attempt had not been; `row` as `check_ours` gives it."""
-    tx.rows.execute(SUSPECTS.update().where(SUSPECTS.c.job_id == row.id).values(claimed_at=None))
+    suspects.claim(tx, row.id, None)
     _requeue(tx, row, held_until=tx.now + held_seconds, attempts=row.attempts - 1)
 
 
@@ -158,7 +159,7 @@ def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id
     if last_signal(tx, row.id) > heard or request_id in record(tx, row.id).approvals.answers:
         return False
     # This attempt did not die; those after the answer count anew.
-    _clear(tx, row.id)
+    suspects.clear(tx, row.id)
     _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
     _wake_later(tx, row.id, row.leg, until)
     _release_next(tx, row.lane, row.repo_id, row.thread)
@@ -199,7 +200,7 @@ def get_on(tx: Transaction, job_id: str, steps: int) -> None:
     before = record(tx, job_id)
     if steps > before.steps:
         put_record(tx, job_id, replace(before, steps=steps))
-        _clear(tx, job_id)
+        suspects.clear(tx, job_id)
 
 
 def record(tx: Transaction, job_id: str) -> JobRecord:
@@ -225,7 +226,7 @@ def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord
     before = decode_record(stored) if stored is not None else JobRecord()
     after = change(before)
     if got_on(before, after):
-        _clear(tx, job_id)
+        suspects.clear(tx, job_id)
     if after != before:
         _write_record(tx, job_id, encode_record(after, over=stored))
     return after
@@ -257,11 +258,6 @@ def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal
         (each.number, Signal(kind=each.kind, text=each.text, by=each.sender, id=each.id))
         for each in tx.rows.execute(later)
     )
-
-
-def deaths_of(tx: Transaction, job_id: str) -> int:
-    """How many deaths of workers a job is charged with."""
-    return tx.rows.execute(_DEATHS, {"of_job": job_id}).scalar() or 0
 
 
 def owe(tx: Transaction, job_id: str, pause: float) -> None:
@@ -338,8 +334,6 @@ def _place(lane: str, repo_id: int, thread: int) -> dict[str, str | int]:
 # Made once: to make a statement takes as long as to execute it.
 _ROW = sa.select(JOBS).where(JOBS.c.id == sa.bindparam("of_job"))
 _CHANGE = JOBS.update().where(JOBS.c.id == sa.bindparam("of_job"))
-_DEATHS = sa.select(SUSPECTS.c.deaths).where(SUSPECTS.c.job_id == sa.bindparam("of_job"))
-_CLEAR = SUSPECTS.delete().where(SUSPECTS.c.job_id == sa.bindparam("of_job"))
 _HERE = (
     JOBS.c.lane == sa.bindparam("in_lane"),
     JOBS.c.repo_id == sa.bindparam("in_repo"),
@@ -381,34 +375,14 @@ def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
     tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, None, max(0.0, until - tx.now), job_id, leg)
 
 
-def _charge(tx: Transaction, row: sa.Row[Any]) -> float | None:
-    """Take note that a worker died with a job in hand; how long it is left alone now, None when it is given up."""
-    tx.rows.execute(
-        insert(tx, SUSPECTS)
-        .values(job_id=row.id, deaths=0)
-        .on_conflict_do_update(
-            index_elements=["job_id"], set_={"deaths": SUSPECTS.c.deaths + 1, "claimed_at": sa.null()}
-        )
-    )
-    charged = deaths_of(tx, row.id)
-    if charged < HOPELESS_DEATHS:
-        return pause_after_deaths(charged)
-    log.error("job %s: given up without a word: %d workers died of it, the last while only telling", row.id, charged)
-    _end(tx, row, JobState.FAILED, f"{charged} workers died of it, the last while only telling that")
-    return None
-
-
-def _has_a_suspect(tx: Transaction, worker: str) -> bool:
-    """Whether a worker has had a suspect under way for a short time only."""
-    tx.lock("suspects", worker)  # or of two that begin at once neither would see the other
-    under_way = (
-        sa.select(JOBS.c.id)
-        .join(SUSPECTS, SUSPECTS.c.job_id == JOBS.c.id)
-        .where(
-            JOBS.c.state == JobState.RUNNING, JOBS.c.worker == worker, SUSPECTS.c.claimed_at > tx.now - ALONE_SECONDS
-        )
-    )
-    return tx.rows.execute(under_way.limit(1)).one_or_none() is not None
+def _is_hopeless(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
+    """End a job without a word of which even those died who only told its end; False when it is another one."""
+    if deaths < HOPELESS_DEATHS:
+        return False
+    reason = f"{deaths} workers died of it, the last while only telling that"
+    log.error("job %s: given up without a word: %s", row.id, reason)
+    _end(tx, row, JobState.FAILED, reason)
+    return True
 
 
 def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
@@ -427,7 +401,7 @@ def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
     _check_last(row.id, state)
     _move(tx, row, state, reason=reason, finished_at=tx.now, worker=None, waits_until=None, released=False)
-    _clear(tx, row.id)
+    suspects.clear(tx, row.id)
     _release_next(tx, row.lane, row.repo_id, row.thread)
 
 
@@ -435,10 +409,6 @@ def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> 
     if row.state != to and to not in TRANSITIONS[JobState(row.state)]:
         raise TransitionError(f"job {row.id} cannot go from {row.state} to {to}")
     _change(tx, row.id, state=to, **values)
-
-
-def _clear(tx: Transaction, job_id: str) -> None:
-    tx.rows.execute(_CLEAR, {"of_job": job_id})
 
 
 def _check_last(job_id: str, state: JobState) -> None:

@@ -77,6 +77,16 @@ SUSPECTS = sa.Table(
     sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
     sa.Column("deaths", sa.Integer, nullable=False),
     sa.Column("claimed_at", _SECONDS),
+    sa.Column("excused", sa.Integer, nullable=False, server_default="0"),
+)
+
+# The jobs that workers were running when they died, except deaths that a job which was given up explains.
+DEATHS = sa.Table(
+    "deaths",
+    METADATA,
+    sa.Column("worker", _ID, primary_key=True),
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("at", _SECONDS, nullable=False),
 )
 
 OWED = sa.Table(

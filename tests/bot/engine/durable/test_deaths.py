@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import sqlalchemy as sa
 from bot.domain.commands import Stop
 from bot.domain.job import JobState
 from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, pause_after
-from bot.engine.durable import jobs
+from bot.engine.durable import jobs, suspects
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS, SUSPECTS
@@ -147,7 +149,7 @@ async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> N
         await lives.taken_over("w1", "w1")
         lives.clock.now += ALONE_SECONDS + 1
         await lives.taken("w1")
-        assert await lives.store.run(lambda tx: jobs.deaths_of(tx, "a")) == deaths
+        assert await lives.store.run(lambda tx: suspects.deaths_of(tx, "a")) == deaths
 
 
 async def test_three_restarts_in_a_bad_minute_take_nobody(lives: Lives) -> None:
@@ -160,6 +162,58 @@ async def test_three_restarts_in_a_bad_minute_take_nobody(lives: Lives) -> None:
     assert await lives.taken("w1") == {}
     lives.clock.now += 60
     assert await lives.taken("w1") == {"a": 2}
+
+
+@dataclass
+class _Chaos:
+    """A worker that is killed at random, as in `make chaos`: jobs make their first step and end, if they are let."""
+
+    lives: Lives
+    chance: random.Random
+    accepted: int = 0
+    given_up: set[str] = field(default_factory=set)
+
+    async def run(self, kills: int, poison: str = "") -> None:
+        for life in range(kills):
+            while len(await self.lives.engine.live_ids()) < 4:
+                self.accepted += 1
+                await self.lives.engine.accept(a_job(f"j{self.accepted}", number=self.accepted))
+            had = await self.lives.taken_over(f"w{life - 1}", f"w{life}") | await self.lives.taken(f"w{life}")
+            for job_id, deaths in had.items():
+                if deaths >= MOST_DEATHS:
+                    self.given_up.add(job_id)
+                elif job_id == poison or self.chance.random() < _CUT:
+                    continue
+                await self.lives.done(job_id, f"w{life}")
+            self.lives.clock.now += _PUT_OFF
+
+
+_CUT = 0.4
+"""The share of the attempts that are cut before the first step."""
+
+
+@pytest.mark.parametrize("poison", ["", "j9"])
+async def test_workers_that_somebody_kills_condemn_no_job_but_the_poisonous_one(tmp_path: Path, poison: str) -> None:
+    clock = Clock()
+    store = JobStore(f"sqlite:///{tmp_path / 'queue.sqlite'}", clock=clock)
+    chaos = _Chaos(Lives(store, clock), random.Random(1))  # noqa: S311 - to be the same every time
+    await chaos.run(60, poison)
+    await store.close()
+    assert chaos.given_up == {poison} - {""}
+    assert chaos.accepted > 20
+
+
+async def test_deaths_that_a_poisonous_job_explains_excuse_no_other(lives: Lives) -> None:
+    for job_id, life in (("poison", 0), ("another", 10)):
+        await lives.engine.accept(a_job(job_id, number=life))
+        had = await lives.taken(f"w{life}")
+        for number in range(life + 1, life + 2 + MOST_DEATHS):
+            assert had == {job_id: max(0, number - life - 2)}
+            had = await lives.taken_over(f"w{number - 1}", f"w{number}")
+            lives.clock.now += 61
+            had |= await lives.taken(f"w{number}")
+        assert had == {job_id: MOST_DEATHS}
+        await lives.done(job_id, f"w{life + 1 + MOST_DEATHS}")
 
 
 async def test_a_job_that_is_given_back_is_charged_with_nothing(lives: Lives) -> None:
