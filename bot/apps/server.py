@@ -33,7 +33,7 @@ async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -
             log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
             async with bot.redelivery.running():
-                await (bot.worker.run() if works else asyncio.Event().wait())
+                await (bot.worker.run() if works else bot.queue.watch())
 
 
 @asynccontextmanager

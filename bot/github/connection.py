@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
@@ -12,6 +13,7 @@ from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypedDict, TypeVar, Unpack
+from weakref import WeakValueDictionary
 
 import requests
 from github import Auth, Github, GithubException
@@ -30,6 +32,8 @@ _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
 SECONDS_BETWEEN_WRITES = 1.0
+MOST_INSTALLATIONS = 1_000
+"""Of how many installations tokens and limits are kept while none of their jobs is run."""
 PAGE = 100
 """The most entries that GitHub puts on a page."""
 WAIT_SECONDS = 30.0
@@ -69,19 +73,26 @@ class AppSession:
 
     def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
         self._seconds, self._reserve_for = seconds, reserve_for
-        self._installations: dict[int, InstallationSession] = {}
+        # Whose clients live must be the same one for all of them; of the others only the last ones stay.
+        self._used = WeakValueDictionary[int, InstallationSession]()
+        self._last = OrderedDict[int, InstallationSession]()
         self.identity: BotIdentity | None = None
 
     def of(self, installation: int) -> InstallationSession:
         """The same one for the same installation."""
-        if installation not in self._installations:
+        session = self._used.get(installation)
+        if session is None:
             own = () if self._reserve_for is None else (self._reserve_for(installation),)
-            self._installations[installation] = InstallationSession(self, RequestPace(self._seconds, *own))
-        return self._installations[installation]
+            session = self._used[installation] = InstallationSession(self, RequestPace(self._seconds, *own))
+        self._last[installation] = session
+        self._last.move_to_end(installation)
+        if len(self._last) > MOST_INSTALLATIONS:
+            self._last.popitem(last=False)
+        return session
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
         """What GitHub has told of each installation's limits, and still holds."""
-        for installation, session in self._installations.items():
+        for installation, session in tuple(self._used.items()):
             for resource, budget in session.limits.budgets.items():
                 yield installation, resource, budget
 

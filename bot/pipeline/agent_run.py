@@ -250,8 +250,7 @@ class AgentRun:
         """Wait for a person, or keep what the run came to and publish it."""
         context = self._context
         context.phases.begin("publish")
-        if denied := self._reporter.progress.denied:
-            await context.record.update(lambda record: replace(record, denied=denied))
+        await self._reporter.keep_denied()
         settled = await parked(context, self._reporter, outcome, stopped=self._stopped)
         if isinstance(settled, Ending):
             self._parked = True

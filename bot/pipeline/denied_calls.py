@@ -30,18 +30,17 @@ def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: A
         assignment: says what would have allowed it.
     """
 
-    def note(call: DeniedCall) -> None:
-        reporter.progress = reporter.progress.without(call)
-
     # Async, so that both run on the event loop, which alone changes the progress.
     async def deny(pending: PendingCall, **_: object) -> str:
         setting, value = _allowing(assignment, pending)
         asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
-        note(DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value))
+        await reporter.denied(
+            DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value)
+        )
         return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
 
     async def decline(question: str, **_: object) -> NoAnswer:
-        note(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
+        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
         return NoAnswer(why=_DECIDE)
 
     # By arguments also for what is too long to be shown: nobody is shown anything.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from agent_runtime import Event
 from bot.domain.commands import Command, Fix, Test
+from bot.domain.errors import QueueError
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
@@ -18,9 +20,11 @@ from bot.jobs.context import JobContext
 from bot.publishing.progress import Progress
 from bot.publishing.proof import RunReport
 from bot.publishing.verdict import Edits, Verdict, verdict_of
-from bot.publishing.view import Activity, StatusView
+from bot.publishing.view import Activity, DeniedCall, StatusView
 from bot.publishing.wording import asker_of, unasked_of
 from bot.workspace.change import Change
+
+log = logging.getLogger(__name__)
 
 
 class StatusReporter:
@@ -68,6 +72,19 @@ class StatusReporter:
     def prepared(self, reached: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
         """Take in what is there when the agent starts; see `Progress`."""
         self.progress = replace(self.progress, reach=reached, setup_failed=setup_failed, failing=failing)
+
+    async def denied(self, call: DeniedCall) -> None:
+        """Take in, and store at once, a call that was denied since nobody could be asked: the session does not tell."""
+        self.progress = self.progress.without(call)
+        try:
+            await self.keep_denied()
+        except QueueError as error:  # the run's end stores it, or fails
+            log.warning("a denied call is not stored yet: %s", error)
+
+    async def keep_denied(self) -> None:
+        """Store which calls were denied."""
+        if denied := self.progress.denied:
+            await self._context.record.update(lambda record: replace(record, denied=denied))
 
     def edited(self, change: Change) -> Progress:
         """Take in when the files of a change were written, whatever wrote them."""

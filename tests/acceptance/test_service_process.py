@@ -54,10 +54,11 @@ class Site:
     marker: str
 
     @asynccontextmanager
-    async def serving(self, *, installed: bool = False) -> AsyncIterator[Served]:
+    async def serving(self, *arguments: str, installed: bool = False) -> AsyncIterator[Served]:
         """The service up and told to the hub; killed at the end if it still lives.
 
         Args:
+            arguments: of `codepilot serve`.
             installed: whether to start the program as an operator does, rather than to fork it.
         """
         log = self.stage.directory / f"serve-{len(list(self.stage.directory.glob('serve-*')))}.log"
@@ -65,9 +66,11 @@ class Site:
         process: asyncio.subprocess.Process | Forked
         if installed:
             with log.open("wb") as stderr:
-                process = await asyncio.create_subprocess_exec(CODEPILOT, "serve", env=self.variables, stderr=stderr)
+                process = await asyncio.create_subprocess_exec(
+                    CODEPILOT, "serve", *arguments, env=self.variables, stderr=stderr
+                )
         else:
-            process = codepilot(["serve"], env=self.variables, stderr=log)
+            process = codepilot(["serve", *arguments], env=self.variables, stderr=log)
         try:
 
             def listening() -> str:
@@ -296,12 +299,13 @@ async def test_a_command_that_was_given_while_the_service_was_down_is_done_once_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "ready"), [((), "working as"), (("--no-work",), "listening on")])
 async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes_another(
-    hub: LocalHub, tmp_path: Path
+    hub: LocalHub, tmp_path: Path, arguments: tuple[str, ...], ready: str
 ) -> None:
     async with site(hub, tmp_path) as here:
-        async with here.serving() as service:
-            await eventually(lambda: "working as" in service.log.read_text() or None)
+        async with here.serving(*arguments) as service:
+            await eventually(lambda: ready in service.log.read_text() or None)
             (tmp_path / "bot" / "jobs.sqlite").unlink()
             assert await asyncio.wait_for(service.process.wait(), 20) == 2
             assert "was deleted or replaced while this process runs," in service.log.read_text()

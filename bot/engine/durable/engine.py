@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Never
 
 from bot.domain.job import Job, JobState
 from bot.engine.durable import jobs, questions
@@ -136,6 +137,10 @@ class DurableEngine:
     async def check(self) -> None:
         """See `EngineUpkeep.check`."""
         await self._run(_write_something)
+
+    async def watch(self) -> Never:
+        """See `JobStore.watch`."""
+        await self._store.watch()
 
     async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
         """See `EngineUpkeep.sweep`."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
@@ -43,6 +43,7 @@ _BUSY_SECONDS = 30.0
 _CONNECTIONS = 8
 _TRIES = 5
 _MOST_AT_ONCE = 100
+_WATCH_SECONDS = 1.0
 _MIGRATING = 0x636F6465
 """The advisory lock of whoever brings a PostgreSQL database to this version; no thread of a repository hashes to it."""
 
@@ -233,6 +234,16 @@ class JobStore:
         except QueueError:
             self._check_file()
             raise
+
+    async def watch(self) -> Never:
+        """Look after the SQLite file until cancelled; for a process without a worker, whose own look does that.
+
+        Raises:
+            QueueError: it was deleted or replaced.
+        """
+        while True:
+            self._check_file()
+            await asyncio.sleep(_WATCH_SECONDS)
 
     def _check_file(self) -> None:
         if _identity(self.path) != self._identity:

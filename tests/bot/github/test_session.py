@@ -11,7 +11,7 @@ import pytest
 
 from bot.github import AppSession, GitHub, GitHubError
 from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
-from bot.github.connection import InstallationSession
+from bot.github.connection import MOST_INSTALLATIONS, InstallationSession
 from bot.github.pace import Limits, RequestBudget
 from localhub import Exchange
 from tests.github_world import World
@@ -83,6 +83,15 @@ async def test_tokens_and_identity_are_asked_for_once_and_each_job_knows_those_t
     assert len(tokens) == 2
     assert jobs.mints == 3
     assert [jobs.calls.count("GET /app"), jobs.calls.count("GET /users/codepilot[bot]")] == [1, 1]
+
+
+def test_what_is_known_of_installations_is_bounded_and_one_for_all_clients_that_live() -> None:
+    app = AppSession(0.0)
+    used = app.of(0)
+    for installation in range(1, 2 * MOST_INSTALLATIONS):
+        app.of(installation).limits.note({"x-ratelimit-resource": "core", "x-ratelimit-remaining": "9"})
+    assert app.of(0) is used
+    assert len(app._used) <= MOST_INSTALLATIONS + 1
 
 
 async def test_jobs_that_begin_at_once_wait_for_one_token(world: World, jobs: Jobs) -> None:

@@ -11,16 +11,17 @@ import pytest
 
 from agent_runtime import EventType, HookSystem, NoAnswer, PendingCall, Policy
 from bot.domain.commands import Fix
+from bot.engine.in_memory import InMemoryEngine
 from bot.gate.decision import Grant
 from bot.gate.repo_config import RepoConfig
 from bot.jobs.assignment import Assignment
 from bot.jobs.setup import RepoSettings
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.denied_calls import deny_unanswerable
-from bot.publishing.progress import Progress
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Source
-from tests.job_contexts import snapshot
+from tests.builders import a_job
+from tests.job_contexts import context_of, snapshot
 
 BASE = "a" * 40
 LABELS = RepoConfig().labels
@@ -36,8 +37,10 @@ WRITE = PendingCall(
 COMMAND = replace(WRITE, tool="execute", args={"session": "main", "command": "npm view left-pad"}, preview="npm view")
 
 
-def _unanswerable(here: ThreadSnapshot) -> tuple[StatusReporter, HookSystem]:
-    reporter, hooks = cast("StatusReporter", SimpleNamespace(progress=Progress())), HookSystem()
+def _unanswerable(here: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[StatusReporter, HookSystem]:
+    services = SimpleNamespace(run_url="")
+    reporter = StatusReporter(context_of(engine or InMemoryEngine(), a_job(), services=services))
+    hooks = HookSystem()
     assignment = Assignment(
         command=Fix(),
         here=here,
@@ -73,6 +76,16 @@ async def test_what_would_have_allowed_a_call_is_noted(
     call: PendingCall, here: ThreadSnapshot, noted: tuple[str, str, str]
 ) -> None:
     assert await _denied(call, here) == noted
+
+
+async def test_what_was_denied_outlives_a_process_that_is_killed_before_the_run_ends() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job())
+    _, hooks = _unanswerable(snapshot(), engine)
+    [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
+    await cast("Awaitable[object]", handler(COMMAND))
+    [denied] = (await engine.record("j1")).denied or ()
+    assert (denied.tool, denied.value) == ("execute", "npm view left-pad")
 
 
 async def test_a_question_gets_no_answer_and_is_noted() -> None:
