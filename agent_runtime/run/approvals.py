@@ -90,7 +90,7 @@ class Gate:
             return None
         return _denied(tool, given[1])
 
-    async def permit(self, *, tool: str, args: dict[str, Plain], reason: str, preview: str) -> None:
+    async def permit(self, *, tool: str, args: dict[str, Plain], reason: str, description: str, preview: str) -> None:
         """Let a call through that somebody approves.
 
         One that is too long to be shown, which an empty `preview` says, waits for nobody: only a handler that decides
@@ -110,7 +110,7 @@ class Gate:
                 reason = f"what the call would do is no longer what was approved ({reason})"
         pending = _pending("permission", tool, args, reason, preview)
         self._state.emit(PermissionAsked(pending=pending))
-        answer = await self._permission(pending)
+        answer = await self._permission(pending, description)
         if answer is None and not preview:
             raise ToolError(
                 f"{tool} was not made: it is too long to approve. People approve only what they were shown whole. "
@@ -150,11 +150,12 @@ class Gate:
         self.waiting = pending
         raise Suspend
 
-    async def _permission(self, pending: PendingCall) -> Answer | None:
+    async def _permission(self, pending: PendingCall, description: str) -> Answer | None:
         """Any denial denies, a text says why; an approval needs one handler; one that fails has said nothing."""
         kind = EventType.PERMISSION_REQUEST
         handlers = self._hooks.handlers(kind) if pending.preview else self._hooks.by_arguments()
-        answers = await self._ask(kind, handlers, tool=pending.tool, description=pending.preview, pending=pending)
+        shown = {"description": description, "preview": pending.preview}
+        answers = await self._ask(kind, handlers, tool=pending.tool, **shown, pending=pending)
         said = [answer for answer in answers if answer is not None]
         if not said:
             return None

@@ -82,8 +82,8 @@ def _end(**_: object) -> None:
     _say("")
 
 
-def _permission(tool: str, description: str, pending: PendingCall, **_: object) -> bool:
-    _say(f"\n{tool} asks for permission: {pending.reason}\n{description}")
+def _permission(tool: str, preview: str, pending: PendingCall, **_: object) -> bool:
+    _say(f"\n{tool} asks for permission: {pending.reason}\n{preview}")
     return (_input("Allow? [y/N] ") or "").strip().lower() in {"y", "yes"}
 
 

@@ -40,7 +40,7 @@ class EventType(StrEnum):
     ASK_USER = "ask_user"
     """question, pending: the agent asks; a handler returns the answer, or `NoAnswer` if there will be none."""
     PERMISSION_REQUEST = "permission_request"
-    """tool, description, pending: a call requires approval; a handler returns True, False, a reason, or None."""
+    """tool, description, preview, pending: a call needs approval; a handler returns True, False, a reason, or None."""
     SECURITY_ERROR = "security_error"
     """error: the model tried something that is not allowed, and it was prevented."""
     RUNTIME_ERROR = "runtime_error"

@@ -18,6 +18,7 @@ from agent_runtime.run.approvals import Gate
 from agent_runtime.run.shown import ShownOutput
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.planned import Planned
+from agent_runtime.tools.preview import in_one_line
 from agent_runtime.tools.registry import Registry
 
 _FAILURE_CHARS = 30_000
@@ -126,7 +127,8 @@ class Calls:
             case NeedsApproval(reason=reason):
                 try:
                     preview = await in_thread(planned.preview)
-                    await self._gate.permit(tool=tool, args=args, reason=reason, preview=preview)
+                    described = in_one_line(planned.facts)
+                    await self._gate.permit(tool=tool, args=args, reason=reason, description=described, preview=preview)
                 except ToolError as denied:
                     return denied
                 return None

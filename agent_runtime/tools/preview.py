@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from agent_runtime.core.calls import Plain
+from agent_runtime.core.policy import CallFacts
 
 _MAX_LINES = 300
 _MAX_CHARS = 20_000
@@ -109,6 +110,37 @@ def whole(lines: Iterable[str]) -> str:
 def of_call(tool: str, args: dict[str, Plain]) -> str:
     """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
     return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+
+
+def in_one_line(facts: CallFacts) -> str:
+    """What a call is, without the contents that it writes: the files of a write, the whole command of a shell."""
+    args = facts.args
+    if facts.command is not None:
+        told = f"Execute: {facts.command}"
+    elif facts.typed is not None:
+        told = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
+    elif facts.writes and facts.paths:
+        told = f"Write {', '.join(map(repr, facts.paths))} ({_operation(facts.tool, args)})"
+    else:
+        told = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
+    return visible(told).replace("\n", "\\n")
+
+
+def _operation(tool: str, args: Mapping[str, Plain]) -> str:
+    """How a call writes, in a few words."""
+    if tool != "write_file":
+        return tool
+    match args.get("mode") or "w":
+        case "edit":
+            return f"replace lines {args.get('start_line')}-{args.get('end_line')}"
+        case "insert":
+            return f"insert after line {args.get('after_line')}"
+        case "multi_edit":
+            return f"replace lines {args.get('edits')}"
+        case "w":
+            return "full file"
+        case mode:
+            return str(mode)
 
 
 def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:

@@ -115,8 +115,8 @@ def call_hindrance(preview: str, redacted: Callable[[str], str]) -> str:
 def denies_unshowable(redacted: Callable[[str], str]) -> Callable[..., str | None]:
     """A handler of requests for permission that denies, in words, what nobody can be shown whole."""
 
-    def deny(description: str, **_: object) -> str | None:
-        return call_hindrance(description, redacted) or None
+    def deny(preview: str, **_: object) -> str | None:
+        return call_hindrance(preview, redacted) or None
 
     return deny
 

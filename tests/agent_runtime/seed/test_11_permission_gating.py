@@ -21,7 +21,7 @@ from agent_runtime import (
     on_permission_request,
 )
 from agent_runtime.core.errors import ResumeCode
-from tests.agent_runtime.seed.parts import Model, reply, watch, write_agent_file
+from tests.agent_runtime.seed.parts import Model, files_in, reply, watch, write_agent_file
 from tests.codes import coded
 
 Start = Callable[..., tuple[AsyncRuntime, Model]]
@@ -40,20 +40,39 @@ async def test_require_permission_in_the_agent_file_asks_before_each_call(tmp_pa
         reply('execute("main", "echo one")\nwrite_file("a.txt")\nprint("on")', "content", done="Done."),
         tools=tools,
     )
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, str, str]] = []
     async with AsyncRuntime(path) as runtime:
 
         @on_permission_request(runtime)
-        def gate(tool: str, description: str, **_: object) -> bool:
-            asked.append((tool, description))
+        def gate(tool: str, description: str, preview: str, **_: object) -> bool:
+            asked.append((tool, description, preview))
             return True
 
         assert (await runtime.run("Deploy")).status is Status.FINISHED
-    assert [tool for tool, _ in asked] == ["execute", "write_file"]
-    assert "echo one" in asked[0][1]
-    assert "a.txt" in asked[1][1]
-    assert "+content" in asked[1][1]
+    assert [each[:2] for each in asked] == [
+        ("execute", "Execute: echo one"),
+        ("write_file", "Write 'a.txt' (full file)"),
+    ]
+    assert "echo one" in asked[0][2]
+    assert "+content" in asked[1][2]
     assert (tmp_path / "workspace" / "a.txt").exists()
+
+
+async def test_the_documented_gate_approves_a_file_by_its_name_and_not_by_its_content(
+    start: Start, place: Path
+) -> None:
+    writes = (reply(f'write_file("{path}")', "import config.py # pytest") for path in ("evil.py", "config.py"))
+    runs = (reply(f'execute("main", "{command}")') for command in ("touch made", "echo pytest"))
+    runtime, _ = start(*writes, *runs, reply(done="Done."), policy=ASKS)
+
+    @on_permission_request(runtime)
+    def auto_gate(tool: str, description: str, **_: object) -> bool:
+        if tool == "write_file" and "config.py" in description:
+            return True
+        return tool == "execute" and "pytest" in description
+
+    assert str(await runtime.run("Try")) == "Done."
+    assert files_in(place) == ["config.py"]
 
 
 @pytest.mark.parametrize(

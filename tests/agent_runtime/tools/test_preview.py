@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.tools import preview
 
 
@@ -73,3 +74,34 @@ def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
     assert not preview.of_command(command, terminal="main", cwd="", fresh=False)
     assert not preview.of_typing(command, terminal="main", running="cat")
     assert not preview.of_call("deploy", {"to": command})
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (CallFacts(tool="execute", args={}, command="pytest -q\nrm \u202ex"), r"Execute: pytest -q\nrm \u202ex"),
+        (CallFacts(tool="send_input", args={"session_id": "main"}, typed="yes\n"), r"Type into 'main': yes\n"),
+        (CallFacts(tool="deploy", args={"to": "production"}), 'deploy {"to": "production"}'),
+        (
+            CallFacts(
+                tool="write_file", args={"mode": "edit", "start_line": 3, "end_line": 4}, paths=("a",), writes=True
+            ),
+            "Write 'a' (replace lines 3-4)",
+        ),
+        (
+            CallFacts(tool="write_file", args={"mode": "insert", "after_line": 0}, paths=("a",), writes=True),
+            "Write 'a' (insert after line 0)",
+        ),
+        (
+            CallFacts(tool="write_file", args={"mode": "multi_edit", "edits": [[1, 2]]}, paths=("a",), writes=True),
+            "Write 'a' (replace lines [[1, 2]])",
+        ),
+        (
+            CallFacts(tool="write_file", args={"mode": "patch"}, paths=("a", "it's\n"), writes=True),
+            r"""Write 'a', "it's\n" (patch)""",
+        ),
+        (CallFacts(tool="edit_file", args={"path": "a"}, paths=("a",), writes=True), "Write 'a' (edit_file)"),
+    ],
+)
+def test_a_call_in_one_line_names_its_files_and_not_what_it_writes(facts: CallFacts, told: str) -> None:
+    assert preview.in_one_line(facts) == told
