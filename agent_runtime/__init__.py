@@ -3,6 +3,7 @@
 from agent_runtime.agent import read_settings, schema_of
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.approval_patterns import alike_patterns, exact_patterns, is_covered
@@ -31,6 +32,9 @@ from agent_runtime.core.errors import (
 )
 from agent_runtime.core.events import (
     Archived,
+    ChildRecorded,
+    ChildResult,
+    ChildWatched,
     CompletionWithdrawn,
     Ended,
     Event,
@@ -68,6 +72,7 @@ from agent_runtime.core.network import Connection, Destination, Network, Network
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.task import Quote, Task
+from agent_runtime.delegation.children import TaskStatus
 from agent_runtime.processes.bounded import call_bounded, run_bounded
 from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, provider_for
@@ -120,6 +125,7 @@ from agent_runtime.run.hooks import (
 from agent_runtime.run.output_schema import require_schema as require_output_schema
 from agent_runtime.run.preloading import preload
 from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.run.task_manager import BlockingTaskManager, TaskManager
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick_sandbox
 from agent_runtime.sessions.create import create_session
@@ -136,9 +142,13 @@ __all__ = [
     "AgentFile",
     "Archived",
     "AsyncRuntime",
+    "BlockingTaskManager",
     "BoundExceededError",
     "CallChunk",
     "CallsTools",
+    "ChildRecorded",
+    "ChildResult",
+    "ChildWatched",
     "Chunk",
     "CommandEnd",
     "CommandRunner",
@@ -148,6 +158,7 @@ __all__ = [
     "ContainerSettings",
     "ContextOverflowError",
     "DatabaseSession",
+    "Delegation",
     "Destination",
     "Ended",
     "Event",
@@ -182,6 +193,7 @@ __all__ = [
     "Paused",
     "PendingCall",
     "PermissionAsked",
+    "Persona",
     "Policy",
     "Provider",
     "QuestionAsked",
@@ -227,6 +239,8 @@ __all__ = [
     "Streamed",
     "Summarised",
     "Task",
+    "TaskManager",
+    "TaskStatus",
     "TextChunk",
     "Thinking",
     "Told",

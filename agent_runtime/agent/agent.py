@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runtime.agent.agent_file import AgentFile
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
@@ -48,6 +49,7 @@ class Agent:
             several may share it. None keeps it nowhere.
         index_seconds: how long the first message waits for the code index, before it goes on without; 0 takes none.
         embeddings: a service that makes vectors of definitions, which are sent to it; None for a search by words alone.
+        delegation: how it may delegate tasks to child runs; None for not at all.
     """
 
     provider: Provider
@@ -72,6 +74,7 @@ class Agent:
     kept_index: Path | None = None
     index_seconds: float = 1.0
     embeddings: EmbeddingService | None = None
+    delegation: Delegation | None = None
 
     @property
     def step_chars(self) -> int:

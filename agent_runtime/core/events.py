@@ -310,6 +310,42 @@ class Summarised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecorded:
+    """An event in the log of a child run, except that it paused. Recorded.
+
+    Attributes:
+        task: the delegated task that the child run works on.
+        event: the event; of a child's own child, another one of this kind.
+    """
+
+    task: str
+    event: Recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildResult:
+    """A child run is over, and this is what it changed in its copy of the workspace. Recorded.
+
+    Attributes:
+        task: the delegated task.
+        changes: each file that it changed, and how.
+        diff: the same as a unified diff, cut at a bound.
+    """
+
+    task: str
+    changes: tuple[str, ...]
+    diff: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildWatched:
+    """An event of a child run that is not recorded. Live only."""
+
+    task: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAsked:
     """A call waits for approval, and handlers are asked. Live only."""
 
@@ -392,6 +428,8 @@ Recorded = (
     | Revealed
     | Shrunk
     | Summarised
+    | ChildRecorded
+    | ChildResult
     | Ended
 )
 """What a session's log is made of."""
@@ -410,6 +448,7 @@ Live = (
     | Faulted
     | NetworkUsed
     | NetworkLost
+    | ChildWatched
     | SessionReset
     | CompletionWithdrawn
 )

@@ -16,7 +16,8 @@ from agent_runtime.core.rules.shell import ParsedCommand, commands_of
 Verdict = Literal["allow", "ask", "deny"]
 
 # What is typed into a running program may reach a shell: it passes the gate that commands pass.
-_SAME_GATE = {"send_input": "execute"}
+# So does what is taken over from a copy of the workspace, where rules about files did not bind the shell.
+_SAME_GATE = {"send_input": "execute", "collect": "write_file"}
 _TAME = frozenset(
     {
         "ask_user",
@@ -25,9 +26,12 @@ _TAME = frozenset(
         "archive_context",
         "reveal_context",
         "list_archived_context",
+        "delegate",
+        "task_status",
     }
 )
-"""Tools that reach no further than the conversation and what an allowed command started: no default is about them."""
+"""Tools that reach no further than the conversation, what an allowed command started, and child runs, whose calls this
+policy decides as well: no default is about them."""
 _SIGNALS = frozenset("\x03\x04\x1c")
 """Ctrl+C, Ctrl+D and Ctrl+backslash: they end what runs, and say nothing to it."""
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -127,7 +131,8 @@ class Rule:
 
     Attributes:
         decision: what becomes of them.
-        tool: the tool's name, or a glob of names; a rule about `execute` is about `send_input`, too.
+        tool: the tool's name, or a glob of names; a rule about `execute` is about `send_input`, too, and one about
+            `write_file` about `collect`.
         paths: globs of files; see `PathGlob`.
         commands: patterns of commands; see `CommandPattern`. None of them ever allows what is typed by `send_input`.
         reason: for the person who is asked, or the model that is refused.

@@ -93,6 +93,19 @@ def broken_off(calls: Sequence[str], reason: str) -> str:
     return f"[{reason} Calls of this step that were answered: {named}. One more may have been made in part.]"
 
 
+def tasks_stopped(tasks: Sequence[str]) -> str:
+    """The run pauses, and its child runs end with that."""
+    return f"[Because the run had to wait for a person, these tasks were stopped: {', '.join(tasks)}.]"
+
+
+def copies_gone(tasks: Sequence[str]) -> str:
+    """The run goes on in a process that has none of its child runs' copies of the workspace."""
+    return (
+        f"[The copies of the workspace of these tasks are gone with the process that ran them: {', '.join(tasks)}. "
+        "Nothing of them can be collected; task_status shows what each came to, and its diff.]"
+    )
+
+
 def terminals_died(names: Sequence[str]) -> str:
     """The run was paused, and resumes in a process that has none of its terminals."""
     return (

@@ -6,6 +6,9 @@ from typing import assert_never
 
 from agent_runtime.core.events import (
     Archived,
+    ChildRecorded,
+    ChildResult,
+    ChildWatched,
     CompletionWithdrawn,
     Ended,
     Event,
@@ -103,7 +106,7 @@ class Announcer:
                 emit(EventType.USER_MESSAGE_QUEUED, message=text)
             case SessionReset():
                 emit(EventType.SESSION_RESET)
-            case PermissionAsked() | QuestionAsked():
+            case PermissionAsked() | QuestionAsked() | ChildWatched():
                 pass
             case other:
                 assert_never(other)
@@ -136,8 +139,8 @@ class Announcer:
                 self._ended(outcome)
             case Observed() | Told() | Resumed() | Recovered() | Archived() | Revealed() | Shrunk() | Summarised():
                 pass
-            case ReplyBroken():
-                pass  # told by what follows: another attempt, or the run's end
+            case ReplyBroken() | ChildRecorded() | ChildResult():
+                pass  # the first is told by what follows: another attempt, or the run's end
             case other:
                 assert_never(other)
 

@@ -66,17 +66,21 @@ class Gate:
         waiting: the request that suspended the step.
     """
 
-    def __init__(self, state: RunState, *, console: Callable[[str], str | None] | None = None) -> None:
+    def __init__(
+        self, state: RunState, *, console: Callable[[str], str | None] | None = None, asks_for: str = ""
+    ) -> None:
         """Ask the handlers of a run.
 
         Args:
             state: whose handlers are asked, and whose clock stands still meanwhile: people take their time.
             console: asked a question that no handler answers.
+            asks_for: what people are told before the reason of each request; for a child run, whose it is.
         """
         self.waiting: PendingCall | None = None
         self._state = state
         self._hooks = state.hooks
         self._console = console
+        self._asks_for = asks_for
         self._given: tuple[PendingCall, Answer] | None = None
 
     def give(self, answer: Answer, pending: PendingCall) -> None:
@@ -108,7 +112,7 @@ class Gate:
                 if shown.preview == preview:
                     return
                 reason = f"what the call would do is no longer what was approved ({reason})"
-        pending = _pending("permission", tool, args, reason, preview)
+        pending = _pending("permission", tool, args, f"{self._asks_for}{reason}", preview)
         self._state.emit(PermissionAsked(pending=pending))
         answer = await self._permission(pending, description)
         if answer is None and not preview:
@@ -129,10 +133,11 @@ class Gate:
             ToolError: the user declined to answer.
             Suspend: nobody answered.
         """
-        if self._given is not None and (self._given[0].kind, self._given[0].reason) == ("question", question):
+        asked = f"{self._asks_for}{question}"
+        if self._given is not None and (self._given[0].kind, self._given[0].reason) == ("question", asked):
             answer = self._given[1]
         else:
-            pending = _pending("question", "ask_user", {"question": question}, question, question[:_QUESTION_CHARS])
+            pending = _pending("question", "ask_user", {"question": question}, asked, asked[:_QUESTION_CHARS])
             self._state.emit(QuestionAsked(pending=pending))
             said = await self._answer(pending)
             if said is None:

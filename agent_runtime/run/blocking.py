@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
@@ -19,6 +19,8 @@ from agent_runtime.run.hooks import HookSystem, Listener
 from agent_runtime.run.runtime import RUNNING, WAITS_FOR_ITSELF, AsyncRuntime
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.tools.registry import Registry
+
+T = TypeVar("T")
 
 
 class Runtime:
@@ -164,6 +166,14 @@ class Runtime:
             SettingsError: the name is taken and `replace` is not set.
         """
         self._runtime.register_tool(name, func, replace=replace)
+
+    def call(self, work: Callable[[AsyncRuntime], Coroutine[Any, Any, T]]) -> T:
+        """Wait for a coroutine on the runtime's own event loop, where the same runtime is an `AsyncRuntime`.
+
+        Raises:
+            UsageError: as for `run`; or the runtime is closed.
+        """
+        return self._loop.see(lambda: work(self._runtime))
 
     def reset(self) -> None:
         """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files."""

@@ -83,7 +83,14 @@ class HookSystem:
     Whatever a handler or a listener raises is reported, in the log and as `RUNTIME_ERROR`, and never breaks the run.
     """
 
-    def __init__(self, *listeners: Listener) -> None:
+    def __init__(self, *listeners: Listener, asked_by: HookSystem | None = None) -> None:
+        """Begin with some listeners.
+
+        Args:
+            listeners: who is told everything.
+            asked_by: whose handlers are asked for permissions and answers in place of own ones; for a child run.
+        """
+        self._asked_by = asked_by
         self._listeners = list(listeners)
         self._handlers: dict[EventType, list[Handler]] = {}
         self._defaults: dict[EventType, list[Handler]] = {}
@@ -118,10 +125,14 @@ class HookSystem:
 
     def handlers(self, event_type: EventType) -> tuple[Handler, ...]:
         """Those to call for a kind of event: what was registered, else the defaults."""
+        if self._asked_by is not None and event_type in _ASKED:
+            return self._asked_by.handlers(event_type)
         return tuple(self._handlers.get(event_type) or self._defaults.get(event_type) or ())
 
     def by_arguments(self) -> tuple[Handler, ...]:
         """Those that may decide on a call that is too long to be shown to anybody."""
+        if self._asked_by is not None:
+            return self._asked_by.by_arguments()
         return tuple(each for each in self.handlers(EventType.PERMISSION_REQUEST) if each in self._by_arguments)
 
     def emit(self, event_type: EventType | str, **arguments: object) -> object:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.events import (
+    ChildRecorded,
+    ChildResult,
     Ended,
     Event,
     Observed,
@@ -32,7 +34,7 @@ class RunProgress:
         run_id: the run's name; empty before the first.
         step: the last step whose reply has come.
         calls: tool calls that it was answered.
-        usage: what its model calls used, those for summaries and those that broke off included.
+        usage: what its model calls used, those for summaries, those that broke off and its child runs' included.
         steps: its replies, with what came of each.
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
@@ -40,6 +42,8 @@ class RunProgress:
         output_schema: what its result must fit; None for a result in words.
         python_path: see `Started`.
         unfit: how many completions did not fit it.
+        children: the child runs that it started, by their tasks' names.
+        delegated: tasks that the session's runs have delegated so far.
         parked: how it came to wait for the model service, if it does.
         ended: how it ended; None before.
         is_open: whether it neither ended nor waits for a person. It is at work, waits for the model service, or its
@@ -78,7 +82,7 @@ class RunProgress:
         return self.ended
 
     def _forget(self) -> None:
-        self.tasks = self._taken = 0
+        self.tasks = self._taken = self.delegated = 0
         self._begin("")
         self.is_open = False
 
@@ -95,6 +99,7 @@ class RunProgress:
         self.ended: Outcome | None = None
         self.is_open = True
         self.steps: list[StepRecord] = []
+        self.children: dict[str, ChildRecord] = {}
         self._in_step = False
 
     def _take(self, position: int, event: Event) -> None:
@@ -118,8 +123,22 @@ class RunProgress:
                     self.steps[-1].observed = event
                 self.unfit += event.unfit
                 self.acted, self._in_step = True, False
+            case ChildRecorded():
+                self._take_child(event)
+            case ChildResult(task=task) if task in self.children:
+                self.children[task].result = event
             case _:
                 self._move(position, event)
+
+    def _take_child(self, recorded: ChildRecorded) -> None:
+        """Take in what a child run did; what it used, this one has used."""
+        event = recorded.event
+        self.usage += used_by(event)
+        if isinstance(event, Started):
+            self.delegated += 1
+            self.children[recorded.task] = ChildRecord(event.task.goal)
+        elif (child := self.children.get(recorded.task)) is not None and isinstance(event, Ended):
+            child.outcome = event.outcome
 
     def _move(self, position: int, event: Event) -> None:
         """Take in that the run waits, goes on or ends."""
@@ -136,6 +155,22 @@ class RunProgress:
                 self.waiting, self.parked, self.ended, self.is_open = None, None, event.outcome, False
             case _:
                 pass
+
+
+def used_by(event: Event) -> Usage:
+    """What the model calls that an event tells of used, those of a child run included."""
+    while isinstance(event, ChildRecorded):
+        event = event.event
+    return event.usage if isinstance(event, Replied | Summarised | ReplyBroken) else Usage()
+
+
+@dataclass(slots=True)
+class ChildRecord:
+    """What a log says of a child run: its task, how it ended and what it changed; nothing before that."""
+
+    goal: str
+    outcome: Outcome | None = None
+    result: ChildResult | None = None
 
 
 @dataclass(slots=True)

@@ -64,6 +64,7 @@ class Run:
         return self._begin(task, facts)
 
     async def _begin(self, task: Task, facts: Sequence[str]) -> Outcome:
+        await self.toolbox.children.forget()
         progress = self.state.progress
         if progress.is_open and progress.parked is None:
             self._note_death()
@@ -81,7 +82,7 @@ class Run:
         else:
             self.state.clock.add(parked.seconds)
             self.toolbox.files.restore(parked.files)
-            if told := self._terminals_died(parked.terminals):
+            if told := self._lost(parked.terminals):
                 self.state.record(Recovered(text=told))
         return await self._leg(lambda loop: loop.run())
 
@@ -130,10 +131,17 @@ class Run:
         limits = self.agent.policy.limits
         transport = self.toolbox.open_transport()
         loop, deadline = self._loop(transport), self.state.clock.limit(limits.max_seconds)
+        stopped: list[str] = []
         try:
             async with deadline:
-                return await work(loop)
+                try:
+                    outcome = await work(loop)
+                finally:  # before a pause is signed: nothing may follow it in the log but its answer
+                    stopped += await self.toolbox.children.stop("the run that delegated it ended, or waits")
+                return replace(outcome, usage=self.state.progress.usage)
         except StepSuspended as stop:
+            if stopped:
+                loop.calls.shown.result(notes.tasks_stopped(stopped))
             return await self._pause(stop.calls, loop)
         except TimeoutError:
             if not deadline.expired():
@@ -163,7 +171,8 @@ class Run:
     def _note_death(self) -> None:
         progress = self.state.progress
         calls = [call.label for call in progress.called]
-        self.state.record(Recovered(text=notes.cut_off(progress.step, calls, acted=progress.acted)))
+        told = [notes.cut_off(progress.step, calls, acted=progress.acted), self._lost(())]
+        self.state.record(Recovered(text="\n".join(filter(None, told))))
 
     async def _first(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
         renewed = await self.toolbox.renew()
@@ -230,13 +239,15 @@ class Run:
             shown=saved.shown,
             files=files["step"],
             call=saved.call,
-            note=self._terminals_died(saved.terminals),
+            note=self._lost(saved.terminals),
         )
 
-    def _terminals_died(self, alive: Sequence[str]) -> str:
-        """What the model should know of the terminals that were alive when the run stopped; empty for nothing."""
+    def _lost(self, alive: Sequence[str]) -> str:
+        """What the model should know of terminals that were `alive`, and of tasks, when the run stopped; or nothing."""
         dead = [name for name in alive if name not in self.toolbox.terminals]
-        return notes.terminals_died(dead) if dead else ""
+        gone = [task for task in self.state.progress.children if task not in self.toolbox.children]
+        told = (notes.terminals_died(dead) if dead else "", notes.copies_gone(gone) if gone else "")
+        return "\n".join(filter(None, told))
 
     def _loop(self, transport: TransportLeg) -> Loop:
         agent = self.agent

@@ -12,12 +12,14 @@ from typing import Any, Self
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.transcript import messages
 from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
-from agent_runtime.core.outcome import Outcome, PendingCall, Status
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.task import Task
+from agent_runtime.delegation.children import Children, DelegatingRun
 from agent_runtime.providers.sight import require_sight
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
@@ -64,6 +66,7 @@ class AsyncRuntime:
         state_key: bytes | None = None,
         console: Callable[[str], str | None] | None = None,
         resumable: bool = False,
+        asks_for: str = "",
     ) -> None:
         """Prepare an agent; nothing is started before the first run.
 
@@ -81,6 +84,7 @@ class AsyncRuntime:
             console: asked a question of the agent that no handler answers.
             resumable: whether a run whose caller is cancelled is left as if its process had died, for `resume` to go on
                 with; by default it ends as stopped.
+            asks_for: what people who are asked are told first; for a child run, whose it is.
 
         Raises:
             SettingsError: something in it cannot work.
@@ -97,8 +101,9 @@ class AsyncRuntime:
             hooks.add(listener)
         self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._state = RunState(session, hooks, stream=stream, scrub=self.agent.scrub)
-        self._gate = Gate(self._state, console=console)
-        self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.question)
+        self._gate = Gate(self._state, console=console, asks_for=asks_for)
+        self._console = console
+        self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.question, start_child=self.child)
         self._talk: Conversation | None = None
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
@@ -146,6 +151,11 @@ class AsyncRuntime:
     def outcome(self) -> Outcome | None:
         """What the session's newest run came to, or waits for; None without one, and while it has come to neither."""
         return self._state.progress.outcome
+
+    @property
+    def usage(self) -> Usage:
+        """What the model calls of the session's newest run have used, those of its child runs included."""
+        return self._state.progress.usage
 
     @property
     def unfinished(self) -> bool:
@@ -273,6 +283,22 @@ class AsyncRuntime:
             stack.push_async_callback(self.agent.provider.close)
             stack.push_async_callback(self._toolbox.close)
 
+    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
+        """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""
+        return self._toolbox.children_of(caller, bounds)
+
+    def child(self, agent: Agent, task: str, told: Listener) -> AsyncRuntime:
+        """A runtime for a child run, whose requests are put to this one's handlers, and nobody else.
+
+        Args:
+            agent: the child.
+            task: names its task.
+            told: of its events.
+        """
+        session = InMemorySession(f"{self.session.session_id}/{task}", agent.name)
+        hooks = HookSystem(told, asked_by=self.hooks)
+        return AsyncRuntime(agent, session, hooks=hooks, console=self._console, asks_for=f"[task {task}] ")
+
     def _require_outside(self) -> None:
         """A run waits for its handlers and tools; one of them that waited for a run would never end.
 
@@ -321,6 +347,7 @@ class AsyncRuntime:
         finally:
             self._work = None
         if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
+            await self._toolbox.children.forget()
             await self._state.record_durably(Ended(outcome=outcome))
         return outcome
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.briefing import Orientation
 from agent_runtime.context.orientation import orient
 from agent_runtime.context.toolchain import toolchain
@@ -20,13 +21,16 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.policy import CallFacts, Permitted
 from agent_runtime.core.task import Task
+from agent_runtime.delegation.children import Children, DelegatingRun, StartRuntime, no_runtime
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.run.delegating import OwnRun
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sandbox.way_out import way_out
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.context import ContextTools
+from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.index import IndexTools
 from agent_runtime.tools.questions import Ask, QuestionTools
@@ -51,21 +55,24 @@ class Toolbox:
         transport: how the model calls them.
         workspace: its directory.
         index: what the workspace defines; built once it is asked for.
+        children: the child runs that it delegates tasks to.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
-    def __init__(self, agent: Agent, state: RunState, *, ask: Ask) -> None:
+    def __init__(self, agent: Agent, state: RunState, *, ask: Ask, start_child: StartRuntime = no_runtime) -> None:
         """Get everything ready; no program is started yet.
 
         Args:
             agent: which tools it has, and where.
             state: the run's log, and those who are told.
             ask: puts a question to the user.
+            start_child: makes the runtimes of child runs.
 
         Raises:
             SettingsError: a tool that the agent is to have does not exist, or its network cannot be kept to.
         """
         self._agent = agent
+        self._start_child = start_child
         self._state = state
         self._oriented = False
         self.network_lost = ""
@@ -96,8 +103,11 @@ class Toolbox:
         self._shell.find_modules_in(self._python_path)
         self.transport: Transport = BlockTransport()
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
+        self.children = Children(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
         families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
+        if agent.delegation is not None:
+            families.append(DelegationTools(self.children))
         known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
             families.insert(2, IndexTools(self.index))
@@ -187,6 +197,11 @@ class Toolbox:
             seconds=self._agent.index_seconds,
         )
 
+    def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
+        """Child runs that do not belong to a run of this agent, but to a caller; theirs to end."""
+        agent = replace(self._agent, delegation=bounds)
+        return Children(agent, caller, self.workspace, self._start_child, self.files.adopt)
+
     async def manifest(self) -> Manifest:
         """The workspace's files and what is in them."""
         return await Manifest.bounded(self.workspace)
@@ -216,6 +231,7 @@ class Toolbox:
     async def reset(self) -> None:
         """Forget everything about files, and end every terminal and what was started there."""
         self._oriented = False
+        await self.children.forget()
         self.files.reset()
         self.transport.reset()
         await self._end_terminals()
@@ -224,6 +240,7 @@ class Toolbox:
 
     async def close(self) -> None:
         """Give everything back; idempotent."""
+        await self.children.forget()
         await self._shell.close()
         await self.index.close()
         self._search.close()

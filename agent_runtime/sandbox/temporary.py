@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 _NEWBORN_SECONDS = 60.0
 """A directory younger than this may not be locked yet by the process that makes it."""
+
+_REMOVAL_SECONDS = 60.0
 
 
 class Temporary:
@@ -26,16 +30,21 @@ class Temporary:
         path: the directory.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, place: Path | None = None) -> None:
         """Make a directory whose name begins with `prefix`.
 
+        Args:
+            prefix: what begins the names of all that are made for the same.
+            place: where; None for the system's place for temporary files.
+
         Raises:
-            OSError: the place for temporary files cannot be written.
+            OSError: the place cannot be written.
         """
         lock = -1
+        place = Path(tempfile.gettempdir()) if place is None else place
         if sys.platform != "win32":
-            _sweep(prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+            _sweep(prefix, place)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         if sys.platform != "win32":
             lock = _lock(self.path)
         self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
@@ -51,8 +60,8 @@ class Temporary:
         self._remove()
 
 
-def _sweep(prefix: str) -> None:
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+def _sweep(prefix: str, place: Path) -> None:
+    for left in place.glob(f"{prefix}*"):
         try:
             status = left.lstat()
             if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _NEWBORN_SECONDS:
@@ -84,6 +93,16 @@ def _lock(directory: Path) -> int:
 
 def _remove(directory: Path, lock: int, owner: int) -> None:
     if os.getpid() == owner:  # and not a fork of it
-        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(RecursionError):  # of a tree with very many levels
+            shutil.rmtree(directory, ignore_errors=True)
+        if sys.platform != "win32" and directory.exists():  # or of one whose directories may not be entered
+            script = 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"'
+            with suppress(subprocess.TimeoutExpired):  # the next one to sweep goes on with it
+                subprocess.run(
+                    ["/bin/sh", "-c", script, str(directory)],
+                    capture_output=True,
+                    check=False,
+                    timeout=_REMOVAL_SECONDS,
+                )
     if lock >= 0:
         os.close(lock)

@@ -54,7 +54,7 @@ def encode(event: Recorded) -> bytes:
     Raises:
         TypeError: an argument or a value in the event is not plain data.
     """
-    return _line({"kind": type(event).__name__, **_fields_of(event)})
+    return _line(_plain(event))
 
 
 def decode(line: bytes) -> Recorded:
@@ -64,17 +64,10 @@ def decode(line: bytes) -> Recorded:
         SessionError: it is of a kind, or has a field, that only a newer version knows.
         ValueError: it is no whole event.
     """
-    data = _object(line)
-    name = data.pop("kind", None)
-    if not isinstance(name, str):
-        raise ValueError("it is not an event")  # noqa: TRY004 - about the line, not about a type in Python
-    kind = _KINDS.get(name)
-    if kind is None:
-        raise SessionNewerError(f"it holds an event of the kind {name!r}, {NEWER}")
     try:
-        return _made(kind, data)
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"it is no whole {name}: {error}") from error
+        return _event(_object(line))
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
 
 
 def encode_header(header: Header) -> bytes:
@@ -110,6 +103,13 @@ def check_format(number: object) -> None:
         raise SessionNewerError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
 
 
+def _plain(value: object) -> dict[str, object]:
+    """The fields of a value, and of an event its kind; it may stand in another one."""
+    told = _fields_of(value)
+    name = type(value).__name__
+    return {"kind": name, **told} if _KINDS.get(name) is type(value) else told
+
+
 def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     given = {field.name: getattr(value, field.name) for field in fields(value)}
     # An empty output schema is still an output schema.
@@ -134,7 +134,7 @@ _ADDED: frozenset[tuple[type, str]] = frozenset(
 )
 """Fields that format 1 did not begin with."""
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_fields_of)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
 def _line(data: dict[str, object]) -> bytes:
@@ -150,6 +150,21 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - about the line, not about a type in Python
     return data
+
+
+def _event(data: object) -> Recorded:
+    """The event that an object of JSON is."""
+    given = dict(data) if isinstance(data, dict) else {}
+    name = given.pop("kind", None)
+    if not isinstance(name, str):
+        raise ValueError("it is not an event")  # noqa: TRY004 - about the line, not about a type in Python
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise SessionNewerError(f"it holds an event of the kind {name!r}, {NEWER}")
+    try:
+        return _made(kind, given)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"it is no whole {name}: {error}") from error
 
 
 def _made(kind: type[_T], data: object) -> _T:
@@ -171,8 +186,8 @@ def _readers(kind: type) -> Mapping[str, Callable[[Any], object]]:
 
 def _reader(hint: Any) -> Callable[[Any], object]:  # noqa: ANN401 - an annotation
     inner = get_args(hint)
-    if hint == Plain:
-        return lambda value: value
+    if hint in {Plain, Recorded}:
+        return _event if hint == Recorded else lambda value: value
     if is_dataclass(hint):
         return partial(_made, cast("type", hint))
     if hint is Status or get_origin(hint) is Literal:

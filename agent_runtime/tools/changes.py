@@ -26,7 +26,7 @@ from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch
 from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.staging import StagedFile
-from agent_runtime.workspace.text import Text, version_of
+from agent_runtime.workspace.text import Text, decode, version_of
 
 _MOST_WHOLE_CHARS = 1_000_000
 """More than a reply holds; contents that are kept can be written again and again."""
@@ -53,6 +53,13 @@ class FileWrite:
     whole: bool = False
     origin: str | None = None
     told: list[str] = field(default_factory=list)
+
+
+def adopted(change: StagedFile) -> FileWrite:
+    """A change that comes from elsewhere, not from a call's contents."""
+    text = decode(change.data) if change.data is not None else None
+    version = version_of(change.data) if change.data is not None else ""
+    return FileWrite(canonical=change.path, change=change, text=text, version=version)
 
 
 @dataclass(slots=True)

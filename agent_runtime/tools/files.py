@@ -13,6 +13,7 @@ from agent_runtime.core.policy import CallFacts
 from agent_runtime.index import parsing
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import reading
+from agent_runtime.tools.changes import adopted
 from agent_runtime.tools.planned import Planned, text_of
 from agent_runtime.tools.preview import of_call
 from agent_runtime.tools.writing import Writer
@@ -20,6 +21,7 @@ from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.seen import Seen
+from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.watch import Watch
 
 _LISTED = 200
@@ -109,6 +111,14 @@ class FileTools:
         path = self._parted(path)[0] if tool == "read_file" else path
         paths = (self._workspace.resolve(path),)
         return CallFacts(tool=tool, args=args, paths=paths, writes=tool == "write_file")
+
+    def adopt(self, changes: Sequence[StagedFile]) -> None:
+        """Make changes that a child run's copy brings, all or none, and know the files from now on as they are then.
+
+        Raises:
+            ToolError: a file is not as it was when the changes were worked out.
+        """
+        self._writer.adopt([adopted(change) for change in changes])
 
     def tracked(self) -> dict[str, str | None]:
         """Each file that the agent knows, by its canonical path, and its version; None for one that was not there."""

@@ -72,6 +72,23 @@ class Judges(Protocol):
         ...
 
 
+@runtime_checkable
+class Prepares(Protocol):
+    """A family whose calls may have to wait before it can be told what they would do."""
+
+    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
+        """Wait for what a call is about.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+
+        Raises:
+            ToolError: the call cannot succeed.
+        """
+        ...
+
+
 class Registry:
     """The tools of one runtime, in the order in which they were registered."""
 
@@ -97,6 +114,11 @@ class Registry:
         return name in self._tools
 
     @property
+    def unchanged(self) -> tuple[str, ...]:
+        """The built-in tools in their own versions, without those that were removed or replaced."""
+        return tuple(name for name, tool in self._own.items() if self._tools.get(name) is tool)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The tools' names."""
         return tuple(self._tools)
@@ -107,9 +129,10 @@ class Registry:
             self._judges |= {name: (by, family.judge) for name, by in family.judged_by.items()}
         chosen = list(family.value_types if only is None else only)
         planner = family.plan if isinstance(family, Plans) else None
+        prepare = family.prepare if isinstance(family, Prepares) else None
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
-            tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner))
+            tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner, prepare=prepare))
             self._add(tool)
             self._own[name] = tool
         if chosen and family.stub_types and family.stub_types not in self._types:

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from types import MethodType, NoneType, UnionType
@@ -63,6 +63,7 @@ class Tool:
             sync it is not waited for when the run is stopped.
         planner: tells what a call would do; without one, only its name and arguments are known beforehand.
         judge: for a function that stands under the name of a built-in tool: what rules decide its calls by.
+        prepare: awaited before that, given the tool's name and the checked arguments.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Tool:
     foreign: bool = False
     planner: Planner | None = None
     judge: Judge | None = None
+    prepare: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -144,6 +146,11 @@ class Tool:
         """
         if self.planner is None and self.judge is None:
             return self._planned(args)
+        if self.prepare is not None:
+            try:
+                await self.prepare(self.name, {name: self._checked(name, value) for name, value in args.items()})
+            except ToolError as error:
+                return refused(CallFacts(tool=self.name, args=args), error)
         return await in_thread(partial(self._planned, args))
 
     def _planned(self, args: dict[str, Plain]) -> Planned:

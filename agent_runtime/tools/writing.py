@@ -156,16 +156,24 @@ class Writer:
         """
         if not self._is_current(files, writes):
             raise ToolError(CHANGED_MEANWHILE)
-        apply_all(self._workspace, [each.change for each in writes])
+        self.adopt(writes)
         self._limits.count(change, files.resolve(change.path or "."))
+        versions = "\n".join(each.version for each in writes if each.version)
+        return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
+
+    def adopt(self, writes: Sequence[FileWrite]) -> None:
+        """Make writes, all or none, and take note of the new versions.
+
+        Raises:
+            ToolError: a file is not as it was when the writes were planned.
+        """
+        apply_all(self._workspace, [each.change for each in writes])
         for each in writes:
             _learn(self._seen, each)
             if each.change.data is None:
                 self._watch.note(each.canonical)
             else:
                 self._watch.remember(each.canonical, each.version, each.text.plain if each.text else None)
-        versions = "\n".join(each.version for each in writes if each.version)
-        return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
 
 
 def contents_of_call(args: Mapping[str, Any]) -> int:

@@ -1,0 +1,535 @@
+"""Child runs of one agent: started on copies of its workspace, watched, collected, and ended with it.
+
+`TaskManager` in `agent_runtime.run` is the face for embedders, `agent_runtime.tools.delegation` the one for agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Protocol
+
+from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.delegation import Delegation, Persona
+from agent_runtime.core.errors import AgentError, BoundExceededError, ToolError, UsageError
+from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.policy import RunLimits
+from agent_runtime.core.task import Task
+from agent_runtime.delegation.child import Spent, derived, shared
+from agent_runtime.delegation.copying import CopyBounds, copied
+from agent_runtime.delegation.merging import Merge, changed, diff_of, merge
+from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.staging import StagedFile
+from agent_runtime.workspace.state import Manifest
+
+_MOST_CHANGES = 500
+_FACT = (
+    "You work on a task that another agent has delegated to you, in a copy of its workspace that is yours alone. It "
+    "reads your completion, and can take over the files that you change."
+)
+
+
+class ChildRuntime(Protocol):
+    """The runtime of one child run."""
+
+    async def run(self, task: Task, *, facts: Sequence[str]) -> Outcome:
+        """Work on a task."""
+        ...
+
+    async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome:
+        """Go on at the call that waits."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What its model calls have used so far."""
+        ...
+
+    def abort(self) -> None:
+        """Stop it."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+StartRuntime = Callable[[Agent, str, Callable[[Event], None]], ChildRuntime]
+"""Makes the runtime of a child run, given its agent, its task's name, and who is told of its events."""
+
+Adopt = Callable[[Sequence[StagedFile]], None]
+"""Makes changes in the parent's workspace, all or none."""
+
+
+def no_runtime(_agent: Agent, task: str, _told: Callable[[Event], None]) -> ChildRuntime:
+    """Refuse to make one, where nothing is ever run."""
+    raise UsageError(f"The task {task} cannot be started: nothing is run here.")
+
+
+class PastTask(Protocol):
+    """What a log says of a child run."""
+
+    @property
+    def goal(self) -> str:
+        """Its task."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, if it did."""
+        ...
+
+    @property
+    def result(self) -> ChildResult | None:
+        """What it changed."""
+        ...
+
+
+class DelegatingRun(Protocol):
+    """What child runs need of the one that they belong to."""
+
+    @property
+    def spent(self) -> Spent:
+        """What it has used of its limits."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The built-in tools that it has, as they were built in."""
+        ...
+
+    def named(self) -> str:
+        """A name for another task."""
+        ...
+
+    def past(self, task: str) -> PastTask | None:
+        """What the log says of a task whose copy may be gone; None where it knows of none."""
+        ...
+
+    def tell(self, task: str, event: Event) -> None:
+        """Take in an event of a child run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """How a delegated task is getting on.
+
+    Attributes:
+        id: names the task.
+        goal: what it was asked to do.
+        state: `running`; `waiting` for somebody's answer; or, once it has ended, the value of a `Status`.
+        outcome: how it ended; None before.
+        pending: the call that waits for an answer.
+        steps: steps taken.
+        usage: what its model calls used.
+        changes: each file that it changed in its copy, and how; empty before it has ended.
+        diff: the same as a unified diff, cut at 100,000 characters.
+    """
+
+    id: str
+    goal: str
+    state: str
+    outcome: Outcome | None = None
+    pending: PendingCall | None = None
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    changes: tuple[str, ...] = ()
+    diff: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    """One child run. Its copy stays until it is forgotten."""
+
+    id: str
+    goal: str
+    limits: RunLimits
+    directory: Temporary
+    files: Workspace
+    base: Manifest
+    runtime: ChildRuntime
+    step_timeout: float | None
+    steps: int = 0
+    pending: PendingCall | None = None
+    answer: asyncio.Future[tuple[bool | None, str] | None] | None = None
+    turned: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: Outcome | None = None
+    result: ChildResult | None = None
+    now: Manifest | None = None
+    problem: str = ""
+    stopping: str = ""
+    timer: asyncio.TimerHandle | None = None
+    work: asyncio.Task[None] | None = None
+
+    def stop(self, reason: str) -> None:
+        """Have it end; `work` is done when it has."""
+        if self.outcome is None and not self.stopping:
+            self.stopping = reason
+            if self.answer is not None and not self.answer.done():
+                self.answer.set_result(None)
+            self.runtime.abort()
+
+
+class Children:
+    """The child runs of one run, or of one caller."""
+
+    def __init__(
+        self, agent: Agent, parent: DelegatingRun, workspace: Workspace, start: StartRuntime, adopt: Adopt
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            agent: the parent.
+            parent: its run.
+            workspace: its files.
+            start: makes runtimes.
+            adopt: changes its files.
+        """
+        self._agent, self._parent, self._workspace, self._start = agent, parent, workspace, start
+        self._adopt = adopt
+        self._bounds = agent.delegation or Delegation()
+        self._children: dict[str, _Child] = {}
+        self._starting = 0
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._children
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The tasks, oldest first."""
+        return tuple(self._children)
+
+    async def start(
+        self,
+        prompt: str,
+        *,
+        files: Sequence[str] | None = None,
+        persona: str | Persona | None = None,
+        step_timeout: float | None = None,
+        task_timeout: float | None = None,
+    ) -> str:
+        """Begin a child run on a copy of the workspace as it is now.
+
+        Args:
+            prompt: what it is to do.
+            files: the files and directories that it gets; None for all.
+            persona: as whom it works.
+            step_timeout: seconds that one of its steps may take.
+            task_timeout: seconds that it may take; never more than its parent has left.
+
+        Returns:
+            The task's name.
+
+        Raises:
+            ToolError: there are too many tasks, no budget is left for another, or the workspace cannot be copied.
+        """
+        if not prompt.strip():
+            raise ToolError("delegate: prompt is empty; say what is to be done", kind="ValueError")
+        as_whom = self._persona(persona)
+        running = [child for child in self._children.values() if child.outcome is None]
+        if len(self._children) + self._starting >= self._bounds.max_tasks:
+            raise ToolError(f"delegate: this run has delegated {self._bounds.max_tasks} tasks, and may no more")
+        if len(running) + self._starting >= self._bounds.at_once:
+            raise ToolError(
+                f"delegate: {self._bounds.at_once} tasks are under way, and no more may be at once; collect one first"
+            )
+        limits = shared(
+            self._agent.policy.limits,
+            self._parent.spent,
+            [(child.limits, child.runtime.usage) for child in running],
+            self._bounds.share,
+        )
+        if task_timeout is not None:
+            limits = replace(limits, max_seconds=min(task_timeout, limits.max_seconds))
+        names = None if files is None else self._canonical(files)
+        self._starting += 1
+        try:
+            return await self._begun(prompt, limits, names, as_whom, step_timeout)
+        finally:
+            self._starting -= 1
+
+    def status(self, task: str) -> TaskStatus:
+        """How a task is getting on.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        if task not in self._children and (past := self._parent.past(task)) is not None:
+            ended = past.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
+            return _status(task, past.goal, ended, past.result, ended.steps, ended.usage)
+        child = self._of(task)
+        state = "running" if child.pending is None else "waiting"
+        told = _status(task, child.goal, child.outcome, child.result, child.steps, child.runtime.usage)
+        return told if child.outcome else replace(told, state=state, pending=child.pending)
+
+    async def wait(self, task: str) -> TaskStatus:
+        """Wait until a task has ended, or waits for an answer.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        await self._of(task).turned.wait()
+        return self.status(task)
+
+    def answer(self, task: str, *, approve: bool | None = None, note: str = "") -> None:
+        """Answer the request that a task waits with; see `AsyncRuntime.resume`.
+
+        Raises:
+            UsageError: it waits for nothing.
+            ToolError: there is no such task.
+        """
+        child = self._of(task)
+        if child.answer is None or child.answer.done():
+            raise UsageError(f"The task {task} waits for no answer.")
+        child.pending = None
+        child.turned.clear()
+        child.answer.set_result((approve, note))
+
+    def merge(self, task: str, paths: Iterable[str] | None = None) -> Merge:
+        """Work out what collecting a task's files would do; in a thread, since it reads them.
+
+        Raises:
+            ToolError: there is no such task, or it has not ended.
+        """
+        child = self._of(task)
+        if child.now is None:
+            told = child.problem or "it has not ended"
+            raise ToolError(f"collect: the changes of {task} are not known: {told}")
+        wanted = None if paths is None else self._canonical(paths)
+        return merge(child.files, self._workspace, child.base.entries, changed(child.base, child.now, wanted))
+
+    def take(self, task: str, writes: Sequence[StagedFile]) -> None:
+        """Make the changes that `merge` has worked out, all or none; collecting them again changes nothing.
+
+        Raises:
+            ToolError: there is no such task, or a file is no longer as it was then.
+        """
+        child = self._of(task)
+        self._adopt(writes)
+        entries = dict(child.base.entries)
+        for path in (each.path for each in writes):
+            entries.pop(path, None)
+            if child.now is not None and path in child.now.entries:
+                entries[path] = child.now.entries[path]
+        child.base = Manifest(entries, child.base.unread)
+
+    def copy_of(self, task: str) -> Workspace:
+        """The files of a task's copy.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        return self._of(task).files
+
+    async def stop(self, reason: str) -> list[str]:
+        """End the child runs that are under way; their copies stay.
+
+        Returns:
+            Their tasks.
+        """
+        stopped = [child for child in self._children.values() if child.outcome is None]
+        for child in stopped:
+            child.stop(reason)
+        for child in stopped:
+            if child.work is not None:
+                await asyncio.wait([child.work])
+        return [child.id for child in stopped]
+
+    async def cancel(self, task: str) -> None:
+        """End one child run; its copy stays.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        child = self._of(task)
+        child.stop("somebody cancelled the task")
+        if child.work is not None:
+            await asyncio.wait([child.work])
+
+    async def forget(self) -> None:
+        """End what is under way, and remove all copies."""
+        await self.stop("what it was delegated by has ended")
+        children, self._children = list(self._children.values()), {}
+        for child in children:
+            child.files.close()
+            await asyncio.to_thread(child.directory.close)
+
+    async def _begun(
+        self,
+        prompt: str,
+        limits: RunLimits,
+        names: Sequence[str] | None,
+        persona: Persona | None,
+        step_timeout: float | None,
+    ) -> str:
+        bounds = CopyBounds(
+            size=self._bounds.max_copy_bytes,
+            files=self._bounds.max_copy_files,
+            free=self._agent.sandbox.limits.free_bytes,
+        )
+        with ExitStack() as undo:
+            try:
+                directory = Temporary("codepilot-task-", self._bounds.copies)
+                undo.callback(directory.close)
+                place = directory.path / "workspace"
+                place.mkdir(mode=0o700)
+            except OSError as error:
+                raise ToolError(f"delegate: no directory for a copy can be made: {error}", kind="OSError") from error
+            await copied(self._workspace, place, names, bounds)
+            files = Workspace(place, seen_as=self._agent.sandbox.seen_as(place))
+            undo.callback(files.close)
+            base = await _state_of(files)
+            task = self._parent.named()
+            agent = derived(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
+            child = _Child(
+                id=task,
+                goal=prompt,
+                limits=limits,
+                directory=directory,
+                files=files,
+                base=base,
+                runtime=self._start(agent, task, lambda event: self._heard(child, event)),
+                step_timeout=step_timeout,
+            )
+            undo.pop_all()
+        self._children[task] = child
+        child.work = asyncio.create_task(self._see(child), name=f"delegated task {task}")
+        return task
+
+    async def _see(self, child: _Child) -> None:
+        """See a child run to its end, and find out what it changed."""
+        outcome = Outcome(status=Status.FAILED, reason="The child run broke off.")
+        try:
+            outcome = await self._worked(child)
+        except AgentError as error:
+            outcome = Outcome(status=Status.FAILED, reason=str(error), usage=child.runtime.usage)
+        finally:
+            if child.timer is not None:
+                child.timer.cancel()
+            await child.runtime.close()
+            child.result = await self._result(child)
+            child.outcome = outcome
+            self._parent.tell(child.id, Ended(outcome=outcome))
+            self._parent.tell(child.id, child.result)
+            child.turned.set()
+
+    async def _worked(self, child: _Child) -> Outcome:
+        """Let a child run work until it ends; it waits for answers for as long as it takes."""
+        outcome = Outcome(status=Status.STOPPED)
+        if not child.stopping:  # before its first step there is nothing that could be aborted
+            outcome = await child.runtime.run(Task(goal=child.goal), facts=[_FACT])
+        while outcome.status is Status.PAUSED and not child.stopping:
+            child.pending, child.answer = outcome.pending, asyncio.get_running_loop().create_future()
+            child.turned.set()
+            answer = await child.answer
+            child.pending = child.answer = None
+            if answer is not None:
+                approve, note = answer
+                outcome = await child.runtime.resume(approve=approve, note=note, request_id=None)
+        if child.stopping:
+            stopped = Outcome(status=Status.STOPPED, reason=f"The task was stopped: {child.stopping}.")
+            return replace(stopped, steps=child.steps, usage=child.runtime.usage, seconds=outcome.seconds)
+        return outcome
+
+    async def _result(self, child: _Child) -> ChildResult:
+        """What a child run that has ended changed in its copy."""
+        try:
+            child.now = await _state_of(child.files)
+            paths = changed(child.base, child.now)
+            told = child.base.difference(child.now, limit=_MOST_CHANGES)
+            hides = partial(self._agent.policy.withholds, "read_file")
+            diff = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], hides)
+        except (BoundExceededError, ToolError) as error:
+            child.problem = str(error)
+            return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be told: {error}")
+        return ChildResult(task=child.id, changes=tuple(told), diff=diff)
+
+    def _heard(self, child: _Child, event: Event) -> None:
+        """Take in an event of a child run. How it ended is told by `_see`, and that it waits, by its status."""
+        if isinstance(event, Ended):
+            return
+        if isinstance(event, StepStarted):
+            child.steps = event.step
+            if child.timer is not None:
+                child.timer.cancel()
+            if (seconds := child.step_timeout) is not None:
+                late = partial(child.stop, f"step {event.step} took longer than {seconds:g} seconds")
+                child.timer = asyncio.get_running_loop().call_later(seconds, late)
+        self._parent.tell(child.id, event)
+
+    def _of(self, task: str) -> _Child:
+        """The child run of a task.
+
+        Raises:
+            ToolError: there is none.
+        """
+        if task not in self._children:
+            known = ", ".join(self._children) or "none"
+            raise ToolError(
+                f"there is no task {task!r} with a copy of the workspace; there is {known}", kind="ValueError"
+            )
+        return self._children[task]
+
+    def _persona(self, named: str | Persona | None) -> Persona | None:
+        if not isinstance(named, str):
+            return named
+        personas = {each.name: each for each in self._bounds.personas}
+        if named not in personas:
+            close = get_close_matches(named, personas, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(personas) or 'none'}"
+            raise ToolError(f"delegate: there is no persona {named!r}; {hint}", kind="ValueError")
+        return personas[named]
+
+    def _canonical(self, paths: Iterable[str]) -> list[str]:
+        """Paths of the workspace, without those that lie beneath others.
+
+        Raises:
+            ToolError: one lies elsewhere.
+        """
+        found = sorted({self._workspace.resolve(path) for path in paths})
+        if outside := next((path for path in found if path.startswith("/")), None):
+            raise ToolError(
+                f"{outside!r} does not lie in the workspace; name files of the workspace", kind="ValueError"
+            )
+        if "." in found:
+            return ["."]
+        return [path for path in found if not any(path.startswith(f"{above}/") for above in found)]
+
+
+def _status(  # noqa: PLR0917 - all that a status is made of
+    task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
+) -> TaskStatus:
+    return TaskStatus(
+        id=task,
+        goal=goal,
+        state=outcome.status.value if outcome else "",
+        outcome=outcome,
+        steps=steps,
+        usage=usage,
+        changes=result.changes if result else (),
+        diff=result.diff if result else "",
+    )
+
+
+async def _state_of(files: Workspace) -> Manifest:
+    """What all files of a copy hold.
+
+    Raises:
+        ToolError: there are too many to be compared.
+        BoundExceededError: looking takes too long.
+    """
+    manifest = await Manifest.bounded(files)
+    if manifest.unlisted:
+        raise ToolError(
+            f"the copy has more than {len(manifest.entries):,} files that git does not ignore, and their changes could "
+            "not be told; name the `files` that the task needs",
+            kind="ValueError",
+        )
+    return manifest

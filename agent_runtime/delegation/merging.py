@@ -1,0 +1,176 @@
+"""Bring what a child run changed into its parent's workspace: all of it, or nothing and the reasons.
+
+It is a three-way merge of whole files. A file is taken where the parent has it as it was when the child run began; one
+that both have changed, and not to the same, is a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent_runtime.core.errors import ToolError
+from agent_runtime.processes.bounded import run_bounded
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.staging import StagedFile
+from agent_runtime.workspace.state import Manifest
+from agent_runtime.workspace.text import decode
+from agent_runtime.workspace.unified import unified
+
+_MOST_FILE = 10_000_000  # bytes, as for every file that is replaced in one step
+_MOST_BYTES = 100_000_000
+_DIFF_CHARS = 100_000
+_SECONDS = 60.0
+_MEMORY = 300 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """What collecting a child's work would do.
+
+    Attributes:
+        writes: what becomes of which file of the parent.
+        conflicts: why files cannot be taken, one line each; nothing is taken while there are any.
+    """
+
+    writes: tuple[StagedFile, ...]
+    conflicts: tuple[str, ...] = ()
+
+
+def changed(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -> list[str]:
+    """The files that differ between two states of a child's copy.
+
+    Args:
+        base: as it began.
+        now: as it is.
+        paths: files and directories to look at, canonical; None for all.
+    """
+    wanted = None if paths is None else [path.rstrip("/") for path in paths]
+    return [
+        path
+        for path in sorted(base.entries.keys() | now.entries.keys())
+        if base.entries.get(path) != now.entries.get(path)
+        and (wanted is None or any(each in {".", path} or path.startswith(f"{each}/") for each in wanted))
+    ]
+
+
+def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: Sequence[str]) -> Merge:
+    """Work out what collecting files would do; nothing is written.
+
+    Args:
+        child: the copy.
+        parent: the workspace that it was made of.
+        base: what the files were when it was made; see `Manifest.entries`.
+        paths: the files.
+    """
+    writes: list[StagedFile] = []
+    conflicts: list[str] = []
+    room = _MOST_BYTES
+    for path in paths:
+        try:
+            theirs, ours = _State.of(child, path), _State.of(parent, path)
+        except ToolError as error:
+            conflicts.append(f"{path}: {error}")
+            continue
+        if theirs.told == ours.told:
+            continue
+        if ours.told != base.get(path):
+            conflicts.append(f"{path}: {_fate(base.get(path), ours)} in the workspace since the task began")
+            continue
+        room -= len(theirs.data or b"") + len(ours.data or b"")
+        if room < 0:
+            conflicts.append(f"{path}: beyond {_MOST_BYTES:,} bytes in one call; name some of the files in `paths`")
+            continue
+        mode = None if theirs.executable == ours.executable or theirs.data is None else theirs.mode
+        writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
+    return Merge(writes=tuple(writes), conflicts=tuple(conflicts))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A regular file, or that there is none."""
+
+    data: bytes | None = None
+    mode: int = 0
+
+    @classmethod
+    def of(cls, workspace: Workspace, path: str) -> _State:
+        """What stands at a path.
+
+        Raises:
+            ToolError: something that is no regular file, is too large, or lies behind a link.
+        """
+        if workspace.resolve(path) != path:
+            raise ToolError("it lies behind a symbolic link, which is not collected")
+        if not workspace.exists(path):
+            return cls()
+        return cls(workspace.read_bytes(path, _MOST_FILE), workspace.mode(path) or 0)
+
+    @property
+    def executable(self) -> bool:
+        """Whether it may be run."""
+        return bool(self.mode & 0o111)
+
+    @property
+    def told(self) -> str | None:
+        """The same as a manifest tells it."""
+        if self.data is None:
+            return None
+        return f"{'program' if self.executable else 'file'} {hashlib.sha256(self.data).hexdigest()}"
+
+
+def _fate(before: str | None, ours: _State) -> str:
+    return "created" if before is None else "deleted" if ours.data is None else "changed"
+
+
+async def diff_of(
+    child: Workspace, parent: Workspace, paths: Sequence[str], hides: Callable[[str], bool] = lambda _path: False
+) -> str:
+    """What files of a child's copy would change in the parent's workspace, as a unified diff, cut at a bound.
+
+    Args:
+        child: the copy.
+        parent: the workspace.
+        paths: the files.
+        hides: whether nothing of a file's content is to be shown.
+
+    Raises:
+        BoundExceededError: it takes too long.
+    """
+    open_ = [path for path in paths if not hides(path)]
+    return await run_bounded(_diff, child, parent, open_, seconds=_SECONDS, memory=_MEMORY, what="Comparing files")
+
+
+def _diff(child: Workspace, parent: Workspace, paths: Sequence[str]) -> str:
+    """`diff_of` in a worker process."""
+    with child, parent:
+        lines: list[str] = []
+        room = _DIFF_CHARS
+        for number, path in enumerate(paths):
+            for line in _diff_of_file(child, parent, path):
+                room -= len(line) + 1
+                if room < 0:
+                    return "\n".join(
+                        [*lines, f"… cut; {len(paths) - number} of {len(paths)} files are not shown whole"]
+                    )
+                lines.append(line)
+        return "\n".join(lines)
+
+
+def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> Iterator[str]:
+    try:
+        new, old = _State.of(child, path), _State.of(parent, path)
+    except ToolError as error:
+        yield f"{path}: {error}"
+        return
+    if new.told == old.told:
+        return
+    texts = [None if each.data is None else decode(each.data) for each in (old, new)]
+    yield f"--- {f'a/{path}' if old.data is not None else '/dev/null'}"
+    yield f"+++ {f'b/{path}' if new.data is not None else '/dev/null'}"
+    if any(text is None and each.data is not None for text, each in zip(texts, (old, new), strict=True)):
+        yield f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
+        return
+    before, after = ([] if text is None else list(text.lines) for text in texts)
+    yield from unified(before, after)

@@ -1,0 +1,220 @@
+"""The tools with which an agent delegates tasks to child runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.policy import CallFacts
+from agent_runtime.tools import apart
+from agent_runtime.tools.changes import adopted
+from agent_runtime.tools.planned import Planned
+from agent_runtime.tools.preview import of_call
+from agent_runtime.workspace.staging import StagedFile
+
+_SHOWN = 30
+_SUMMARY_CHARS = 4_000
+
+
+class MergedFiles(Protocol):
+    """What collecting would do; see `Merge`."""
+
+    @property
+    def writes(self) -> Sequence[StagedFile]:
+        """What becomes of which file."""
+        ...
+
+    @property
+    def conflicts(self) -> Sequence[str]:
+        """Why files cannot be taken."""
+        ...
+
+
+class DelegatedTask(Protocol):
+    """How a task is getting on; see `TaskStatus`."""
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended."""
+        ...
+
+    @property
+    def pending(self) -> PendingCall | None:
+        """The call that waits for an answer."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Steps taken."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What its model calls used."""
+        ...
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """Each file that it changed, and how."""
+        ...
+
+    @property
+    def diff(self) -> str:
+        """The same as a unified diff."""
+        ...
+
+
+class Delegates(Protocol):
+    """What starts child runs and knows them; see `Children`."""
+
+    def start(self, prompt: str, *, files: Sequence[str] | None = None, persona: str | None = None) -> Awaitable[str]:
+        """Begin a child run."""
+        ...
+
+    def status(self, task: str) -> DelegatedTask:
+        """How a task is getting on."""
+        ...
+
+    def wait(self, task: str) -> Awaitable[DelegatedTask]:
+        """Wait until it has ended, or waits for an answer."""
+        ...
+
+    def merge(self, task: str, paths: Iterable[str] | None = None) -> MergedFiles:
+        """Work out what collecting would do."""
+        ...
+
+    def take(self, task: str, writes: Sequence[StagedFile]) -> None:
+        """Collect files."""
+        ...
+
+
+class DelegationTools:
+    """`delegate`, `task_status` and `collect`."""
+
+    value_types: ClassVar[dict[str, str]] = {"delegate": "str", "task_status": "dict[str, Any]", "collect": "list[str]"}
+    labels: ClassVar[dict[str, str]] = {
+        "delegate": "Delegating: {prompt}",
+        "task_status": "Looking at task {id}",
+        "collect": "Collecting task {id}",
+    }
+    stub_types: ClassVar[str] = ""
+
+    def __init__(self, tasks: Delegates) -> None:
+        """Delegate to the child runs of one run."""
+        self._tasks = tasks
+
+    async def delegate(self, prompt: str, files: list[str] | None = None, persona: str | None = None) -> ToolResult:
+        """Have another agent do a task meanwhile, in its own copy of the workspace (files: only these). It knows only
+        what prompt says. Returns the task's id; collect(id) waits for it and takes over its changes.
+
+        Raises:
+            ToolError: there are too many tasks, no budget is left, or the workspace cannot be copied.
+        """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
+        task = await self._tasks.start(prompt, files=files, persona=persona)
+        return ToolResult(value=task, text=f"[delegate] task {task} is running")
+
+    async def task_status(self, id: str) -> ToolResult:  # noqa: A002 - the name that the model is told
+        """How a task is getting on: state, steps, summary, changes, diff.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        status = self._tasks.status(id)
+        value: dict[str, Plain] = {
+            "state": status.state,
+            "steps": status.steps,
+            "tokens": status.usage.total_tokens,
+            "summary": str(status.outcome)[:_SUMMARY_CHARS] if status.outcome else "",
+            "changes": [*status.changes],
+            "diff": status.diff,
+        }
+        return ToolResult(value=value, text="\n".join([f"[task_status {id}] {told(status)}", *_listed(status.changes)]))
+
+    async def collect(self, id: str, paths: list[str] | None = None) -> ToolResult:  # noqa: A002 - as above
+        """Wait until a task ends, and take over the files that it changed (paths: only these), all or none: not where
+        the workspace has changed the same file since. A task that did not finish needs paths. Returns the files.
+
+        Raises:
+            ToolError: a conflict, which names the files; or the task did not finish.
+        """  # noqa: D205 - as above
+        return self._collect(id, self._tasks.merge(id, paths).writes)
+
+    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
+        """Wait for the task that a call of `collect` is about; what it would do is known only then.
+
+        Raises:
+            ToolError: there is no such task; it waits for an answer, which may never come; or it did not finish.
+        """
+        if tool != "collect":
+            return
+        task, status = args["id"], await self._tasks.wait(args["id"])
+        if status.outcome is None:
+            raise ToolError(f"collect: task {task} {told(status)}")
+        if status.outcome.status not in {Status.FINISHED, Status.ANSWERED} and args.get("paths") is None:
+            files = "\n".join(_listed(status.changes)) or "It changed no file."
+            raise ToolError(f"collect: task {task} {told(status)}\n{files}\nTo take files of it, name them in paths.")
+
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Tell which files a call of `collect` would change; see `Tool.plan`.
+
+        Raises:
+            ToolError: there are conflicts.
+        """
+        facts = CallFacts(tool=tool, args=args)
+        if tool != "collect":
+            return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
+        merged = self._tasks.merge(args["id"], args.get("paths"))
+        if merged.conflicts:
+            told_ = "\n".join(merged.conflicts[:_SHOWN])
+            raise ToolError(
+                f"collect: nothing was taken over from task {args['id']}, because of\n{told_}", kind="ValueError"
+            )
+        return Planned(
+            facts=CallFacts(tool=tool, args=args, paths=tuple(each.path for each in merged.writes), writes=True),
+            preview=partial(apart.preview, [adopted(each) for each in merged.writes], {}),
+            apply=partial(self._collect, args["id"], merged.writes),
+        )
+
+    def _collect(self, task: str, writes: Sequence[StagedFile]) -> ToolResult:
+        """Take over files as it was planned.
+
+        Raises:
+            ToolError: one of them changed since.
+        """
+        self._tasks.take(task, writes)
+        lines = [f"{_fate(each)}: {each.path}" for each in writes]
+        head = f"[collect {task}] {told(self._tasks.status(task))}"
+        taken = ["Taken over:", *_listed(lines)] if lines else ["It changed no file that was not taken over already."]
+        return ToolResult(value=[each.path for each in writes], text="\n".join([head, *taken]))
+
+
+def told(status: DelegatedTask) -> str:
+    """How a task is getting on, in a sentence."""
+    used = f"{status.steps} steps, {status.usage.total_tokens:,} tokens"
+    if status.outcome is not None:
+        return f"ended as {status.state} ({used}): {str(status.outcome)[:_SUMMARY_CHARS]}"
+    if status.pending is not None:
+        what = "an answer" if status.pending.kind == "question" else f"approval of {status.pending.tool}"
+        return (
+            f"waits for {what} ({used}): {status.pending.reason[:_SUMMARY_CHARS]}\nNobody has answered. Make this call "
+            "yourself if it must be made, or go on without the task."
+        )
+    return f"is {status.state} ({used})"
+
+
+def _fate(change: StagedFile) -> str:
+    return "created" if change.old is None else "deleted" if change.data is None else "modified"
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    rest = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], *([f"… and {rest:,} more"] if rest > 0 else [])]

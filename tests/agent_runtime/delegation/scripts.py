@@ -1,0 +1,33 @@
+"""Scripted models for agents that delegate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from typing_extensions import override
+
+from agent_runtime import ScriptedProvider
+from agent_runtime.providers.protocol import Chunk, Request
+
+DONE = "```completion\nDone.\n```\n"
+
+
+def block(code: str, *payloads: str, done: str = "") -> str:
+    """A reply with a control block, its payloads, and a completion."""
+    contents = "".join(f"```\n{text}```\n" for text in payloads)
+    return f"```codepilot\n{code}\n```\n{contents}" + (f"```completion\n{done}\n```\n" if done else "")
+
+
+class Children(ScriptedProvider):
+    """Answers the child run that works on a task with the replies of that task."""
+
+    def __init__(self, **scripts: list[str]) -> None:
+        super().__init__([])
+        self.requests: list[Request] = []
+        self._scripts = {name: ScriptedProvider(replies) for name, replies in scripts.items()}
+
+    @override
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        self.requests.append(request)
+        goal = request.messages[0].text
+        return next(script for name, script in self._scripts.items() if name in goal).reply(request)
