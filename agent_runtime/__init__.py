@@ -72,7 +72,7 @@ from agent_runtime.core.network import Connection, Destination, Network, Network
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.task import Quote, Task
-from agent_runtime.delegation.children import TaskStatus
+from agent_runtime.delegation.protocol import TaskStatus
 from agent_runtime.processes.bounded import call_bounded, run_bounded
 from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, provider_for

@@ -19,7 +19,8 @@ from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.task import Task
-from agent_runtime.delegation.children import Children, DelegatingRun
+from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.protocol import DelegatingRun
 from agent_runtime.providers.sight import require_sight
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener

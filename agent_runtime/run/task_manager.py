@@ -26,7 +26,8 @@ from agent_runtime.core.errors import ToolError, UsageError
 from agent_runtime.core.events import ChildWatched, Event
 from agent_runtime.core.outcome import Usage
 from agent_runtime.delegation.child import Spent
-from agent_runtime.delegation.children import Children, TaskStatus
+from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.protocol import TaskStatus
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.blocking import Runtime
 from agent_runtime.run.runtime import AsyncRuntime

@@ -21,7 +21,8 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.policy import CallFacts, Permitted
 from agent_runtime.core.task import Task
-from agent_runtime.delegation.children import Children, DelegatingRun, StartRuntime, no_runtime
+from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_runtime
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.run.delegating import OwnRun

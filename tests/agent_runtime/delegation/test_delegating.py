@@ -79,6 +79,11 @@ def children_of(runtime: AsyncRuntime) -> list[tuple[str, Event]]:
     return [(event.task, event.event) for event in runtime.session.events if isinstance(event, ChildRecorded)]
 
 
+def calls_in(seen: list[Event]) -> list[tuple[str, int]]:
+    watched = [(event.task, event.event) for event in seen if isinstance(event, ChildWatched)]
+    return [(task, event.number) for task, event in watched if isinstance(event, ToolCalled)]
+
+
 async def test_two_tasks_are_delegated_and_their_changes_taken_over(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
@@ -212,13 +217,21 @@ async def test_a_parent_that_pauses_stops_its_children_and_keeps_what_they_did(
     rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
     wait = block('write_file("a.txt")\nexecute("main", "touch up; sleep 100", timeout=100)', "changed\n")
     children = Children(ALPHA=[wait], BETA=[block('write_file("b.txt")', "second\n", done="Beta.")])
-    code = 'delegate("ALPHA")\ndelegate("BETA")\ncollect("t2")\nexecute("main", "date")'
+    code = 'delegate("ALPHA")\ndelegate("BETA")\ncollect("t2")\nlate()\nexecute("main", "date")'
     later = block('print(task_status("t1"), task_status("t2"))\ncollect("t1")')
 
     def session() -> FileSession:
         return FileSession("delegating", session_dir=tmp_path / "sessions")
 
-    async with start(block(code), children=children, session=session(), policy=Policy(rules=rules)) as runtime:
+    seen: list[Event] = []
+
+    async def late() -> None:
+        await eventually(lambda: ("t1", 2) in calls_in(seen))
+
+    async with start(
+        block(code), children=children, session=session(), policy=Policy(rules=rules), listeners=(seen.append,)
+    ) as runtime:
+        runtime.register_tool("late", late)
         outcome = await runtime.run("Have it done")
         assert outcome.status is Status.PAUSED, shown(runtime)
         assert outcome.usage.requests == 3
@@ -251,17 +264,7 @@ async def test_a_parent_that_is_aborted_ends_its_children_and_their_copies_go(
         block('delegate("ALPHA")\ncollect("t1")'), children=children, delegation=bounds, listeners=(seen.append,)
     ) as runtime:
         work = asyncio.create_task(runtime.run("Have it done"))
-        called = ("t1", 2)
-        await eventually(
-            lambda: (
-                called
-                in [
-                    (e.task, e.event.number)
-                    for e in seen
-                    if isinstance(e, ChildWatched) and isinstance(e.event, ToolCalled)
-                ]
-            )
-        )
+        await eventually(lambda: ("t1", 2) in calls_in(seen))
         assert len(list(copies.iterdir())) == 1
         runtime.abort()
         assert (await work).status is Status.STOPPED

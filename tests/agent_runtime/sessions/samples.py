@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.events import (
     Archived,
+    ChildRecorded,
+    ChildResult,
     Ended,
     MessageInjected,
     Observed,
@@ -96,6 +98,8 @@ SAMPLES: tuple[Recorded, ...] = (
             ),
         ),
     ),
+    ChildRecorded(task="t1", event=ChildRecorded(task="t2", event=Replied(step=1, text="found", usage=_USAGE))),
+    ChildResult(task="t1", changes=("modified: found.txt",), diff="+found\udcff"),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -137,6 +141,7 @@ _BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
 _BY_TYPE["tuple[Image, ...]"] = st.lists(_any(Image), max_size=2).map(tuple)
 _BY_TYPE["tuple[ToolRequest, ...]"] = st.lists(_any(ToolRequest), max_size=2).map(tuple)
 _BY_TYPE["tuple[ToolAnswer, ...]"] = st.lists(_any(ToolAnswer), max_size=2).map(tuple)
+_BY_TYPE["Recorded"] = st.sampled_from(SAMPLES)
 _BY_TYPE["Task"] = _any(Task)
 _BY_TYPE["Usage"] = _any(Usage)
 _BY_TYPE["PendingCall"] = _any(PendingCall)
