@@ -58,12 +58,17 @@ class RowLog:
         self._in_doubt = False
         self.events: list[Recorded] = []
         self.recovered = ""
-        database.make_tables()
         mine = Lease.here()
-        with self._database.writing() as connection:
-            held = tables.take_lease(connection, self._key, mine, take_over=take_over)
-        if held is not None:
-            raise in_use(self._header.session_id, held.holder)
+        database.keep(connected=True)
+        try:
+            database.make_tables()
+            with self._database.writing() as connection:
+                held = tables.take_lease(connection, self._key, mine, take_over=take_over)
+            if held is not None:
+                raise in_use(self._header.session_id, held.holder)
+        except SessionError:
+            database.keep(connected=False)
+            raise
         self._lease = mine
         self._eager, self._dropped = eager, False
         self._closing, self._wake = threading.Event(), threading.Event()
@@ -244,6 +249,8 @@ class RowLog:
                 tables.drop_lease(connection, self._key, self._lease.token)
         except SessionError as error:  # it ends by itself once this process is gone
             _LOGGER.warning("The lock of a session could not be released: %s", error)
+        finally:
+            self._database.keep(connected=False)
 
 
 def read(database: SessionDatabase, session_id: str) -> list[Recorded]:

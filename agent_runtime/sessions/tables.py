@@ -1,7 +1,7 @@
 """The tables of sessions in a database, and every statement about them.
 
-Connections are opened for each transaction and closed after it: sessions are many and write seldom, and what is closed
-is not affected by a restart of the server.
+A session that is open keeps one connection to a server, which is asked whether it lives before each use. All other
+connections are opened for a transaction and closed after it: sessions are many, and an SQLite file may be replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -79,6 +80,12 @@ class SessionDatabase:
         where = f"//{address.host}/" if address.host else ""
         self.name = f"{address.get_backend_name()}:{where}{address.database or ''}"
         self._password = str(address.password) if address.password else ""
+        self._kept = False
+
+    def keep(self, *, connected: bool) -> None:
+        """Keep a connection from now on, or close it."""
+        self._kept = connected
+        self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
@@ -87,7 +94,7 @@ class SessionDatabase:
         Raises:
             SessionError: the database cannot be used.
         """
-        with self._failing_as_session_error(), self._engine.begin() as connection:
+        with self._connected() as connection, connection.begin():
             yield connection if self._has_tables(connection) else None
 
     @contextmanager
@@ -97,7 +104,7 @@ class SessionDatabase:
         Raises:
             SessionError: the database cannot be used.
         """
-        with self._failing_as_session_error(), self._engine.connect() as plain:
+        with self._connected() as plain:
             connection = plain.execution_options(codepilot_writes=True)
             with connection.begin():
                 yield connection
@@ -126,7 +133,7 @@ class SessionDatabase:
             SessionError: there is no such table, or it has other columns.
         """
         original = sa.table(table, sa.column("session_id"), sa.column("messages"))
-        with self._failing_as_session_error(), self._engine.begin() as connection:
+        with self._connected() as connection:
             return [(str(session_id), str(text)) for session_id, text in connection.execute(sa.select(original))]
 
     def _has_tables(self, connection: Connection) -> bool:
@@ -141,6 +148,16 @@ class SessionDatabase:
                 "`import_seed_table`."
             )
         return inspector.has_table(LEASES.name)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        with self._failing_as_session_error():
+            try:
+                with self._engine.connect() as connection:
+                    yield connection
+            finally:
+                if not self._kept:
+                    self._engine.dispose()
 
     @contextmanager
     def _failing_as_session_error(self) -> Iterator[None]:
@@ -254,7 +271,10 @@ def _engine(url: str) -> Engine:
         options: dict[str, float] = {"timeout": _SQLITE_BUSY_SECONDS} if is_sqlite else {}
         if address.get_backend_name() == "postgresql" and "connect_timeout" not in address.query:
             options["connect_timeout"] = _CONNECT_SECONDS
-        engine = sa.create_engine(address, poolclass=NullPool, hide_parameters=True, connect_args=options)
+        pool: dict[str, Any] = {"poolclass": NullPool}
+        if not is_sqlite:
+            pool = {"pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
+        engine = sa.create_engine(address, hide_parameters=True, connect_args=options, **pool)
     except exc.ArgumentError as error:
         raise SettingsError(
             f"db_url is not a valid database address: {error}. It looks like sqlite:///sessions.db or "

@@ -369,6 +369,28 @@ def test_a_server_that_was_started_anew_does_not_matter(postgres_server: Postgre
     assert session.exists()
 
 
+async def test_a_session_that_is_open_keeps_one_connection_and_no_other_does(
+    postgres_server: Postgres, postgres_url: str
+) -> None:
+    def connected() -> list[int]:
+        with sa.create_engine(postgres_server.url().replace("postgresql:", "postgresql+psycopg:")).connect() as rows:
+            of_sessions = sa.text("SELECT pid FROM pg_stat_activity WHERE datname = :name")
+            found = list(rows.execute(of_sessions, {"name": postgres_url.rpartition("/")[2]}).scalars())
+        rows.engine.dispose()
+        return found
+
+    session = DatabaseSession("s", db_url=postgres_url)
+    session.append(a_message())
+    await session.commit()
+    [kept] = connected()
+    session.append(a_message())
+    await session.commit()
+    assert connected() == [kept]
+    session.close()
+    assert session.exists()
+    await eventually(lambda: not connected())
+
+
 @pytest.mark.parametrize("url", ["sqlite:///{0}/no/such/dir/x.db", "postgresql://tester:{1}@127.0.0.1:1/x"])
 def test_a_database_that_cannot_be_reached_is_said_without_its_password(tmp_path: Path, url: str) -> None:
     session = DatabaseSession("s", db_url=url.format(tmp_path, PASSWORD))
