@@ -121,9 +121,10 @@ class Model(_Section):
     base_url: Text | None = None
     """The address of a compatible server, if it is not the service's own."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """The sampling temperature; by default the service's own. Most reasoning models reject any other."""
+    """The sampling temperature; by default the service's own. Most reasoning models reject any other; `anthropic`
+    is not sent it where the model thinks."""
     max_tokens: Annotated[int, Field(ge=1)] = options.ModelOptions().max_tokens
-    """The maximum length of a reply in tokens, including reasoning."""
+    """The maximum length of a reply in tokens, including reasoning; less for a model that is known to write less."""
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without data from the service before a reply is considered broken off; by default 900 for a model that
     may think and 300 for others."""

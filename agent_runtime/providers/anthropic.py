@@ -23,7 +23,7 @@ from agent_runtime.providers.options import ModelOptions, checked_key, checked_u
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
 from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
-from agent_runtime.providers.thinking import effort_param, thinking_param
+from agent_runtime.providers.thinking import effort_param, takes_temperature, thinking_param
 
 if TYPE_CHECKING:
     import ssl
@@ -95,7 +95,9 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
 
         body = wire_body(request, model=self.model, options=self._options)
         # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
-        extra = {} if self._options.temperature is None else {"temperature": self._options.temperature}
+        options = self._options
+        sent = options.temperature is not None and takes_temperature(self.model, options.thinking)
+        extra = {"temperature": options.temperature} if sent else {}
         reading, begun = _Reading(service=self._service), False
         try:
             async with await self._client.messages.create(**body, extra_body=extra) as stream:

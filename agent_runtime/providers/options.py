@@ -39,8 +39,10 @@ class ModelOptions:
     """Settings that every provider takes; one that a service does not know is not sent to it.
 
     Attributes:
-        max_tokens: longest reply in tokens, reasoning included.
+        max_tokens: longest reply in tokens, reasoning included; less for a model that is known to write less
+            (`agent_runtime.providers.reply_bounds`).
         temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
+            `anthropic` is not sent it where the model thinks.
         silence: seconds without a byte from the service after which an attempt counts as broken off; None for what
             suits the model (`agent_runtime.providers.sdk`): 15 minutes where it may think, else 5.
         retry: how often and how soon a failed attempt is tried again.

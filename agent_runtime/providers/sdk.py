@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from agent_runtime.providers.faults import Failure, ModelService
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.reply_bounds import bounded
 from agent_runtime.providers.sight import sees
 from agent_runtime.providers.thinking import thinks_by_itself
 
@@ -66,9 +67,12 @@ class SdkProvider(ABC, Generic[_C]):
 
         Args:
             service: who is asked, with the key.
-            options: everything else.
+            options: everything else; a longer reply than the model can write is not asked for.
+
+        Raises:
+            SettingsError: it cannot think for as long as the options say.
         """
-        self._service, self._options = service, options
+        self._service, self._options = service, bounded(options, service.model)
         self._made: _C | None = None
 
     @property

@@ -62,6 +62,11 @@ def thinks_by_itself(model: str) -> bool:
     return version >= _THINKS_BY_ITSELF or version == (0, 0)
 
 
+def takes_temperature(model: str, thinking: Thinking | None) -> bool:
+    """Whether a request may have a `temperature`: not while the model thinks, and not for those that do by default."""
+    return not (thinking is not None and thinking.enabled) and _version(model)[1] < _THINKS_BY_ITSELF
+
+
 def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
     """What to send as `output_config`.
 

@@ -140,7 +140,8 @@ async def test_options_reach_the_service_and_unset_ones_do_not(wire: Wire, limit
     plain, tuned = (received.json for received in server.requests)
     assert plain[limit] == 16_000
     assert "temperature" not in plain
-    assert (tuned[limit], tuned["temperature"]) == (77, 0.5)
+    assert tuned[limit] == 77
+    assert tuned.get("temperature") == (None if wire == "anthropic" else 0.5)  # the default model there refuses it
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -62,6 +62,28 @@ async def test_the_seeds_thinking_block_reaches_an_older_model_as_a_budget() -> 
     assert reply.text == "Done."
 
 
+@pytest.mark.parametrize(
+    ("model", "thinking", "sent"),
+    [
+        ("claude-opus-4-5", None, 0.2),
+        ("claude-opus-4-5", Thinking(enabled=False), 0.2),
+        ("claude-opus-4-5", Thinking(), None),
+        ("my-own-model", None, 0.2),
+        ("my-own-model", Thinking(), None),
+        ("claude-sonnet-5-5", None, None),
+    ],
+)
+async def test_a_temperature_is_not_sent_to_a_model_that_thinks(
+    model: str, thinking: Thinking | None, sent: float | None
+) -> None:
+    options = ModelOptions(temperature=0.2, thinking=thinking)
+    async with ModelServer(replies=["Ok."]) as server:
+        provider = provider_for("anthropic", api_key=KEY, model=model, base_url=server.url_anthropic, options=options)
+        await collect(provider.reply(conversation()))
+        await provider.close()
+    assert server.requests[0].json.get("temperature") == sent
+
+
 async def test_the_default_model_decides_itself_how_long_it_thinks_and_no_thought_is_text() -> None:
     options = ModelOptions(thinking=Thinking(), reasoning_effort="high")
     async with ModelServer(replies=[Says("Done.", thinking="Let me see.")]) as server:
