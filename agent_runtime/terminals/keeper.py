@@ -47,6 +47,8 @@ while read -r number mark; do
 done
 """
 _START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 30.0, 10.0, 10.0
+_OTHERS_SECONDS = 0.05
+"""Until it is asked again: whoever else listens may have taken in what is waited for."""
 _EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_WORDS = 4_000
 _MESSAGE = 4_096
@@ -158,6 +160,8 @@ class Keeper:
                     signal.pidfd_send_signal(first, signal.SIGKILL)
             end(self._process)
             deadline = time.monotonic() + _END_SECONDS
+            if first >= 0:
+                await _readable(first, _END_SECONDS)
             while (self.alive or not _ended(first)) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.001)
         finally:
@@ -181,13 +185,12 @@ class Keeper:
                 return False
             if time.monotonic() > deadline:
                 return False
-            pause = 0.0  # one that never stops talking must not keep the loop from anything else
             try:
                 if not self._listen():
                     return condition()
+                await asyncio.sleep(0)  # one that never stops talking must not keep the loop from anything else
             except BlockingIOError:
-                pause = 0.001
-            await asyncio.sleep(pause)
+                await _readable(self._socket.fileno(), _OTHERS_SECONDS)
         return True
 
     def _listen(self) -> bool:
@@ -230,6 +233,18 @@ def _kill(process: subprocess.Popen[bytes], held: list[int]) -> None:
     _close(held)
     end(process)
     process.wait()
+
+
+async def _readable(descriptor: int, seconds: float) -> None:
+    """Wait until a descriptor can be read, or the time is over; several may wait for the same one."""
+    loop, own = asyncio.get_running_loop(), os.dup(descriptor)
+    changed = loop.create_future()
+    loop.add_reader(own, lambda: None if changed.done() else changed.set_result(None))
+    try:
+        await asyncio.wait((changed,), timeout=seconds)
+    finally:
+        loop.remove_reader(own)
+        os.close(own)
 
 
 def _ended(process: int) -> bool:
