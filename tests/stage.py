@@ -43,6 +43,8 @@ FILES = {
 }
 COMPLETION = "Fixed `add`: it counted one too many."
 
+_NOTICE = "<!-- codepilot:job=notice-"
+
 Script = Sequence[str | ScriptedReply]
 
 
@@ -228,7 +230,14 @@ class Stage:
         return await self.end_of(self.say(number, body, author=author))
 
     def bot_comments(self, number: int) -> list[str]:
-        """What the bot said in a thread, oldest first."""
+        """What the bot said in a thread, oldest first, but for its notices."""
+        return [body for body in self._said(number) if _NOTICE not in body]
+
+    def notices(self, number: int) -> list[str]:
+        """The bot's comments in a thread that only mention somebody, oldest first."""
+        return [body for body in self._said(number) if _NOTICE in body]
+
+    def _said(self, number: int) -> list[str]:
         comments = self.hub.comments(self.repo, number)
         return [each.body for each in comments if each.author_id == self.app.bot.id]
 

@@ -82,12 +82,14 @@ class RecordedEnding:
         body: the text of the comment.
         check: what the check run says; None where there is none, or where another version wrote it.
         proven: whether the asker is known to have access; else nobody is told before GitHub says so.
+        notice: what the asker is told in a comment of its own, beside the edited one; empty for nothing.
     """
 
     state: JobState
     body: str
     check: Annotated[CheckDraft | None, WrapValidator(_if_readable)] = None
     proven: bool = True
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from bot.domain.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
 FixCi = Literal["pull-requests", "default-branch"]
+Notify = Literal["waiting", "done"]
 
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
 
@@ -78,6 +79,11 @@ def _one_or_more(value: object) -> object:
 def _words(value: object) -> object:
     """One text with commas between as the list that it means."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+def _never(value: object) -> object:
+    """`never` as the list that it means."""
+    return [] if value == "never" else _words(value)
 
 
 _NOW = {"fix_red_ci": "`fix_ci: [pull-requests]`", "review_when_ready": "`review_on: [ready]`"}
@@ -246,6 +252,13 @@ class FileKeys(_Keys):
         tuple[FixCi, ...], Field(strict=False), BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)
     ] = ()
     """Where failing checks start a fix: `pull-requests`, `default-branch`."""
+    notify: Annotated[
+        tuple[Notify, ...],
+        Field(strict=False),
+        BeforeValidator(_never, json_schema_input_type=list[Notify] | str),
+    ] = ("waiting", "done")
+    """When to mention the person who asked in a short comment of its own: `waiting` when a run begins to wait for
+    somebody, `done` when one ends after more than two minutes; or `never`. Nobody is notified of edited comments."""
     rerun_failed_jobs: bool = False
     """Whether to run a workflow's failed jobs once more before a fix is started."""
     wip_branches: bool = True

@@ -19,6 +19,7 @@ from bot.engine.records import Signal
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
+from bot.gate.repo_keys import Notify
 from bot.jobs.admission import decide
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext, ShortReply
@@ -51,6 +52,7 @@ class JobPipeline:
     Attributes:
         comment: the job's one comment.
         check: its one check run, once it has one.
+        notify: what its asker is told in comments of their own, once the repository's file is read.
     """
 
     def __init__(self, context: JobContext) -> None:
@@ -62,6 +64,7 @@ class JobPipeline:
         self._heard: list[Signal] = []
         self._access: AccessCheck | None = None
         self._shown_at = 0.0
+        self.notify: tuple[Notify, ...] = ()
 
     async def run(self) -> Ending:
         """Take the job from permission to publication.
@@ -225,6 +228,7 @@ class JobPipeline:
         found = await fetch_repo_settings(
             here.reader, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
         )
+        self.notify = found.asked.config.notify
         asked = replace(
             found.asked, config=found.asked.config.model_copy(update={"base": wanted_base(context, found.asked)})
         )

@@ -23,6 +23,7 @@ from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.patience import Patience
 from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
+from bot.reporting.notices import notice_of, notify
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class Worker:
                         await pipeline.comment.put(body)
                     if pipeline.comment.told_at:
                         await approvals.note_shown(record, at=pipeline.comment.told_at)
+                    await notify(context, f"waiting-{ending.request_id}", notice_of(ending, pipeline.notify))
                 except GitHubError as error:
                     if await self._patience.pause(record, error) is not None:
                         raise  # the job is to be taken up again to tell it
@@ -128,7 +130,8 @@ class Worker:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
             self._contexts.ended(ending)
-            await endings.keep(record, await endings.recorded(context, ending, checked=await pipeline.checked()))
+            final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
+            await endings.keep(record, final)
             if ending.partial:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:

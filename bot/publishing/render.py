@@ -134,6 +134,20 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
 
+def render_notice(text: str, allowed: Allowed, *, url: str, marker: str) -> str:
+    """A comment that only draws the asker's attention to the status comment, since edits of that notify nobody.
+
+    Args:
+        text: what has happened, without a full stop.
+        allowed: who asked, in which thread, on which server.
+        url: the status comment; empty where it has none.
+        marker: from `marker.marker`.
+    """
+    place = f" ([status]({url}))" if url else ""
+    body = f"@{allowed.login} {escape_markdown(text, allowed, limit=_NOTE_LIMIT)}{place}.\n\n{marker}"
+    return sealed(body, allowed, Own(marker=marker, links=frozenset({url} - {""}), tags=True), limit=COMMENT_LIMIT)
+
+
 def render_part(view: StatusView, number: int, text: str) -> str:
     """A comment that shows one part of what waits, of those that `view.pending.parts` has places for.
 

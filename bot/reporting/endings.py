@@ -12,6 +12,7 @@ from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.owed_endings import KEEP_SECONDS, Owed
+from bot.gate.repo_keys import Notify
 from bot.github import GitHubError, Urgency
 from bot.github.drafts import CHECK_TEXT_LIMIT
 from bot.jobs.context import Ending, JobContext, JobContextFactory
@@ -21,6 +22,7 @@ from bot.publishing.render import render_reply, render_status
 from bot.publishing.text import clip
 from bot.publishing.view import StatusView
 from bot.reporting.check_run import JobCheckRun
+from bot.reporting.notices import notice_of, notify
 from bot.reporting.reporter import StatusReporter
 from bot.reporting.status_comment import StatusComment
 
@@ -44,13 +46,16 @@ async def body_of(context: JobContext, ending: Ending) -> str | None:
     )
 
 
-async def recorded(context: JobContext, ending: Ending, *, checked: str | None) -> RecordedEnding | None:
+async def recorded(
+    context: JobContext, ending: Ending, *, checked: str | None, wanted: tuple[Notify, ...] = ()
+) -> RecordedEnding | None:
     """An ending as any worker can tell it; None when nobody is told.
 
     Args:
         context: the job.
         ending: how it ended.
         checked: the commit that its check run stands on; None when it has none.
+        wanted: what the repository wants people to be told in a comment of its own.
     """
     body = await body_of(context, ending)
     if body is None:
@@ -66,7 +71,8 @@ async def recorded(context: JobContext, ending: Ending, *, checked: str | None) 
             patch=ending.patch,
             review=ending.review,
         )
-    return RecordedEnding(state=ending.state, body=body, check=draft, proven=ending.proven)
+    notice = notice_of(ending, wanted)
+    return RecordedEnding(state=ending.state, body=body, check=draft, proven=ending.proven, notice=notice)
 
 
 async def keep(record: StoredRecord, ending: RecordedEnding | None) -> None:
@@ -111,6 +117,7 @@ async def tell(
                 return None
         comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
         await comment.put(kept.body)
+        await notify(context, kept.state.value, kept.notice)
         doubtful = await comment.fold_late()
     except GitHubError as error:
         settled = not _may_come(error)

@@ -36,6 +36,10 @@ async def test_a_question_waits_for_an_answer_and_the_run_goes_on_with_it(
             assert said in pause.status, said
         assert "/codepilot approve" not in pause.status
         assert set(buttons_of(check_of(stage, pause.job_id))) == {"Stop"}
+        [told] = stage.notices(issue.number)
+        status_url = f"/issues/{issue.number}#issuecomment-{stage.hub.comments(stage.repo, issue.number)[1].id}"
+        assert told.startswith("@mona `/codepilot fix` is waiting for an answer until ")
+        assert status_url in told
         answer = stage.say(issue.number, "/codepilot continue Yes, and complex numbers")
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
@@ -44,6 +48,7 @@ async def test_a_question_waits_for_an_answer_and_the_run_goes_on_with_it(
         assert stage.reactions(answer) == ["+1"]
         [status] = stage.bot_comments(issue.number)
         assert COMPLETION in status
+        assert stage.notices(issue.number) == [told], "it ended soon enough for the asker to see it"
         assert len(stage.pulls()) == 1
         assert [each.remaining for each in stage.providers] == [0, 0]
 

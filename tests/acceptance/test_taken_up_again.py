@@ -13,6 +13,7 @@ from bot.domain.job import JobState
 from bot.engine.approvals import Waiting
 from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.records import Signal, Stored
+from bot.gate.repo_keys import Notify
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext
 from bot.pipeline import acknowledge
@@ -40,11 +41,13 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     asked = asyncio.Event()
     recorded = endings.recorded
 
-    async def hang(context: JobContext, ending: Ending, *, checked: str | None) -> RecordedEnding | None:
+    async def hang(
+        context: JobContext, ending: Ending, *, checked: str | None, wanted: tuple[Notify, ...]
+    ) -> RecordedEnding | None:
         if ending.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        return await recorded(context, ending, checked=checked)
+        return await recorded(context, ending, checked=checked, wanted=wanted)
 
     monkeypatch.setattr(endings, "recorded", hang)
     return asked
@@ -128,7 +131,7 @@ async def test_a_status_comment_that_somebody_deleted_is_made_again(hub: LocalHu
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         pause = await pause_of(stage, command)
-        [status] = [each for each in hub.comments(stage.repo, issue.number) if each.author_id == stage.app.bot.id]
+        [status, _notice] = [e for e in hub.comments(stage.repo, issue.number) if e.author_id == stage.app.bot.id]
         hub.delete_comment(status, by="mona")
         stage.say(issue.number, f"/codepilot deny {pause.short_id}")
         end = await stage.end_of(command)

@@ -131,10 +131,12 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
         if stored is not None and stored.state in _ENDED:
             break
         await asyncio.sleep(0.05)
-    comment = hub.comments(repo, issue.number)[-1]
+    record = await bot.queue.record(job_id)
+    posted = record.comment.posted
+    comment = next(each for each in hub.comments(repo, issue.number) if posted is not None and each.id == posted.id)
     screen.heading("The bot's answer")
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
-    published = (await bot.queue.record(job_id)).published
+    published = record.published
     if published.commit is not None:
         sha = published.commit.sha
         screen.heading(f"The change, commit {sha[:10]}")

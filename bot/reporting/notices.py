@@ -1,0 +1,58 @@
+"""Mention the person who asked in a short comment, once for each event: GitHub notifies nobody of an edit."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from bot.domain.job import JobState
+from bot.gate.repo_keys import Notify
+from bot.jobs.context import Ending, JobContext
+from bot.publishing.marker import marker
+from bot.publishing.render import render_notice
+from bot.publishing.text import code, duration
+from bot.publishing.view import StatusView
+from bot.reporting.status_comment import StatusComment
+
+LONG_SECONDS = 120.0
+"""Who waits for less than this most likely still looks at the page."""
+_ENDED = {JobState.DONE: "has finished", JobState.FAILED: "has failed"}
+
+
+def notice_of(ending: Ending, wanted: tuple[Notify, ...]) -> str:
+    """The words for the asker about an ending, or about a run that begins to wait for a person; empty for nothing.
+
+    Args:
+        ending: how the job ended, or what it waits for.
+        wanted: what the repository wants people to be told.
+    """
+    view = ending.view
+    if not isinstance(view, StatusView) or not view.allowed.login:
+        return ""
+    if ending.state is JobState.WAITING:
+        until = datetime.fromtimestamp(ending.until, UTC)
+        told = f"{code(view.asked)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
+        return told if "waiting" in wanted and ending.request_id else ""
+    told = f"{code(view.asked)} {_ENDED.get(ending.state)} after {duration(view.seconds)}"
+    return told if "done" in wanted and ending.state in _ENDED and view.seconds > LONG_SECONDS else ""
+
+
+async def notify(context: JobContext, event: str, text: str) -> None:
+    """Say it in a comment of its own, once however often a worker dies; nothing without a text, or a thread.
+
+    Args:
+        context: the job.
+        event: names the event among all of this job; letters, digits, `-` and `_`.
+        text: from `notice_of`.
+
+    Raises:
+        GitHubError: GitHub refused or stayed silent.
+    """
+    job, services, part = context.job, context.services, context.record.part(f"notice {event}")
+    if not text or not job.thread.has_comments or (await part.read()).posted is not None:
+        return
+    posted = (await context.record.comment.read()).posted
+    own = marker(f"notice-{event}-{job.id}", job.repo.id, job.thread.number, key=services.marker_key)
+    url = posted.url if posted is not None else ""
+    body = await asyncio.to_thread(render_notice, text, services.allowed(job), url=url, marker=own)
+    await StatusComment(context.github, part, job, marker=own).put(body)
