@@ -9,6 +9,7 @@ from pathlib import Path
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.calls import TransportName
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
@@ -50,6 +51,8 @@ class Agent:
         index_seconds: how long the first message waits for the code index, before it goes on without; 0 takes none.
         embeddings: a service that makes vectors of definitions, which are sent to it; None for a search by words alone.
         delegation: how it may delegate tasks to child runs; None for not at all.
+        transport: whether the model calls tools in control blocks (`blocks`) or by its service's own tool calls
+            (`tools`); None for what suits the model.
     """
 
     provider: Provider
@@ -75,6 +78,7 @@ class Agent:
     index_seconds: float = 1.0
     embeddings: EmbeddingService | None = None
     delegation: Delegation | None = None
+    transport: TransportName | None = None
 
     @property
     def step_chars(self) -> int:
@@ -106,4 +110,5 @@ class Agent:
             max_output_chars=described.max_output_chars,
             embeddings=described.embeddings(),
             kept_index=described.kept_index,
+            transport=described.transport,
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.reading import read_agent, read_text
 from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
@@ -160,6 +161,7 @@ class AgentFile:
         max_output_chars: tool name → characters of one result that the model is shown at most.
         index: what makes vectors for `semantic_search`, with the variable of its key; None for nothing.
         rules: which calls are made, asked about or refused; the first that fits decides.
+        transport: how its model calls tools; None for what suits the model.
     """
 
     path: Path | None
@@ -178,6 +180,7 @@ class AgentFile:
     max_output_chars: Mapping[str, int]
     rules: tuple[Rule, ...]
     index: IndexSettings | None = None
+    transport: TransportName | None = None
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -218,6 +221,7 @@ class AgentFile:
             memory=_placed(document, ("agent", "memory"), lambda: MemorySettings(**agent.memory.model_dump())),
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
+            transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
             rules=(
                 *(

@@ -18,6 +18,7 @@ from pydantic import (
 
 from agent_runtime.agent.published import schema_of
 from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.policy import RunLimits, Verdict
 from agent_runtime.providers import options
@@ -143,6 +144,9 @@ class Model(_Section):
 class MainModel(Model):
     """The model and its fallbacks."""
 
+    transport: TransportName | None = None
+    """How the model calls tools: in control blocks, or by the service's own tool calls; by default what suits the
+    model."""
     fallback: list[Model] = Field(default_factory=list)
     """Models to use, in this order, when the previous ones cannot answer."""
 

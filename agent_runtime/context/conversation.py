@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate
 
@@ -31,6 +32,7 @@ from agent_runtime.providers.protocol import (
     ReplyStart,
     Request,
     TextChunk,
+    ToolSchema,
 )
 from agent_runtime.providers.traced import traced_reply
 from agent_runtime.sessions.protocol import EventLog
@@ -74,6 +76,7 @@ class Conversation:
 
     Attributes:
         system: the system prompt.
+        tools: the tools as they are declared to the service.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Conversation:
         memory: MemorySettings,
         limits: RunLimits,
         words: Callable[[str], str],
+        tools: tuple[ToolSchema, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over a session's log, which may hold earlier runs.
@@ -96,6 +100,7 @@ class Conversation:
             memory: how much conversation there may be.
             limits: bounds of a run, from which its remaining requests are guessed.
             words: takes from a reply that was to be plain text what is not; see `Transport.words`.
+            tools: the tools as they are declared to the service; none where the system prompt declares them.
             clock: seconds, for the age of the provider's cache.
         """
         self._log = log
@@ -106,13 +111,16 @@ class Conversation:
         self._words = words
         self._clock = clock
         self._transcript = Transcript(
-            max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY, sees_images=provider.sees_images
+            max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY,
+            sees_images=provider.sees_images,
+            calls_tools=bool(tools),
         )
         self._results = Results()
         self._pace = RequestForecast()
         self._cache = _Cache()
         self._meter = Meter()
-        self._system_tokens = estimate(system)
+        self.tools = tools
+        self._system_tokens = estimate(system) + sum(estimate(json.dumps(asdict(each))) for each in tools)
         self._sent = 0
         self._status = 0
 
@@ -140,7 +148,7 @@ class Conversation:
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
         status = sendable(status)  # it names what runs in terminals
         self._sent, self._status = self._estimated(), estimate(status)
-        return Request(system=self.system, messages=self._messages(), status=status)
+        return Request(system=self.system, messages=self._messages(), status=status, tools=self.tools)
 
     def learned(self, usage: Usage) -> None:
         """Take in what the provider counted for the last request; called after each reply."""
@@ -211,7 +219,7 @@ class Conversation:
         history = self._fitting(window - estimate(ask))
         if history:
             try:
-                request = Request(system=self.system, messages=history, status=ask)
+                request = Request(system=self.system, messages=history, status=ask, tools=self.tools)
                 text, usage = await answer(self._provider, request, charge=partial(self._charge, request))
             except ModelError as error:
                 failure = str(error)

@@ -91,7 +91,15 @@ def estimate(text: str) -> int:
 
 def estimate_message(message: Message) -> int:
     """About how many tokens a message has, its frame aside; of each image the most that one has."""
-    return estimate(message.text) + IMAGE_TOKENS * len(message.images)
+    images = len(message.images) + sum(len(each.images) for each in message.answers)
+    calls = "\n".join(
+        [
+            *(f"{each.name}{each.arguments}" for each in message.requests),
+            *(each.text for each in message.answers),
+            message.reasoning,
+        ]
+    )
+    return estimate(message.text) + (estimate(calls) if calls.strip() else 0) + IMAGE_TOKENS * images
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_runtime.context.estimate import estimate
+from agent_runtime.core.calls import with_answers
 from agent_runtime.core.events import Observed, Recorded, Replied, Shrunk, Summarised, ToolReturned
 
 _COMMAND = re.compile(r"\[terminal:(?P<terminal>[^\]\s]+):cmd(?P<number>\d+)\]")
@@ -101,15 +102,16 @@ class Results:
         return [step.position for step in self._steps.values() if step.reply <= last and not step.is_superseded]
 
     def _observed(self, event: Observed) -> None:
-        step = _Step(position=self._taken, reply=self._replies, chars=len(event.text))
-        if estimate(event.text) >= _WORTH:
+        told = with_answers(event.text, event.answers)
+        step = _Step(position=self._taken, reply=self._replies, chars=len(told))
+        if estimate(told) >= _WORTH:
             self._steps[step.position] = step
         for call in self._returned:
             command = _COMMAND.match(call.text)
             # The result as the model read it, whose middle the record may lack; nothing when it was not shown.
-            start = event.text.find(call.text[:_EDGE_CHARS])
-            end = event.text.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
-            text = event.text[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
+            start = told.find(call.text[:_EDGE_CHARS])
+            end = told.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
+            text = told[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
             if command is not None and text:
                 piece = _Piece(step=step, command=command["number"], text=text)
                 self._showed(command["terminal"], piece, whole=call.tool == "read_output")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent_runtime.context.estimate import estimate
+from agent_runtime.context.estimate import estimate_message
+from agent_runtime.core.calls import ToolAnswer, with_answers, with_requests
 from agent_runtime.core.events import (
     Archived,
     MessageInjected,
@@ -27,7 +28,7 @@ from agent_runtime.core.events import (
     Told,
     ToolReturned,
 )
-from agent_runtime.core.images import IMAGE_TOKENS, Image
+from agent_runtime.core.images import Image
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
@@ -62,14 +63,19 @@ class Transcript:
         upto: position in the log; events before it are told by a summary. 0 when there is none.
     """
 
-    def __init__(self, *, max_entry_chars: int | None = None, sees_images: bool = True) -> None:
+    def __init__(
+        self, *, max_entry_chars: int | None = None, sees_images: bool = True, calls_tools: bool = True
+    ) -> None:
         """Start with an empty conversation.
 
         Args:
             max_entry_chars: the most that one event may tell; what is longer loses its middle. None for no bound.
-            sees_images: whether tasks show their images; a model that does not see is told that there were some.
+            sees_images: whether tasks and results show their images; a model that does not see is told that there were
+                some.
+            calls_tools: whether requests for calls and their answers are told as such; else as text, since a service
+                refuses them where no tools are declared.
         """
-        self._max, self._sees_images = max_entry_chars, sees_images
+        self._max, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
         self._forget()
 
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
@@ -176,11 +182,10 @@ class Transcript:
             case ToolReturned():
                 self._calls.append(event.label or event.tool)
             case Observed():
-                note = notes.left_out(len(event.text), self._calls)
-                self._add("user", note if self._taken in self._outputs else event.text, part=True)
+                self._observed(event)
                 self._calls = []
             case Replied():
-                self._add("assistant", event.text if event.text.strip() else notes.EMPTY_REPLY, part=True)
+                self._replied(event)
             case MessageInjected():
                 self._add("user", notes.user_message(event.text), part=True)
             case Told():
@@ -189,6 +194,37 @@ class Transcript:
                 self._add("user", event.text, part=True)
             case _:
                 pass
+
+    def _replied(self, event: Replied) -> None:
+        if event.requests and self._calls_tools:
+            requests = tuple(replace(each, arguments=sendable(each.arguments)) for each in event.requests)
+            said = Message(role="assistant", text=event.text, requests=requests, reasoning=sendable(event.reasoning))
+            self._add_message(said, part=True)
+            return
+        text = with_requests(event.text, event.requests)
+        self._add("assistant", text if text.strip() else notes.EMPTY_REPLY, part=True)
+
+    def _observed(self, event: Observed) -> None:
+        text, answers = event.text, event.answers
+        if self._taken in self._outputs:
+            text = notes.left_out(len(with_answers(text, answers)), self._calls)
+            answers = tuple(replace(each, text=notes.ANSWER_LEFT_OUT, images=()) for each in answers)
+        if not self._calls_tools:
+            self._add("user", with_answers(text, answers), part=True)
+            return
+        if not self._sees_images:
+            answers = tuple(
+                replace(each, text=notes.without_images(each.text, each.images), images=()) for each in answers
+            )
+        self._add_message(Message(role="user", text=text, answers=self._fitting(answers)), part=True)
+
+    def _fitting(self, answers: tuple[ToolAnswer, ...]) -> tuple[ToolAnswer, ...]:
+        """Answers that can be sent, those of a step that told too much cut."""
+        answers = tuple(replace(each, text=sendable(each.text)) for each in answers)
+        if self._max is None or sum(len(each.text) for each in answers) <= self._max:
+            return answers
+        share = self._max // len(answers)
+        return tuple(replace(each, text=notes.cut(each.text, share)) for each in answers)
 
     def _opened(self, event: Started) -> tuple[str, tuple[Image, ...]]:
         """The text and the images that a task begins with."""
@@ -202,27 +238,55 @@ class Transcript:
     def _add(
         self, role: Role, text: str, images: tuple[Image, ...] = (), *, part: bool = False, task: int | None = None
     ) -> None:
+        """Add a piece that is text and images."""
+        self._add_message(Message(role=role, text=text, images=images), part=part, task=task)
+
+    def _add_message(self, message: Message, *, part: bool = False, task: int | None = None) -> None:
         """Add a piece, unless a summary tells it: that of the whole beginning, or for a `part` that of its task.
 
-        Two messages in a row from the same side become one, since providers want them to alternate.
+        Two messages in a row from the same side become one, since providers want them to alternate. They also want an
+        answer to each request, in the next message: one that has none, because its step was cut off, gets a note.
         """
         if self._is_summarised or (part and self._task in self._archived):
             return
-        text = sendable(text)
-        if self._max is not None:
-            text = notes.cut(text, self._max)
+        text = sendable(message.text)
+        message = replace(message, text=text if self._max is None else notes.cut(text, self._max))
+        told = self._told
+        last = told[-1] if told else None
+        if last is not None and last.requests:
+            known = {each.id: each for each in message.answers}
+            nothing = [ToolAnswer(id=each.id, text=notes.UNANSWERED, ok=False) for each in last.requests]
+            answers = tuple(known.get(each.id, each) for each in nothing)
+            if message.role == "assistant":
+                told.append(Message(role="user", text="", answers=answers))
+                last = told[-1]
+            else:
+                message = replace(message, answers=answers)
+        elif message.answers:
+            message = replace(message, text=with_answers(message.text, message.answers), answers=())
         number = self._task if task is None else task
-        tokens = estimate(text) + IMAGE_TOKENS * len(images)
-        entry = TranscriptEntry(position=self._taken, task=number, role=role, text=text, tokens=tokens)
+        entry = TranscriptEntry(
+            position=self._taken, task=number, role=message.role, text=worded(message), tokens=estimate_message(message)
+        )
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
-        told = self._told
-        if told and told[-1].role == role:
-            told[-1] = Message(role=role, text=f"{told[-1].text}\n\n{text}", images=told[-1].images + images)
+        if last is not None and last.role == message.role:
+            told[-1] = replace(
+                last,
+                text="\n\n".join(filter(None, [last.text, message.text])),
+                images=last.images + message.images,
+                requests=message.requests,
+                reasoning=message.reasoning,
+            )
             return
-        if not told and role == "assistant":
+        if last is None and message.role == "assistant":
             told.append(Message(role="user", text=notes.BEGINNING))
-        told.append(Message(role=role, text=text, images=images))
+        told.append(message)
+
+
+def worded(message: Message) -> str:
+    """A message as one text."""
+    return with_answers(with_requests(message.text, message.requests), message.answers)
 
 
 def sendable(text: str) -> str:

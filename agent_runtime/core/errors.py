@@ -55,6 +55,7 @@ class ResumeCode(Enum):
     MOVED = "Request {request}: the {parts} in the session's log changed since the pause. Reset the session."
     FORMAT = "Request {request} has state format {found}, and this version reads {known}. Reset the session."
     VERSION = "The step was suspended by pydantic-monty {found}, not {installed}. Install {found}, or reset()."
+    TRANSPORT = "The step was suspended with the transport `{found}`, not `{now}`. Set that again, or reset()."
     DAMAGED = "The saved state of the control block is damaged ({error}). Reset the session."
     TOOL_MISSING = "The run waits at {tool}, which is not one of its tools. Register it, or reset the session."
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 EMPTY_REPLY = "(empty reply)"
+UNANSWERED = "[No result is known of this call.]"
+ANSWER_LEFT_OUT = "[Left out here.]"
 BEGINNING = "[The beginning of this conversation is not kept.]"
 INSTRUCTIONS = (
     "# Project instructions\nThe project's maintainers ask this of whoever works here. Follow it where it concerns "

@@ -21,7 +21,7 @@ from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.protocol import Piece, ReplyEnd, Request, StopReason, TextChunk
 from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 from agent_runtime.providers.thinking import effort_param, takes_temperature, thinking_param
 
@@ -89,7 +89,7 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted), **settings)
 
     @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import anthropic  # noqa: PLC0415 - see SdkProvider._client
         import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
 
@@ -120,7 +120,7 @@ class _Reading:
     cache_write_tokens: int = 0
     output_tokens: int = 0
 
-    def read(self, event: object) -> list[TextChunk | ReplyEnd]:
+    def read(self, event: object) -> list[Piece]:
         """What an event adds to the reply; a shape that we do not know adds nothing.
 
         Raises:

@@ -15,7 +15,16 @@ from agent_runtime.core.errors import (
     ModelUnreachableError,
     SettingsError,
 )
-from agent_runtime.providers.protocol import Chunk, Provider, ReplyEnd, ReplyFault, ReplyStart, Request
+from agent_runtime.providers.protocol import (
+    Chunk,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    ToolCalling,
+    tool_calling,
+)
 
 STICKY_SECONDS = 600.0
 """How long a model that stood in is kept before the first one is tried again."""
@@ -71,6 +80,12 @@ class FallbackProvider:
     def sees_images(self) -> bool:
         """Whether every model of the chain sees: any of them may be asked in the middle of a conversation."""
         return all(provider.sees_images for provider in self._providers)
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """What the preferred model says; nothing where a model of the chain cannot, as any of them may be asked."""
+        each = [tool_calling(provider) for provider in self._providers]
+        return "unsupported" if "unsupported" in each else each[0]
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.

@@ -23,7 +23,7 @@ from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, Message, Piece, ReplyEnd, Request, TextChunk
 from agent_runtime.providers.sdk import in_turns
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class LLMProvider:
     async def close(self) -> None:
         """Nothing to give back: plugins keep their connections to themselves."""
 
-    async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
         joiner = BlockJoiner()

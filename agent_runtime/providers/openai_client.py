@@ -11,7 +11,7 @@ from typing_extensions import override
 from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
 from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
-from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
+from agent_runtime.providers.protocol import Piece, Request
 from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
 
     @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
         import openai  # noqa: PLC0415 - see SdkProvider._client
 

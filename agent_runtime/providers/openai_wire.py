@@ -16,7 +16,7 @@ from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, ModelService, refused, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Message, ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.protocol import Message, Piece, ReplyEnd, Request, StopReason, TextChunk
 
 if TYPE_CHECKING:
     from openai.types import responses
@@ -154,7 +154,7 @@ class ResponsesReading:
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
     refusal: str = ""
 
-    def read(self, event: object) -> list[TextChunk | ReplyEnd]:
+    def read(self, event: object) -> list[Piece]:
         """What an event adds to the reply; a shape that we do not know adds nothing.
 
         Raises:
@@ -208,7 +208,7 @@ class ChatReading:
     reason: str | None = None
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cost_usd=None))
 
-    def read(self, event: object) -> list[TextChunk | ReplyEnd]:
+    def read(self, event: object) -> list[Piece]:
         """What an event adds to the reply; a shape that we do not know adds nothing.
 
         Raises:
@@ -232,7 +232,7 @@ class ChatReading:
                 self.usage = load_prices().priced(self.service.model, usage)
             case _:
                 pass
-        told: list[TextChunk | ReplyEnd] = [TextChunk(text=text) for text in texts if text]
+        told: list[Piece] = [TextChunk(text=text) for text in texts if text]
         if self.reason is None or (self.reason, self.usage) == known:
             return told
         if self.refusal or self.reason == "content_filter":

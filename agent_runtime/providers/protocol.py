@@ -138,7 +138,10 @@ class ReplyEnd:
     reasoning: str = ""
 
 
-Chunk = ReplyStart | TextChunk | CallChunk | ReplyFault | ReplyEnd
+Piece = TextChunk | CallChunk | ReplyEnd
+"""What an attempt at a reply consists of."""
+
+Chunk = ReplyStart | Piece | ReplyFault
 
 ToolCalling = Literal["unsupported", "supported", "preferred"]
 """Whether a model can be spoken to by its service's own tool calls, and whether it is by default."""

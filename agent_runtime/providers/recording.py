@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ModelError, ScriptError, SettingsError
-from agent_runtime.providers.protocol import Chunk, Provider, Request
+from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling, tool_calling
 from agent_runtime.providers.tape import (
     VOLATILE,
     Answered,
@@ -20,6 +20,7 @@ from agent_runtime.providers.tape import (
     Tape,
     TapedRequest,
     TapeWriter,
+    calls_tools,
     differences,
     hidden_request,
     read_tape,
@@ -76,6 +77,11 @@ class RecordingProvider:
     def sees_images(self) -> bool:
         """Whether the inner provider's model sees."""
         return self._inner.sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """What the inner provider says."""
+        return tool_calling(self._inner)
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`.
@@ -174,6 +180,11 @@ class ReplayProvider:
     def sees_images(self) -> bool:
         """Whether the recorded model was shown images."""
         return shows_images(self.tape)
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Preferred where the recorded model was offered tools."""
+        return "preferred" if calls_tools(self.tape) else "supported"
 
     @property
     def replayed(self) -> int:

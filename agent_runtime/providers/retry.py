@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.faults import BrokenOffError, ModelService
-from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
+from agent_runtime.providers.protocol import Chunk, Piece, ReplyEnd, ReplyFault, ReplyStart
 
-Attempt = Callable[[], AsyncGenerator[TextChunk | ReplyEnd]]
-"""One request: yields text, and a `ReplyEnd` once the service has said why it stopped; raises `BrokenOffError`."""
+Attempt = Callable[[], AsyncGenerator[Piece]]
+"""One request: yields text and calls, then a `ReplyEnd` that says why the service stopped; raises `BrokenOffError`."""
 
 
 _SILENT_ATTEMPTS = 2
@@ -147,7 +147,7 @@ class _Tally:
         self.last = fault
 
 
-async def _drained(chunks: AsyncGenerator[TextChunk | ReplyEnd]) -> AsyncGenerator[TextChunk | ReplyEnd]:
+async def _drained(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
     """A reply's chunks; after its end the stream is read out for a short time only."""
     async with aclosing(chunks):
         async for chunk in chunks:

@@ -14,26 +14,32 @@ The file is YAML, a list with one entry a reply:
         ...
     - stop: length
       reply: cut off in the mid
+    - calls:
+        - read_file: {path: calc.py}
+        - finish: {summary: Fixed.}
 
-`expect` and `expect_not` take one text or a list of them, each a literal piece of the newest message or
-`{regex: …}` (multi-line, `.` matches line breaks). `usage` replaces the estimate for this reply. `stop` is `stop`
-(the default) or `length`.
+`expect` and `expect_not` take one text or a list of them, each a literal piece of the newest message, answers to calls
+included, or `{regex: …}` (multi-line, `.` matches line breaks). `calls` are asked for by native tool calls, each a
+tool's name with its arguments, or with a text in place of their JSON; `reply` may be left out then. `usage` replaces
+the estimate for this reply. `stop` is `stop` (the default) or `length`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
+from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import ScriptError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import StopReason
 
 _SHOWN_CHARS = 700
-_KEYS = ("reply", "expect", "expect_not", "usage", "stop")
+_KEYS = ("reply", "calls", "expect", "expect_not", "usage", "stop")
 _USAGE_KEYS = tuple(field.name for field in fields(Usage) if field.name.endswith("tokens"))
 _FLAGS = re.MULTILINE | re.DOTALL
 
@@ -48,13 +54,15 @@ class ScriptedReply:
         expect_not: none may be found in it.
         usage: what the reply counts as; None for an estimate.
         stop: why the reply ends.
+        calls: the calls that it asks for by native tool calls.
     """
 
-    text: str
+    text: str = ""
     expect: tuple[str | re.Pattern[str], ...] = ()
     expect_not: tuple[str | re.Pattern[str], ...] = ()
     usage: Usage | None = None
     stop: StopReason = "stop"
+    calls: tuple[ToolRequest, ...] = ()
 
     def complaint(self, message: str) -> str | None:
         """What about the newest `message` is not as this reply expects; None when all is."""
@@ -97,7 +105,8 @@ def parse_script(text: str, *, source: str) -> tuple[ScriptedReply, ...]:
 
 def _entry(entry: object) -> ScriptedReply:
     values = _mapping(entry, known=_KEYS, what="an entry")
-    reply = values.get("reply")
+    calls = _calls(values.get("calls", []))
+    reply = values.get("reply", "" if calls else None)
     if not isinstance(reply, str):
         raise ValueError("`reply` is missing or not text; write `reply: |` and the text below it.")  # noqa: TRY004 - told as ScriptError
     return ScriptedReply(
@@ -106,7 +115,20 @@ def _entry(entry: object) -> ScriptedReply:
         expect_not=_patterns(values.get("expect_not")),
         usage=_usage(values["usage"]) if "usage" in values else None,
         stop=_stop(values.get("stop", "stop")),
+        calls=calls,
     )
+
+
+def _calls(value: object) -> tuple[ToolRequest, ...]:
+    calls = []
+    for number, call in enumerate(value if isinstance(value, list) else [None], start=1):
+        match [*call.items()] if isinstance(call, dict) else []:
+            case [(str(name), dict() | str() as given)]:
+                arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+                calls.append(ToolRequest(id=f"call_{number}", name=name, arguments=arguments))
+            case _:
+                raise ValueError("`calls` must be a list of entries such as `- read_file: {path: calc.py}`.")
+    return tuple(calls)
 
 
 def _stop(value: object) -> StopReason:

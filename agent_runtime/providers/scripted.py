@@ -6,15 +6,28 @@ It is public and stable. The format of a script stands in `agent_runtime.provide
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
+from agent_runtime.core.calls import with_answers
 from agent_runtime.core.errors import ScriptError, SettingsError
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Chunk,
+    Message,
+    ReplyEnd,
+    ReplyStart,
+    Request,
+    TextChunk,
+    ToolCalling,
+    ToolSchema,
+)
 from agent_runtime.providers.script import ScriptedReply, parse_script
 
 MODEL = "scripted"
@@ -87,6 +100,11 @@ class ScriptedProvider:
         return self._sees_images
 
     @property
+    def tool_calling(self) -> ToolCalling:
+        """Preferred by a script that has native tool calls; others may be given any."""
+        return "preferred" if any(reply.calls for reply in self._replies) else "supported"
+
+    @property
     def remaining(self) -> int:
         """Replies not given yet; a test may want none."""
         return len(self._replies) - self._given
@@ -104,13 +122,20 @@ class ScriptedProvider:
             if self._delay:
                 await asyncio.sleep(self._delay)
             yield TextChunk(text=reply.text[start : start + self._chunk_chars])
+        for index, call in enumerate(reply.calls):
+            yield CallChunk(index=index, id=call.id, name=call.name)
+            for start in range(0, len(call.arguments), self._chunk_chars):
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                yield CallChunk(index=index, arguments=call.arguments[start : start + self._chunk_chars])
         yield ReplyEnd(stop=reply.stop, usage=reply.usage or usage)
 
     async def close(self) -> None:
         """Nothing to give back."""
 
     def _next(self, request: Request) -> ScriptedReply:
-        message = request.messages[-1].text
+        newest = request.messages[-1]
+        message = with_answers(newest.text, newest.answers)
         if not self.remaining:
             count = len(self._replies)
             raise ScriptError(
@@ -149,29 +174,37 @@ class _PrefixCache:
     """What a provider's cache would hold: the last request, its status aside."""
 
     def __init__(self) -> None:
-        self._system = ""
+        self._system: tuple[str, tuple[ToolSchema, ...]] = ("", ())
         self._messages: tuple[Message, ...] = ()
         self._chars = 0
 
     def usage(self, request: Request, reply: ScriptedReply) -> Usage:
         """The estimate for one exchange; remembers the request."""
         known = len(self._messages)
-        warm = request.system == self._system and request.messages[:known] == self._messages
+        system = (request.system, request.tools)
+        warm = system == self._system and request.messages[:known] == self._messages
         cached = self._chars if warm else 0
         added = request.messages[known:] if warm else request.messages
-        new = sum(_chars(message) for message in added) + (0 if warm else len(request.system))
-        self._system, self._messages, self._chars = request.system, request.messages, cached + new
+        new = sum(_chars(message) for message in added) + (0 if warm else _system_chars(request))
+        self._system, self._messages, self._chars = system, request.messages, cached + new
         return Usage(
             requests=1,
             input_tokens=_tokens(len(request.status)),
             cached_tokens=_tokens(cached),
             cache_write_tokens=_tokens(new),
-            output_tokens=_tokens(len(reply.text)),
+            output_tokens=_tokens(len(reply.text) + sum(len(each.name) + len(each.arguments) for each in reply.calls)),
         )
 
 
 def _chars(message: Message) -> int:
-    return len(message.text) + len(message.images) * IMAGE_TOKENS * _CHARS_PER_TOKEN
+    asked = sum(len(each.name) + len(each.arguments) for each in message.requests)
+    answered = sum(len(each.text) for each in message.answers)
+    images = len(message.images) + sum(len(each.images) for each in message.answers)
+    return len(message.text) + asked + answered + images * IMAGE_TOKENS * _CHARS_PER_TOKEN
+
+
+def _system_chars(request: Request) -> int:
+    return len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
 
 
 def _tokens(chars: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agent_runtime.providers.faults import Failure, ModelService
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, Piece, Request
 from agent_runtime.providers.reply_bounds import bounded
 from agent_runtime.providers.sight import sees
 from agent_runtime.providers.thinking import thinks_by_itself
@@ -114,7 +114,7 @@ class SdkProvider(ABC, Generic[_C]):
         """The SDK's client, on connections to whom `trusted` knows."""
 
     @abstractmethod
-    def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         """One request; see `retry.Attempt`."""
 
 

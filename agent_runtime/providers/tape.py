@@ -9,8 +9,10 @@ A recording is a file of JSON lines, in the order in which things happened:
 
 `keep` counts the messages that a request shares with the one before it, which stand there; a `system` of null says that
 it is the same as before. A message with images has them as a third item: `["user", "…", [{"source": "…", "media_type":
-"image/png", "data": "base64"}]]`. `error` is the class and the text of a `ModelError` that ended the reply. A note is
-whatever was put beside the exchanges, e.g. an event of the run.
+"image/png", "data": "base64"}]]`. With native tool calls a request has the `tools` that are not the same as before, a
+message has `{"requests": …, "answers": …, "reasoning": …}` as a fourth item, and there are chunks `["call", index, id,
+name, arguments]`. `error` is the class and the text of a `ModelError` that ended the reply. A note is whatever was put
+beside the exchanges, e.g. an event of the run.
 """
 
 from __future__ import annotations
@@ -18,17 +20,33 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
-from typing import Any, Literal
+from typing import Any
 
 from agent_runtime.core import errors
-from agent_runtime.core.calls import Plain
+from agent_runtime.core.calls import Plain, ToolRequest, with_answers, with_requests
 from agent_runtime.core.errors import ModelError, ModelOutageError, ScriptError
 from agent_runtime.core.images import Image
-from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    Chunk,
+    Message,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+)
+from agent_runtime.providers.taped_values import (
+    packed_chunk,
+    packed_message,
+    unpacked_answer,
+    unpacked_chunk,
+    unpacked_message,
+    unpacked_tool,
+    whole_calls,
+)
 
 FORMAT = 1
 HIDDEN = "[secret]"
@@ -123,13 +141,18 @@ class TapeWriter:
         self._number += 1
         same = self._number > 1 and request.system == self._last.system
         keep = _shared(self._last.messages, request.messages)
+        tools = (
+            [] if self._number > 1 and request.tools == self._last.tools else [asdict(each) for each in request.tools]
+        )
+        gone = not request.tools and bool(self._last.tools)
         self._last = request
         line = {
             "request": self._number,
             "system": None if same else request.system,
             "keep": keep,
-            "messages": [_packed_message(message) for message in request.messages[keep:]],
+            "messages": [packed_message(message) for message in request.messages[keep:]],
             "status": request.status,
+            **({"tools": tools} if tools or gone else {}),
         }
         return self._number, self._line(line)
 
@@ -139,19 +162,14 @@ class TapeWriter:
         # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
         packed: list[list[object]] = []
         for attempt in _attempts(chunks):
-            texts = [chunk.text for chunk in attempt if isinstance(chunk, TextChunk)]
-            whole = "".join(texts)
-            hidden = hide(whole, self.secrets)
-            if hidden != whole:
-                texts = [hidden]
-            packed += [["start", chunk.attempt] for chunk in attempt if isinstance(chunk, ReplyStart)]
-            packed += [["text", text] for text in texts]
-            packed += [["fault", asdict(chunk)] for chunk in attempt if isinstance(chunk, ReplyFault)]
-            packed += [
-                ["end", chunk.stop, asdict(chunk.usage), chunk.model]
-                for chunk in attempt
-                if isinstance(chunk, ReplyEnd)
-            ]
+            text = "".join(chunk.text for chunk in attempt if isinstance(chunk, TextChunk))
+            calls = whole_calls(attempt)
+            kept: Sequence[Chunk] = attempt
+            if any(hide(told, self.secrets) != told for told in (text, *(call.arguments for call in calls))):
+                starts = [chunk for chunk in attempt if isinstance(chunk, ReplyStart)]
+                ends = [chunk for chunk in attempt if isinstance(chunk, ReplyFault | ReplyEnd)]
+                kept = [*starts, *([TextChunk(text=text)] if text else []), *calls, *ends]
+            packed += map(packed_chunk, kept)
         return self._line({"reply": number, "chunks": packed, "error": told})
 
     def note(self, kind: str, value: Plain) -> str:
@@ -198,7 +216,7 @@ def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()
     The system prompt is compared first, then message by message, then how many there are, then the status.
     """
     masks = tuple(masks)
-    parts = [("system", recorded.system, asked.system)]
+    parts = [("system", recorded.system, asked.system), ("tools", _declared(recorded), _declared(asked))]
     both = zip(recorded.messages, asked.messages, strict=False)
     parts += [
         (f"message {number}", _worded(was), _worded(now))
@@ -230,16 +248,37 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
     """A request as a recording keeps it."""
     messages = tuple(
-        replace(message, text=hide(message.text, secrets), images=_hidden_images(message.images, secrets))
+        replace(
+            message,
+            text=hide(message.text, secrets),
+            images=_hidden_images(message.images, secrets),
+            requests=tuple(ToolRequest(**_hidden(asdict(each), secrets)) for each in message.requests),
+            answers=tuple(unpacked_answer(_hidden(asdict(each), secrets)) for each in message.answers),
+            reasoning=hide(message.reasoning, secrets),
+        )
         for message in request.messages
     )
-    return Request(system=hide(request.system, secrets), messages=messages, status=hide(request.status, secrets))
+    return Request(
+        system=hide(request.system, secrets),
+        messages=messages,
+        status=hide(request.status, secrets),
+        tools=tuple(unpacked_tool(_hidden(asdict(each), secrets)) for each in request.tools),
+    )
 
 
 def shows_images(tape: Tape) -> bool:
     """Whether any request of a recording holds images."""
     requests = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
-    return any(message.images for request in requests for message in request.messages)
+    return any(
+        message.images or any(answer.images for answer in message.answers)
+        for request in requests
+        for message in request.messages
+    )
+
+
+def calls_tools(tape: Tape) -> bool:
+    """Whether the model of a recording was offered native tool calls."""
+    return any(isinstance(entry, TapedRequest) and bool(entry.request.tools) for entry in tape.entries)
 
 
 def _hidden_images(images: Sequence[Image], secrets: Sequence[str]) -> tuple[Image, ...]:
@@ -263,16 +302,13 @@ def _worded(message: Message) -> str:
         f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
         for image in message.images
     ]
-    return "\n".join([*pictures, f"{message.role}: {message.text}"])
+    text = with_answers(with_requests(message.text, message.requests), message.answers)
+    return "\n".join([*pictures, f"{message.role}: {text}"])
 
 
-def _packed_message(message: Message) -> list[object]:
-    images = [asdict(image) for image in message.images]
-    return [message.role, message.text, *([images] if images else [])]
-
-
-def _unpacked_message(role: str, text: str, images: Sequence[Mapping[str, Any]] = ()) -> Message:
-    return Message(role=_role(role), text=str(text), images=tuple(Image(**image) for image in images))
+def _declared(request: Request) -> str:
+    """The tools as text, one a line."""
+    return "\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in request.tools)
 
 
 def _roles(request: Request) -> str:
@@ -298,7 +334,7 @@ def _shared(before: Sequence[Message], after: Sequence[Message]) -> int:
     return count
 
 
-def _hidden(value: object, secrets: Sequence[str]) -> object:
+def _hidden(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, str):
         return hide(value, secrets)
     if isinstance(value, dict):
@@ -322,27 +358,20 @@ def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
 
 def _entry(value: Mapping[str, Any], last: Request) -> Entry:
     if "request" in value:
-        new = [_unpacked_message(*message) for message in value["messages"]]
+        new = [unpacked_message(*message) for message in value["messages"]]
         return TapedRequest(
             number=int(value["request"]),
             request=Request(
                 system=last.system if value["system"] is None else str(value["system"]),
                 messages=(*last.messages[: value["keep"]], *new),
                 status=str(value["status"]),
+                tools=tuple(map(unpacked_tool, value["tools"])) if "tools" in value else last.tools,
             ),
         )
     if "reply" in value:
-        chunks = tuple(_UNPACKED[kind](*rest) for kind, *rest in value["chunks"])
+        chunks = tuple(unpacked_chunk(kind, *rest) for kind, *rest in value["chunks"])
         return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
     return Note(kind=str(value["note"]), value=value["value"])
-
-
-def _role(role: str) -> Literal["user", "assistant"]:
-    match role:
-        case "user" | "assistant":
-            return role
-        case _:
-            raise ValueError(f"unknown role {role!r}")
 
 
 def _waits_of(error: ModelError) -> list[float]:
@@ -359,11 +388,3 @@ def _error(told: Sequence[Any] | None) -> ModelError | None:
     if kind is ModelOutageError:
         return ModelOutageError(text, retry_after=float(waits[0]) if waits else None)
     return kind(text) if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError(text)
-
-
-_UNPACKED: Mapping[str, Callable[..., Chunk]] = {
-    "start": lambda attempt: ReplyStart(attempt=attempt),
-    "text": lambda text: TextChunk(text=text),
-    "fault": lambda fault: ReplyFault(**fault),
-    "end": lambda stop, usage, model: ReplyEnd(stop=stop, usage=Usage(**usage), model=model),
-}

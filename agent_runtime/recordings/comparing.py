@@ -7,9 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent_runtime.context.transcript import Transcript
+from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError
-from agent_runtime.core.events import Ended, Observed, Recorded, Summarised
-from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
+from agent_runtime.core.events import Ended, Observed, Recorded, Replied, Summarised
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    StopReason,
+    TextChunk,
+    ToolSchema,
+)
 from agent_runtime.providers.tape import EVENT, Answered, Entry, Note, Tape, TapedRequest, differences, shows_images
 from agent_runtime.sessions.codec import decode
 
@@ -32,7 +41,12 @@ class Comparison:
 
 
 def compare(
-    tape: Tape, *, system: str, read: Callable[[str, StopReason], object], max_entry_chars: int | None = None
+    tape: Tape,
+    *,
+    system: str,
+    tools: tuple[ToolSchema, ...] = (),
+    read: Callable[[str, StopReason, Sequence[ToolRequest]], object],
+    max_entry_chars: int | None = None,
 ) -> Comparison:
     """Make every request of a recording again, and compare.
 
@@ -43,6 +57,7 @@ def compare(
     Args:
         tape: the recording; its events are notes of the kind `event`.
         system: the system prompt of today for the agent that was recorded.
+        tools: the tools as they are declared to the service today.
         read: reads the replies of one run, in order, as `TransportLeg.read` does.
         max_entry_chars: the most that one event may tell, as the agent's window allows.
 
@@ -50,7 +65,7 @@ def compare(
         ScriptError: the recording holds no events, or one that cannot be read.
     """
     events: list[Recorded] = []
-    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape))
+    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape), calls_tools=bool(tools))
     found: dict[str, None] = {}
     compared = summaries = 0
     for index, entry in enumerate(tape.entries):
@@ -63,14 +78,14 @@ def compare(
                     summaries += 1
                     continue
                 compared += 1
-                today = replace(recorded, system=system, messages=transcript.messages(events))
+                today = replace(recorded, system=system, messages=transcript.messages(events), tools=tools)
                 for told in differences(recorded, today):
                     found.setdefault(told, None)
             case Answered(number=number):
-                text, stop = _said(entry)
+                text, requests, stop = _said(entry, following)
                 if stop is not None and _was_understood(following):
                     try:
-                        read(text, stop)
+                        read(text, stop, requests)
                     except FormatError as error:
                         refused = f"reply {number} was accepted, and would be rejected now ({error.code}):\n{error}"
                         found.setdefault(refused, None)
@@ -107,8 +122,8 @@ def _is_for_summary(following: Sequence[Entry]) -> bool:
     return False
 
 
-def _said(answer: Answered) -> tuple[str, StopReason | None]:
-    """The text of the attempt that counted, and why it ended; None when it broke off."""
+def _said(answer: Answered, following: Sequence[Entry]) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
+    """The text and the calls of the attempt that counted, and why it ended; None when it broke off."""
     text, stop = "", None
     for chunk in answer.chunks:
         match chunk:
@@ -120,7 +135,9 @@ def _said(answer: Answered) -> tuple[str, StopReason | None]:
                 pass
             case ReplyEnd():
                 stop = chunk.stop
-    return text, stop
+    events = (_event(entry) for entry in following if isinstance(entry, Note) and entry.kind == EVENT)
+    requests = next((event.requests for event in events if isinstance(event, Replied)), ())
+    return text, requests, stop
 
 
 def _was_understood(following: Sequence[Entry]) -> bool:

@@ -90,6 +90,7 @@ class Recorder:
                     "policy": asdict(agent.policy),
                     "indexed": indexed,
                     **({"start_in": agent.start_in} if agent.start_in else {}),
+                    **({"transport": agent.transport} if agent.transport else {}),
                 },
                 "sandbox": agent.sandbox.level,
                 "work_dir": agent.sandbox.seen_as(agent.work_dir),

@@ -22,7 +22,7 @@ from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.recording import ReplayProvider, load_tape
 from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape
+from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape, calls_tools
 from agent_runtime.recordings.comparing import Comparison, compare, events_of
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
@@ -139,13 +139,18 @@ async def compare_recording(path: Path | str) -> Comparison:
     with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
         # Nothing is ever run here: the place only lets the tools say what they are.
         sandbox = pick("local", SandboxSettings())
-        agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
+        recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
+        agent = replace(recorded, transport="tools" if calls_tools(tape) else "blocks")
         state = RunState(InMemorySession(), HookSystem())
         toolbox = Toolbox(agent, state, ask=Gate(state).question)
         try:
             read = toolbox.open_transport().read
             return compare(
-                tape, system=toolbox.system_prompt, read=read, max_entry_chars=agent.memory.max_context_tokens
+                tape,
+                system=toolbox.system_prompt,
+                tools=toolbox.schemas,
+                read=read,
+                max_entry_chars=agent.memory.max_context_tokens,
             )
         finally:
             await toolbox.close()

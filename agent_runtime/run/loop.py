@@ -173,7 +173,7 @@ class Loop:
         self.calls.number = standing.call - 1
         if standing.note:
             self.calls.shown.result(standing.note)
-        work = taken.resume(standing.files, standing.calls, self.calls, self.calls.shown.printed)
+        work = taken.resume(standing.files, standing.calls, self.calls, self.calls.shown)
         outcome = await self._see_through(self.state.progress.step, taken, work)
         await self.state.session.commit()
         return outcome if outcome is not None else await self.run()
@@ -225,11 +225,10 @@ class Loop:
                         if attempt > 1:
                             reader, text = self.transport.reader(), []
                             self.state.emit(StreamReset(attempt=attempt))
-                    case TextChunk(text=more):
-                        text.append(more)
-                        self._stream(reader.feed(more))
-                    case CallChunk():
-                        pass  # nothing was offered to call
+                    case TextChunk() | CallChunk():
+                        if isinstance(chunk, TextChunk):
+                            text.append(chunk.text)
+                        self._stream(reader.feed(chunk))
                     case ReplyFault():
                         pass  # told and counted by the provider that waits for outages
                     case ReplyEnd():
@@ -237,7 +236,9 @@ class Loop:
         if end is None:
             raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
         self._stream(reader.flush())
-        self.state.record(Replied(step=step, text="".join(text), usage=end.usage))
+        told, requests = "".join(text), reader.requests
+        reasoning = end.reasoning if requests else ""
+        self.state.record(Replied(step=step, text=told, usage=end.usage, requests=requests, reasoning=reasoning))
         self.conversation.learned(end.usage)
         return reader, end.stop
 
@@ -259,17 +260,25 @@ class Loop:
         """
         completion = self._completion(reply)
         if not reply.acts:
+            progress = self.state.progress
+            converses = self.chat and progress.output_schema is None
+            if completion is None and self.transport.prose_finishes and not (converses and not progress.calls):
+                completion = reply.prose
             if completion is not None:
                 checked = await self._checked(completion)
-                if checked.problems:
-                    self.state.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
-                return self._completed(completion, checked, streamed=self.state.progress.output_schema is None)
-            if self.chat and self.state.progress.output_schema is None:
+                if checked.problems or reply.answers:
+                    unfit = self._unfit(step, checked) if checked.problems else ""
+                    self.state.record(
+                        Observed(step=step, text=unfit, ok=True, unfit=bool(unfit), answers=reply.answers)
+                    )
+                streamed = progress.output_schema is None and not reply.answers
+                return self._completed(completion, checked, streamed=streamed)
+            if converses:
                 return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", self.transport.no_action)
         self.files.begin_step()
         self.calls.begin_step()
-        return await self._see_through(step, reply, reply.run(self.calls, self.calls.shown.printed))
+        return await self._see_through(step, reply, reply.run(self.calls, self.calls.shown))
 
     async def _see_through(self, step: int, reply: ReplyStep, work: Awaitable[None]) -> Outcome | None:
         """See a step's calls to their end, and record what they showed."""
@@ -286,7 +295,8 @@ class Loop:
             self.state.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)
         if not ok:
-            self.state.emit(Faulted(error=shown))
+            failed = [each.text for each in reply.answers if not each.ok]
+            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, shown]))))
         checked = await self._checked(completion if ok else None)
         if checked.problems:
             parts.append(self._unfit(step, checked))
@@ -294,7 +304,11 @@ class Loop:
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or self.transport.no_output
-        self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew))
+        self.state.record(
+            Observed(
+                step=step, text=text, ok=ok, unfit=bool(checked.problems), withdrew=withdrew, answers=reply.answers
+            )
+        )
         if (
             ok
             and completion is not None

@@ -15,7 +15,7 @@ from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import ModelAwaited, ReplyBroken
 from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Provider, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import CallChunk, Chunk, Provider, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.providers.traced import traced_reply
 from agent_runtime.run.state import RunState
 
@@ -94,9 +94,10 @@ class PatientProvider:
                                 case ReplyFault():
                                     self._note(chunk, faults)
                                 case _:
-                                    if isinstance(chunk, TextChunk):
+                                    if isinstance(chunk, TextChunk | CallChunk):
                                         untimed.close()
-                                        faults.text.append(chunk.text)
+                                        told = chunk.text if isinstance(chunk, TextChunk) else chunk.arguments
+                                        faults.text.append(told)
                                     yield chunk
                 except ModelOutageError as error:
                     chance = int(self._clock_and_random.token(2), 16) / _UNITS

@@ -111,7 +111,7 @@ class RunProgress:
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
                 self.called, self.acted, self.parked = [], False, None
-                self.steps.append(StepRecord(event.text, self.called))
+                self.steps.append(StepRecord(event, self.called))
                 self._in_step = True
             case Summarised() | ReplyBroken():
                 self.usage += event.usage
@@ -177,7 +177,7 @@ class ChildRecord:
 class StepRecord:
     """A reply, the calls that it was answered, and what it showed; nothing while it is under way or was cut off."""
 
-    reply: str
+    reply: Replied
     calls: list[ToolReturned]
     observed: Observed | None = None
 
@@ -207,6 +207,6 @@ class Repeats:
         """
         waits = any(isinstance(call.value, dict) and call.value.get("status") == "running" for call in calls)
         made = json.dumps([[[call.tool, call.args] for call in calls], [*contents]], sort_keys=True)
-        self._count = self._count + 1 if made == self._last and calls and not waits else 1
+        self._count = self._count + 1 if made == self._last and (calls or contents) and not waits else 1
         self._last = made
         return self._count

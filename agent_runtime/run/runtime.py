@@ -354,8 +354,8 @@ class AsyncRuntime:
 
     def _conversation(self) -> Conversation:
         """The one of this session; a new one when tools were added or removed, so that the model knows them."""
-        agent, system = self.agent, self._toolbox.system_prompt
-        if self._talk is None or self._talk.system != system:
+        agent, system, tools = self.agent, self._toolbox.system_prompt, self._toolbox.schemas
+        if self._talk is None or (self._talk.system, self._talk.tools) != (system, tools):
             self._talk = Conversation(
                 log=self._state,
                 provider=agent.provider,
@@ -363,6 +363,7 @@ class AsyncRuntime:
                 memory=agent.memory,
                 limits=agent.policy.limits,
                 words=self._toolbox.transport.words,
+                tools=tools,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )
         return self._talk

@@ -11,6 +11,8 @@ from typing import Any
 
 from agent_runtime.core.binary import without_binary
 from agent_runtime.core.calls import ListedLines, Plain
+from agent_runtime.core.images import Image
+from agent_runtime.transports.protocol import Shown
 
 _LEAST = 400
 """Characters of a result that are worth showing a part of it."""
@@ -28,6 +30,14 @@ class ShownOutput:
         self._dropped = 0
         self._missing = 0
         self._parts: list[tuple[str, bool]] = []
+        self._images: tuple[Image, ...] = ()
+
+    def take(self) -> Shown:
+        """Take out what was shown since the last time; it still counts for the bound."""
+        shown = Shown(text=self.text(), images=self._images)
+        self._parts, self._images = [], ()
+        self._dropped = self._missing = 0
+        return shown
 
     def to_plain(self) -> dict[str, Plain]:
         """What was shown so far, to be kept while the run is paused."""
@@ -49,7 +59,15 @@ class ShownOutput:
         if kept:
             self._parts.append((kept, True))
 
-    def result(self, text: str, *, call: str = "", lines: ListedLines | None = None, most: int | None = None) -> None:
+    def result(
+        self,
+        text: str,
+        *,
+        call: str = "",
+        lines: ListedLines | None = None,
+        most: int | None = None,
+        images: tuple[Image, ...] = (),
+    ) -> None:
         """Add the result of a call, set apart from its neighbours.
 
         Args:
@@ -57,7 +75,9 @@ class ShownOutput:
             call: the call in a few words.
             lines: those of a file that the text lists, if it does.
             most: characters of it that are shown at most; None for no bound but the step's.
+            images: pictures beside it.
         """
+        self._images += images
         text = without_binary(text)
         room, why = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
         if most is not None and most < room:

@@ -102,7 +102,8 @@ class Calls:
             self.number -= 1
             raise
         if shown:
-            self.shown.result(result.text, call=label, lines=result.lines, most=self._max_output_chars.get(tool))
+            most = self._max_output_chars.get(tool)
+            self.shown.result(result.text, call=label, lines=result.lines, most=most, images=result.images)
         returned(result.value, result.text, ok=True)
         return result.value
 
@@ -195,11 +196,11 @@ async def observed(work: Awaitable[None], shown: ShownOutput) -> tuple[str, bool
         StepSuspended: one waits for a person.
         SandboxError: the machine failed, not the model.
     """
-    failure = ""
+    failure, ok = "", True
     try:
         await work
     except FormatError:
         raise
     except Interrupt as stop:
-        failure = clipped(str(stop), _FAILURE_CHARS)
-    return "\n\n".join(part for part in (shown.text(), failure) if part), not failure
+        failure, ok = clipped(str(stop), _FAILURE_CHARS), False
+    return "\n\n".join(part for part in (shown.text(), failure) if part), ok

@@ -25,6 +25,7 @@ from agent_runtime.delegation.children import Children
 from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_runtime
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.providers.protocol import ToolSchema, tool_calling
 from agent_runtime.run.delegating import OwnRun
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
@@ -39,6 +40,7 @@ from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.transports.native.transport import NativeTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.scratch import Scratch
@@ -102,7 +104,7 @@ class Toolbox:
         self._shell = ShellTools(sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in)
         self._python_path = state.progress.python_path
         self._shell.find_modules_in(self._python_path)
-        self.transport: Transport = BlockTransport()
+        self.transport = _transport(agent)
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
         self.children = Children(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
@@ -133,6 +135,11 @@ class Toolbox:
             step_chars=agent.step_chars,
             instructions=agent.instructions,
         )
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """The tools as they are declared to the service; none where the system prompt declares them."""
+        return self.transport.schemas(self.registry)
 
     def open_transport(self) -> TransportLeg:
         """Begin to read replies that call these tools."""
@@ -261,3 +268,19 @@ class Toolbox:
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""
         return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
+
+
+def _transport(agent: Agent) -> Transport:
+    """How an agent's model calls tools: as the agent says, or as suits the model.
+
+    Raises:
+        SettingsError: the model has no tool calls of its own, and is to use them.
+    """
+    can = tool_calling(agent.provider)
+    if agent.transport == "tools" and can == "unsupported":
+        raise SettingsError(
+            f"The model {agent.provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
+            "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
+        )
+    name = agent.transport or ("tools" if can == "preferred" else "blocks")
+    return NativeTransport() if name == "tools" else BlockTransport()

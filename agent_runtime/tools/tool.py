@@ -82,10 +82,22 @@ class Tool:
             return _bound(self.func.__func__)
         return inspect.signature(self.func, eval_str=True)
 
+    @property
+    def told(self) -> str:
+        """The docstring's first paragraph, which describes it to the model."""
+        return (inspect.getdoc(self.func) or "").partition("\n\n")[0]
+
+    @property
+    def line(self) -> str:
+        """Its parameters and its description on one line."""
+        return f"{self.name}({_parameters(self.func)}): {' '.join(self.told.split())}".replace(
+            " | None = None", " = None"
+        )
+
     @cached_property
     def stub(self) -> str:
         """The declaration: signature and the docstring's first paragraph."""
-        told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
+        told = self.told.replace('"""', "'''")
         body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
         head = self._head if self.foreign else _LITERAL.sub("str", self._head).replace(" | None = None", " = None")
         return f"{head}\n{body}"

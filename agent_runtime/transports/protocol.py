@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent_runtime.core.calls import CallTool, Plain
+from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.errors import FormatCode
-from agent_runtime.core.events import Streamed
+from agent_runtime.core.events import Replied, Streamed
+from agent_runtime.core.images import Image
 from agent_runtime.core.policy import RunLimits
-from agent_runtime.providers.protocol import StopReason
+from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.tool import Tool
 
-Show = Callable[[str], None]
-"""Takes what a step shows beside the results of its calls, in order with them."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a part of a step has shown."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class StepOutput(Protocol):
+    """Collects what a step shows, within its bound; the results of calls come to it by themselves."""
+
+    def printed(self, text: str) -> None:
+        """Add what code has printed."""
+        ...
+
+    def result(self, text: str, *, call: str = "") -> None:
+        """Add what came of something else than a call, e.g. a refusal.
+
+        Args:
+            text: as the model reads it.
+            call: what it came of, in a few words.
+        """
+        ...
+
+    def take(self) -> Shown:
+        """Take out what was shown since the last time."""
+        ...
 
 
 class StepSuspended(Exception):  # noqa: N818 - not an error: the step goes on once somebody has answered
@@ -40,7 +68,12 @@ class ReplyStep(Protocol):
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """The contents that it brings for its calls."""
+        """What it brings for its calls: their contents, or all that they are asked with."""
+        ...
+
+    @property
+    def answers(self) -> tuple[ToolAnswer, ...]:
+        """The answers to the reply's requests, as far as it has run."""
         ...
 
     @property
@@ -53,25 +86,27 @@ class ReplyStep(Protocol):
         """All other text."""
         ...
 
-    async def run(self, call: CallTool, show: Show) -> None:
+    async def run(self, call: CallTool, output: StepOutput) -> None:
         """Make its calls.
 
         Raises:
             FormatError: it does not fit the tools; nothing ran.
-            Interrupt: it failed; the text is the next message.
+            Interrupt: it failed; the text is the next message, behind its answers.
             StepSuspended: a call waits for a person.
             SandboxError: the machine failed, not the model.
         """
         ...
 
-    async def resume(self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, show: Show) -> None:
+    async def resume(
+        self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
+    ) -> None:
         """Go on at the call that waited, then like `run`.
 
         Args:
             state: what `TransportLeg.state` gave when the step was paused.
             calls: what `StepSuspended` brought then.
             call: answers its calls, the one that waited first.
-            show: takes what it shows.
+            output: takes what it shows.
         """
         ...
 
@@ -87,7 +122,12 @@ class ReplyStep(Protocol):
 class ReplyReader(Protocol):
     """Reads one reply as it arrives."""
 
-    def feed(self, chunk: str) -> Sequence[Streamed]:
+    @property
+    def requests(self) -> tuple[ToolRequest, ...]:
+        """The calls that it asks for by the service's own tool calls, as far as it has come."""
+        ...
+
+    def feed(self, chunk: TextChunk | CallChunk) -> Sequence[Streamed]:
         """Take the next chunk; gives the text that people are shown at once.
 
         The completion of a reply that makes calls is not among it: the calls have yet to prove it.
@@ -120,6 +160,11 @@ class TransportLeg(Protocol):
         """The message to the model about a step that showed nothing."""
         ...
 
+    @property
+    def prose_finishes(self) -> bool:
+        """Whether a reply of prose alone finishes a task; in conversation it is an answer while nothing was done."""
+        ...
+
     def unfit(self, problems: str, left: int) -> str:
         """The message to the model about a completion that does not match the task's output schema.
 
@@ -138,7 +183,7 @@ class TransportLeg(Protocol):
         """
         ...
 
-    def recall(self, replies: Sequence[str]) -> Sequence[ReplyStep | None]:
+    def recall(self, replies: Sequence[Replied]) -> Sequence[ReplyStep | None]:
         """Read the run's earlier replies again, for what later ones refer to; None for one that was not understood."""
         ...
 
@@ -146,7 +191,7 @@ class TransportLeg(Protocol):
         """Begin to read the next reply."""
         ...
 
-    def read(self, text: str, stop: StopReason) -> ReplyStep:
+    def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> ReplyStep:
         """Read a whole reply at once.
 
         Raises:
@@ -172,6 +217,14 @@ class Transport(Protocol):
         Args:
             tools: their declarations.
             chat: whether a reply that neither acts nor finishes is an answer.
+        """
+        ...
+
+    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
+        """The tools as they are declared to the service; none where the guide declares them.
+
+        Raises:
+            SettingsError: one of them cannot be declared to a service.
         """
         ...
 

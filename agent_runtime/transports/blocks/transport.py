@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.core.calls import CallTool, Plain
-from agent_runtime.core.errors import FormatError, LimitError
-from agent_runtime.core.events import Streamed
+from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
+from agent_runtime.core.errors import FormatError, LimitError, ResumeCode, ResumeError
+from agent_runtime.core.events import Replied, Streamed
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
-from agent_runtime.providers.protocol import StopReason
+from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.tool import Tool
 from agent_runtime.transports.blocks.binding import PayloadBinder
@@ -22,7 +22,7 @@ from agent_runtime.transports.blocks.guide import NO_ACTION, NO_OUTPUT, guide, u
 from agent_runtime.transports.blocks.payload_plan import WRITE
 from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
-from agent_runtime.transports.protocol import Show, StepSuspended
+from agent_runtime.transports.protocol import StepOutput, StepSuspended
 
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
@@ -47,6 +47,11 @@ class BlockStep:
         return tuple(payload.text for payload in self.reply.payloads)
 
     @property
+    def answers(self) -> tuple[ToolAnswer, ...]:
+        """None: a block asks by itself."""
+        return ()
+
+    @property
     def completion(self) -> str | None:
         """The text for the user."""
         return self.reply.completion
@@ -56,7 +61,7 @@ class BlockStep:
         """All other text."""
         return self.reply.prose
 
-    async def run(self, call: CallTool, show: Show) -> None:
+    async def run(self, call: CallTool, output: StepOutput) -> None:
         """Run the control block; see `ReplyStep.run`.
 
         Raises:
@@ -64,16 +69,18 @@ class BlockStep:
         """
         control = self.reply.control or ""
         self.binder.begin_step(Payloads(self.reply.payloads), control)
-        await self._see(self.interpreter.run(control, call=call, show=show))
+        await self._see(self.interpreter.run(control, call=call, show=output.printed))
 
-    async def resume(self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, show: Show) -> None:
+    async def resume(
+        self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
+    ) -> None:
         """Go on in the middle of the block; see `ReplyStep.resume`.
 
         Raises:
             LimitError: as for `run`.
         """
         self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
-        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=show))
+        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.printed))
 
     def end(self, *, ok: bool) -> str:
         """Keep the contents that a block which failed did not come to write."""
@@ -99,6 +106,10 @@ class BlockTransport:
     def __init__(self) -> None:
         self._binder = PayloadBinder()
 
+    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
+        """None: the guide declares the tools."""
+        return ()
+
     def words(self, reply: str) -> str:
         """What stands before a control block, without the fences of a completion."""
         return _FENCE.sub("", _CONTROL.sub("", reply))
@@ -119,8 +130,10 @@ class BlockTransport:
         """Make sure that the interpreter that is installed can go on with a block.
 
         Raises:
-            ResumeError: another version took it, or it cannot be read.
+            ResumeError: another version took it, or it cannot be read; or it was suspended with another transport.
         """
+        if "transport" in calls:
+            raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
         require_readable(InterpreterState.from_plain(calls))
 
     def reset(self) -> None:
@@ -131,7 +144,7 @@ class BlockTransport:
 class BlockLeg:
     """Reads replies with control blocks, and remembers which names write that earlier blocks have defined."""
 
-    no_action, no_output = NO_ACTION, NO_OUTPUT
+    no_action, no_output, prose_finishes = NO_ACTION, NO_OUTPUT, False
     unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
 
     def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
@@ -147,25 +160,30 @@ class BlockLeg:
         self._payloads = payloads
         self._writers: frozenset[str] = frozenset()
 
-    def recall(self, replies: Sequence[str]) -> list[BlockStep | None]:
+    def recall(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
         """Read earlier replies again; see `TransportLeg.recall`."""
         self._writers = frozenset()
         taken = list[BlockStep | None]()
-        for text in replies:
+        for reply in replies:
             try:
-                taken.append(self.read(text, "stop"))
+                taken.append(self.read(reply.text, "stop"))
             except FormatError:  # it was not acted on
                 taken.append(None)
         return taken
 
-    def read(self, text: str, stop: StopReason) -> BlockStep:
+    def read(
+        self,
+        text: str,
+        stop: StopReason,
+        requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
+    ) -> BlockStep:
         """Read a whole reply at once.
 
         Raises:
             FormatError: it does not follow the protocol; nothing of it may run.
         """
         reader = self.reader()
-        reader.feed(text)
+        reader.feed(TextChunk(text=text))
         return reader.finish(stop)
 
     def reader(self) -> BlockReader:
@@ -193,9 +211,14 @@ class BlockReader:
         self._leg = leg
         self._parser = parser
 
-    def feed(self, chunk: str) -> list[Streamed]:
+    @property
+    def requests(self) -> tuple[ToolRequest, ...]:
+        """None: a control block is text."""
+        return ()
+
+    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
         """Take the next chunk; gives its prose, and the completion of a reply without a control block."""
-        return self._streamed(self._parser.feed(chunk))
+        return self._streamed(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
 
     def flush(self) -> list[Streamed]:
         """The reply is over; gives the text that was held back."""

@@ -156,3 +156,23 @@ async def test_images_count_like_any_message_and_are_cached_like_one() -> None:
     usages = [end.usage for end in ends if end is not None]
     assert usages[0].cache_write_tokens == 2 * IMAGE_TOKENS + 1
     assert usages[1].cached_tokens == usages[0].cache_write_tokens
+
+
+async def test_a_script_may_ask_for_calls() -> None:
+    text = '- calls: [{read_file: {path: é.py}}, {broken: "{"}]\n- {reply: Both., calls: [{finish: {}}]}\n'
+    provider = ScriptedProvider(parse_script(text, source="demo.yml"), chunk_chars=4)
+    assert provider.tool_calling == "preferred"
+    first, second = [await collect(provider.reply(conversation())) for _ in range(2)]
+    assert [(call.index, call.id, call.name) for call in first.calls if call.name] == [
+        (0, "call_1", "read_file"),
+        (1, "call_2", "broken"),
+    ]
+    told = ["".join(call.arguments for call in first.calls if call.index == index) for index in range(2)]
+    assert told == ['{"path": "é.py"}', "{"]
+    assert (first.text, second.text) == ("", "Both.")
+
+
+@pytest.mark.parametrize("calls", ["read_file", "[read_file]", "[{a: {}, b: {}}]", "[{a: 1}]", "[]"])
+def test_calls_that_are_none_are_refused(calls: str) -> None:
+    with pytest.raises(ScriptError, match=r"demo\.yml, entry 1: `(?:calls|reply)`"):
+        parse_script(f"- calls: {calls}\n", source="demo.yml")

@@ -5,11 +5,23 @@ from dataclasses import replace
 
 import pytest
 
+from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelOutageError, ScriptError
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Chunk,
+    Message,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+    ToolSchema,
+)
 from agent_runtime.providers.tape import (
+    HIDDEN,
     VOLATILE,
     Answered,
     Note,
@@ -255,3 +267,36 @@ def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
     text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
     with pytest.raises(ScriptError, match="t, line 2 is not an entry"):
         read_tape(text, source="t")
+
+
+def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
+    tool = ToolSchema(name="find", description="Find", parameters={"type": "object"})
+    asks = ToolRequest(id="c1", name="find", arguments='{"a": "s3cret"}')
+    gives = ToolAnswer(id="c1", text="s3cret", ok=False, images=(picture("plot"),))
+    said = Message(role="assistant", text="", requests=(asks,), reasoning="signed")
+    first = Request(system="", messages=(Message(role="user", text="go"),), tools=(tool,))
+    second = replace(first, messages=(*first.messages, said, Message(role="user", text="", answers=(gives,))))
+    third = replace(second, tools=())
+    pieces = ['{"a": "s3', 'cret"}']
+    chunks: list[Chunk] = [
+        CallChunk(index=0, id="c1", name="find"),
+        *(CallChunk(index=0, arguments=each) for each in pieces),
+        ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
+    ]
+    writer = TapeWriter(secrets=("s3cret",))
+    lines = [writer.header("m", {})]
+    for each in (first, second, third):
+        number, line = writer.asked(each)
+        lines += [line, writer.answered(number, chunks, None)]
+    text = "".join(lines)
+    assert "s3cret" not in text
+    assert "cret" not in text.replace(HIDDEN, "")
+    entries = read_tape(text, source="t").entries
+    told = [entry.request for entry in entries if isinstance(entry, TapedRequest)]
+    assert told == [hidden_request(each, ("s3cret",)) for each in (first, second, third)]
+    [answered, *_] = [entry for entry in entries if isinstance(entry, Answered)]
+    assert answered.chunks == (
+        CallChunk(index=0, id="c1", name="find", arguments='{"a": "[secret]"}'),
+        ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
+    )
+    assert [*differences(told[0], told[2])]

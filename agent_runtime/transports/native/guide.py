@@ -1,0 +1,78 @@
+"""The texts that tell a model how to reply with native tool calls."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import FormatCode
+from agent_runtime.providers.protocol import ToolSchema
+
+SCRIPT, FINISH = "script", "finish"
+
+NO_ACTION = "Your reply was empty, so nothing happened. Call a tool, or say in words how the task ended."
+NO_OUTPUT = "[done, without output]"
+ENDED = "[accepted]"
+NOT_MADE = "[not made: an earlier call of this reply went over a limit]"
+CUT_OFF = (
+    "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "
+    "shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
+)
+
+
+def script_schema(functions: str) -> ToolSchema:
+    """The tool that runs control code.
+
+    Args:
+        functions: declarations of the tools that only scripts call.
+    """
+    further = f" Further functions:\n{functions}" if functions else ""
+    return ToolSchema(
+        name=SCRIPT, description=f"Run Python in which the tools are functions.{further}", parameters=_texts("code")
+    )
+
+
+def finish_schema() -> ToolSchema:
+    """The tool that ends the task."""
+    return ToolSchema(
+        name=FINISH,
+        description="End the task. Counts only if every call of this reply succeeds.",
+        parameters=_texts("summary"),
+    )
+
+
+def unfit(problems: str, left: int) -> str:
+    """What is wrong with a completion that does not fit the task's output schema.
+
+    Args:
+        problems: one line each.
+        left: how many more completions are looked at after this.
+    """
+    rest = f"{left} more after that" if left else "it is the last one that is looked at"
+    return (
+        "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
+        f"such JSON in one ```json block.]\n{problems}\n"
+        f"[The calls themselves are done. Call finish with a corrected summary; {rest}.]"
+    )
+
+
+def unreadable(code: FormatCode, count: int) -> str:
+    """What a person is told when so many replies in a row were not understood."""
+    told = "was cut off at the length limit" if code == "truncated" else "was empty"
+    remedy = "Raise `max_tokens`, or divide the task" if code == "truncated" else "Try again, or choose another `model`"
+    return f"{count} replies in a row could not be used; the last one {told}. {remedy}."
+
+
+def guide(_tools: str, *, chat: bool) -> str:  # noqa: ARG001 - the interface of all transports
+    """How to reply; which tools there are is told beside the prompt."""
+    return _text()
+
+
+def _texts(*names: str) -> dict[str, Plain]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": [*names]}
+
+
+@cache
+def _text() -> str:
+    return files(__package__).joinpath("guide.md").read_text(encoding="utf-8").strip()

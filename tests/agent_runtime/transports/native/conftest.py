@@ -1,0 +1,51 @@
+"""A workspace, a model that keeps what it was asked, and runtimes on them that share a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import Agent, AsyncRuntime, FileSession, Policy, Sandbox, SandboxSettings, pick_sandbox
+from agent_runtime.providers.script import ScriptedReply
+from tests.agent_runtime.transports.native.parts import Model
+
+Start = Callable[..., AsyncRuntime]
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    return pick_sandbox("auto", SandboxSettings())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("one\ntwo\n")
+    return root
+
+
+@pytest.fixture
+def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Start:
+    """Makes a runtime as a process that comes later would: the same session, everything else new."""
+
+    def make(
+        *replies: str | ScriptedReply,
+        policy: Policy | None = None,
+        chat: bool = False,
+        transport: str = "tools",
+        sees: bool = False,
+    ) -> AsyncRuntime:
+        agent = Agent(
+            provider=Model(replies, chunk_chars=5, sees_images=sees),
+            work_dir=place,
+            sandbox=sandbox,
+            policy=policy or Policy(),
+            chat=chat,
+            transport=transport,  # type: ignore[arg-type] # one of the two names
+        )
+        return AsyncRuntime(agent, FileSession("a run", session_dir=tmp_path / "sessions"), state_key=b"k" * 32)
+
+    return make
