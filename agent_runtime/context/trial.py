@@ -20,7 +20,10 @@ _READ_BYTES = 400_000
 _TEST_FILE = re.compile(r"(?:test_[\w-]{1,80}|\w[\w-]{0,80}_test)\.py")
 _TEST_DIRECTORIES = ("tests", "test", "")
 _LOOK_INTO = 20
-_NPM_TEST = re.compile(r'"test"\s{0,9}:\s{0,9}"(?P<program>[\w@][\w@./-]{0,40})')
+_NPM_TEST = re.compile(r'"test"\s{0,9}:\s{0,9}"(?P<script>[^"\\]{1,400})')
+_NPM_RUNNERS = frozenset({"ava", "jasmine", "jest", "mocha", "node", "tap", "vitest"})
+_NPM_NAME = re.compile(r"[\w@][\w@./-]{0,40}")
+_NPM_SKIPPED = frozenset({"cross-env", "dotenv", "env", "npx"})
 # Which files suggest each kind of tests, what must stand in them, and the command that is asked about.
 _SUGGESTED = (
     ("python", "", "", "python -m pytest -q"),
@@ -64,19 +67,29 @@ try_python() {
     reason=$(why) status=broken
     break
   done
-  if [[ -x .venv/bin/python ]] && collects .venv/bin/python; then
-    say python runs '.venv/bin/python -m pytest -q'; return
-  fi
+  for each in .venv venv .tox/*; do
+    if [[ -x $each/bin/python ]] && collects "$each/bin/python"; then
+      say python runs "$each/bin/python -m pytest -q"; return
+    fi
+  done
   if [[ -f uv.lock ]] && here uv && collects uv run --frozen python; then
     say python runs 'uv run --frozen python -m pytest -q'; return
   fi
-  if [[ -f tox.ini ]] && here tox; then say python untried tox; return; fi
+  if [[ -f tox.ini ]] && here tox && tox -l </dev/null >/dev/null 2>&1; then say python unmade tox; return; fi
   say python "$status" "$reason"; [[ $status == broken ]]
 }
 try_npm() {
   if ! here npm; then say npm fails 'npm is not installed'; return 1; fi
-  if [[ -x node_modules/.bin/$program ]] || here "$program"; then say npm there 'npm test'; return; fi
-  say npm fails "$program is not installed"; false
+  local path=node_modules/.bin/$program
+  [[ -x $path ]] || path=$(command -v "$program") || { say npm fails "$program is not installed"; return 1; }
+  # Only of these it is known that they run no tests when they are asked for a list, or for their version.
+  if [[ $program == jest ]] && grep -q . < <("$path" --listTests </dev/null 2>/dev/null); then
+    say npm runs 'npm test'; return
+  fi
+  if [[ -n $is_runner ]] && ! "$path" --version </dev/null >/dev/null 2>&1; then
+    say npm fails "$program does not start"; return 1
+  fi
+  say npm there 'npm test'
 }
 try_go() {
   if ! here go; then say go fails 'go is not installed'; return 1; fi
@@ -92,22 +105,30 @@ try_cargo() {
 }
 try_make() {
   if ! here make; then say make fails 'make is not installed'; return 1; fi
-  if make -n test </dev/null >/dev/null 2>&1; then say make there 'make test'; return; fi
-  say make fails 'its rule cannot be made'; false
+  local lines word
+  if ! lines=$(make -n test </dev/null 2>/dev/null); then say make fails 'its rule cannot be made'; return 1; fi
+  while read word _; do  # without -r: a command that is continued on another line is one
+    case $word in
+      bundle|cargo|cmake|composer|ctest|go|gradle|hatch|jest|mocha|mvn|node|nox|npm|npx|pdm|php|phpunit|pnpm|poetry|\
+      pytest|python|python3|rake|rspec|ruby|tox|uv|vitest|yarn)
+        here "$word" || { say make fails "$word is not installed"; return 1; } ;;
+    esac
+  done < <(head -n 50 <<<"$lines")
+  say make there 'make test'
 }
 """
 _ANSWER = re.compile(
-    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|untried|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
+    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|unmade|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
     re.MULTILINE,
 )
 _COMMAND = re.compile(
-    r"(?:python3?|\.venv/bin/python|uv run --frozen python) -m pytest -q|tox|npm test|go test \./\.\.\.|make test"
-    r"|cargo test --offline"
+    r"(?:python3?|(?:\.?venv|\.tox/[\w.-]{1,40})/bin/python|uv run --frozen python) -m pytest -q|tox|npm test|make test"
+    r"|go test \./\.\.\.|cargo test --offline"
 )
 _FACTS = {
     "runs": "Test command: {command} (tried: it finds the tests)",
     "there": "Test command: {command} (its programs are installed)",
-    "untried": "Likely test command: {command} (not tried)",
+    "unmade": "Likely test command: {command} (not tried: it has to install its environments first)",
 }
 _WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH={path}, which is set in the terminals)"
 
@@ -158,8 +179,9 @@ def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool])
         else:
             suggested = bool(text) and needle in text
         if kind == "npm" and suggested:
-            found = _NPM_TEST.search(text)
-            settings.append(f"program={shlex.quote(found['program'] if found else 'node')}")
+            program = _npm_program(text)
+            settings += [f"program={shlex.quote(program)}", f"is_runner={'yes' if program in _NPM_RUNNERS else ''}"]
+            suggested = bool(program)
         if suggested and permitted(command):
             kinds[kind] = command
     if len(kinds) > 1:  # its rule calls the others, mostly
@@ -170,6 +192,16 @@ def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool])
         script="\n".join([*settings, _SCRIPT, " || ".join(f"try_{kind}" for kind in kinds)]),
         command=next(iter(kinds.values())),
     )
+
+
+def _npm_program(package: str) -> str:
+    """The program that the script `test` of a `package.json` starts with; empty for npm's placeholder, or for none."""
+    found = _NPM_TEST.search(package)
+    if found is None or "no test specified" in package[found.start() : found.end() + 40]:
+        return ""
+    words = (word for word in found["script"].split() if "=" not in word and word not in _NPM_SKIPPED)
+    program = next(words, "")
+    return program if _NPM_NAME.fullmatch(program) else ""
 
 
 def read_trial(tried: Trial, output: str | None) -> TrialResult:

@@ -87,6 +87,80 @@ async def test_other_tools_are_asked_in_their_own_way(tmp_path: Path, programs: 
     assert found.fact == "Test command: npm test (its programs are installed)"
 
 
+_PYTEST = 'case "$*" in *--collect-only*) exit 0;; esac; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("files", "installed", "fact"),
+    [
+        pytest.param(
+            {
+                "package.json": '{"scripts": {"test": "NODE_ENV=test jest --ci"}}',
+                "node_modules/.bin/jest": "echo a.test.js",
+            },
+            {"npm": "exit 0"},
+            "Test command: npm test (tried: it finds the tests)",
+            id="jest lists its tests",
+        ),
+        pytest.param(
+            {"package.json": '{"scripts": {"test": "vitest run"}}', "node_modules/.bin/vitest": "exit 1"},
+            {"npm": "exit 0"},
+            "The tests cannot be run here: vitest does not start",
+            id="a runner without what it needs",
+        ),
+        pytest.param(
+            {"package.json": r'{"scripts": {"test": "echo \"Error: no test specified\" && exit 1"}}'},
+            {"npm": "exit 0"},
+            "",
+            id="npm's placeholder",
+        ),
+        pytest.param(
+            {"Makefile": "all:\n\ntest:\n\t@echo tests\n\tphpunit --strict\n"},
+            {},
+            "The tests cannot be run here: phpunit is not installed",
+            id="a rule without its program",
+        ),
+        pytest.param(
+            {"Makefile": "all:\n\ntest:\n\t@echo tests\n\tphpunit \\\n\t  go\n"},
+            {"phpunit": "exit 0"},
+            "Test command: make test (its programs are installed)",
+            id="a rule with its program",
+        ),
+        pytest.param(
+            {"tests/test_a.py": "", "tox.ini": "[tox]\n", ".tox/py311/bin/python": _PYTEST},
+            {"python": "echo none", "python3": "echo none", "tox": "exit 0"},
+            "Test command: .tox/py311/bin/python -m pytest -q (tried: it finds the tests)",
+            id="tox has its environment",
+        ),
+        pytest.param(
+            {"tests/test_a.py": "", "tox.ini": "[tox]\n"},
+            {"python": "echo none", "python3": "echo none", "tox": "exit 0"},
+            "Likely test command: tox (not tried: it has to install its environments first)",
+            id="tox has none",
+        ),
+    ],
+)
+async def test_what_can_be_tried_in_a_moment_is_tried(
+    tmp_path: Path, programs: Path, files: dict[str, str], installed: dict[str, str], fact: str
+) -> None:
+    root = tmp_path / "work"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if "bin" in Path(name).parts[-2:-1] or ".bin" in Path(name).parts:
+            _program((root / name).parent, Path(name).name, text)
+        else:
+            (root / name).write_text(text)
+    for name, line in installed.items():
+        _program(programs, name, line)
+    if not fact:
+        with Workspace(root) as workspace:
+            assert trial(workspace, "", lambda _command: True) is None
+        return
+    found, shell = await _tried(root, programs)
+    await shell.close()
+    assert found == TrialResult(fact=fact)
+
+
 async def test_a_trial_that_goes_on_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     shell = ShellTools(pick_sandbox("auto", SandboxSettings()), tmp_path / "work")
@@ -119,7 +193,14 @@ def test_no_trial_without_tests_or_without_leave(tmp_path: Path) -> None:
             "Test command: python -m pytest -q (one file was tried, and not collected: No module named 'numpy')",
         ),
         ("# Task\ntrial:python:runs:tox; ls\n", "The tests cannot be run here: what was tried gave no answer"),
-        ("trial:python:untried:tox", "Likely test command: tox (not tried)"),
+        (
+            "trial:python:unmade:tox",
+            "Likely test command: tox (not tried: it has to install its environments first)",
+        ),
+        (
+            "trial:python:runs:.tox/py/bin/python -m pytest -q; ls",
+            "The tests cannot be run here: what was tried gave no answer",
+        ),
     ],
 )
 def test_only_known_answers_are_told(output: str | None, fact: str) -> None:

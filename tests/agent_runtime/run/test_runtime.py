@@ -68,9 +68,9 @@ def project(tmp_path: Path) -> Path:
 
 def runtime_for(project: Path, sandbox: Sandbox, replies: list[str], **settings: object) -> AsyncRuntime:
     settings = {"chat": False} | settings
-    listeners = settings.pop("listeners", ())
+    listeners, session = settings.pop("listeners", ()), settings.pop("session", "memory")
     agent = Agent(provider=Recorder(replies), work_dir=project, sandbox=sandbox, **settings)  # type: ignore[arg-type]
-    return AsyncRuntime(agent, listeners=listeners)  # type: ignore[arg-type]
+    return AsyncRuntime(agent, session, listeners=listeners)  # type: ignore[arg-type]
 
 
 async def test_a_bug_is_fixed_and_proven_in_two_steps(project: Path, sandbox: Sandbox) -> None:
@@ -95,6 +95,21 @@ async def test_tests_are_tried_where_nobody_has_to_be_asked(
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     told = any(line.startswith(("Test command: ", "The tests ")) for line in started.opening.splitlines())
     assert told is tried
+
+
+async def test_a_run_that_goes_on_elsewhere_finds_modules_where_the_trial_had_found_them(
+    project: Path, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    session = FileSession("s", session_dir=tmp_path / "sessions")
+    session.append(Started(task=Task(goal="Go."), opening="# Task\nGo.", run_id="r", python_path="src"))
+    session.close()
+    look = f'```codepilot\nexecute("main", "echo path=$PYTHONPATH")\n```\n{DONE}'
+    async with runtime_for(
+        project, sandbox, [look], session=FileSession("s", session_dir=tmp_path / "sessions")
+    ) as runtime:
+        assert (await runtime.resume()).status is Status.FINISHED
+        [returned] = [event for event in runtime.session.events if isinstance(event, ToolReturned)]
+        assert f"path={sandbox.seen_as(project)}/src" in returned.text
 
 
 async def test_scratch_files_are_those_of_the_sandbox(project: Path, sandbox: Sandbox) -> None:
