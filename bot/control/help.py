@@ -11,14 +11,14 @@ from bot.publishing.text import code
 
 def answer_to(command: Talk, *, trigger: str) -> str:
     """What the bot says to what needs no agent and concerns no job."""
-    verbs = help_text(trigger=trigger)
+    more = f"{code(f'{trigger} help')} lists all commands."
     match command:
         case Unknown(word=word, nearest=nearest):
-            hint = f" Did you mean {code(nearest)}?" if nearest else ""
-            return f"There is no command {code(word)}.{hint}\n\n{verbs}"
+            hint = f" Did you mean {code(f'{trigger} {nearest}')}?" if nearest else ""
+            return f"There is no command {code(word)}.{hint} {more}"
         case Malformed(reason=reason):
-            return f"{reason}\n\n{verbs}"
+            return f"{reason} {more}"
         case Help():
-            return verbs
+            return help_text(trigger=trigger)
         case other:
             assert_never(other)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import jinja2
 
@@ -189,9 +191,17 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
         withheld_diff="" if bare else withheld_diff(view),
         links=links(view),
-        footer=footer(view),
+        footer=" · ".join([*(_meanwhile(view) if live else ()), footer(view)]),
         marker=view.marker,
     )
+
+
+def _meanwhile(view: StatusView) -> Iterator[str]:
+    """What a person who waits wants to know: how old this is, and how to end it."""
+    if view.at:
+        yield f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC"
+    if view.stop:
+        yield f"stop it with {code(view.stop)}"
 
 
 def _asker(view: StatusView) -> str:

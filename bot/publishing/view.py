@@ -82,6 +82,8 @@ class StatusView:
         job_id: for the log.
         marker: from `marker.marker`.
         seconds: since the command was given.
+        at: when this was so, in seconds since the epoch; 0 where that is not told.
+        stop: the command that stops it while it works; empty where none can be given.
         asker: who asked, as Markdown, where it was not the person in `allowed`.
         unasked: what is done and on which event, where nobody gave a command, e.g. `Review of this pull request, on
             push`; empty for red CI, too.
@@ -127,6 +129,8 @@ class StatusView:
     job_id: str
     marker: str
     seconds: float
+    at: float = 0.0
+    stop: str = ""
     asker: str = ""
     unasked: str = ""
     verdict: Verdict | None = None

@@ -148,6 +148,7 @@ class StatusReporter:
         asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
         if job.origin.kind == "workflow":
             asked = job.command.verb
+        now = time.time()
         told: Mapping[str, Any] = {
             "state": "working",
             "asked": asked,
@@ -156,7 +157,9 @@ class StatusReporter:
             "unasked": unasked_of(job),
             "job_id": job.id,
             "marker": services.status_marker(job),
-            "seconds": max(0.0, time.time() - self._asked_at),
+            "seconds": max(0.0, now - self._asked_at),
+            "at": now,
+            "stop": f"{job.trigger} stop" if job.thread.has_comments else "",
             "activities": progress.shown,
             "checks": progress.judged,
             "denied": progress.denied,

@@ -129,7 +129,8 @@ class StatusComment:
                 now = view()
                 # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
                 if shown is not None and (
-                    now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds)
+                    now.seconds - shown.seconds < _CLOCK_SECONDS
+                    and now == replace(shown, seconds=now.seconds, at=now.at)
                 ):
                     continue
                 shown, edits = now, edits + 1

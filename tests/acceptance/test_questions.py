@@ -48,6 +48,7 @@ async def test_a_question_waits_for_an_answer_and_the_run_goes_on_with_it(
         assert stage.reactions(answer) == ["+1"]
         [status] = stage.bot_comments(issue.number)
         assert COMPLETION in status
+        assert status.count(f"Asking: {QUESTION}") == 1
         assert stage.notices(issue.number) == [told], "it ended soon enough for the asker to see it"
         assert len(stage.pulls()) == 1
         assert [each.remaining for each in stage.providers] == [0, 0]

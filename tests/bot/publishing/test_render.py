@@ -43,6 +43,12 @@ def test_a_working_comment_lists_what_is_being_done() -> None:
     )
 
 
+def test_who_waits_sees_how_old_a_comment_is_and_how_to_stop_the_run() -> None:
+    told = a_view(at=1_700_000_000.0, stop="/codepilot stop")
+    assert "<sub>updated 22:13 UTC · stop it with `/codepilot stop` · job `j1`</sub>" in render_status(told)
+    assert "<sub>job `j1`</sub>" in render_status(a_view(state="done", at=told.at, stop=told.stop))
+
+
 def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
     pattern = "npm view left-pad"
     calls = (
