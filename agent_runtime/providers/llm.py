@@ -110,19 +110,19 @@ class LLMProvider:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
         joiner = BlockJoiner()
-        with _judging(self._service):
+        with judging(self._service):
             response = _asked(self._model, request, key=self._key, options=self._settings())
-            events = _events(response) if isinstance(response, llm.AsyncResponse) else _in_thread(response)
+            events = _events(response) if isinstance(response, llm.AsyncResponse) else events_of(response)
         async with aclosing(events):
             arriving = in_turns(events)
             while True:
-                with _judging(self._service):
+                with judging(self._service):
                     event = await anext(arriving, None)
                 if event is None:
                     break
                 if event.type == "text" and event.chunk:
                     yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
-        with _judging(self._service):
+        with judging(self._service):
             used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
@@ -235,7 +235,7 @@ def _events(response: llm.AsyncResponse) -> AsyncGenerator[StreamEvent]:
     return events
 
 
-async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
+async def events_of(response: llm.Response) -> AsyncGenerator[StreamEvent]:
     """The events of a model that knows no async, each waited for in one thread that is this reply's own.
 
     Who leaves early does not wait: the thread ends when the model gives its next piece.
@@ -252,7 +252,7 @@ async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
 
 
 @contextmanager
-def _judging(service: ModelService) -> Iterator[None]:
+def judging(service: ModelService) -> Iterator[None]:
     """Judge whatever leaves a plugin. Its code alone is run in here, so that an error of ours stays one."""
     try:
         yield

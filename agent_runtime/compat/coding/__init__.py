@@ -1,5 +1,6 @@
-"""The names of llm-coding-agent: `CodingTools`."""
+"""The names of llm-coding-agent: `CodingAgent` and `CodingTools`."""
 
+from agent_runtime.compat.coding.agent import AgentResult, CodingAgent, CodingCall
 from agent_runtime.compat.coding.toolbox import CodingTools
 
-__all__ = ["CodingTools"]
+__all__ = ["AgentResult", "CodingAgent", "CodingCall", "CodingTools"]

@@ -1,0 +1,317 @@
+"""CodingAgent: a coding agent on one directory with any model of the `llm` package that calls tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from string import Template
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import llm
+
+from agent_runtime.agent.agent import Agent
+from agent_runtime.compat.coding.actions import MUTATING, NAMES, PREFIX
+from agent_runtime.compat.coding.caller import CallerThread
+from agent_runtime.compat.coding.provider import ConversationProvider
+from agent_runtime.compat.coding.toolbox import CodingTools
+from agent_runtime.compat.coding.turn import Turn
+from agent_runtime.compat.lease import lease_of
+from agent_runtime.core.errors import ModelError, SandboxError, SettingsError
+from agent_runtime.core.events import Event, Streamed
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.run.hooks import EventType
+from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.sandbox.select import SandboxName
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+    from agent_runtime.compat.coding.history import History
+
+Model = llm.models._BaseModel  # noqa: SLF001 - llm has no public name for what `get_model` gives
+Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
+"""Says whether a call may be made; a text is a refusal, and the model reads why."""
+
+_NO_LIMIT = 100_000
+_DECLINED = "Cancelled: the user declined this call"
+
+
+@dataclass
+class CodingCall(llm.ToolCall):
+    """A call that is to be approved.
+
+    Attributes:
+        preview: what it would do, whole: a diff for a write, the command for a shell; empty where that is too long.
+    """
+
+    preview: str = ""
+
+
+@dataclass
+class AgentResult:
+    """The outcome of one `run` or `resume`.
+
+    Attributes:
+        text: the model's final answer; while the run is paused or at its limit, what it has said so far.
+        tool_calls: each call with its result, in order; the result of a declined one has a `llm.CancelToolCall` as its
+            `exception`.
+        paused: whether calls wait for `resume`.
+        pending_tool_calls: those that do.
+        hit_limit: whether `chain_limit` ended the run.
+        usage: what the model calls used.
+    """
+
+    text: str
+    tool_calls: list[tuple[llm.ToolCall, llm.ToolResult]] = field(default_factory=list)
+    paused: bool = False
+    pending_tool_calls: list[llm.ToolCall] = field(default_factory=list)
+    hit_limit: bool = False
+    usage: Usage = field(default_factory=Usage)
+
+
+class CodingAgent:
+    """A coding agent loop around a model and `CodingTools`.
+
+    Callbacks run in the thread that called `run`.
+
+    Attributes:
+        model: the model.
+        tools: its tools.
+        root: the directory that it works in.
+        approve: see `__init__`; may be changed between runs.
+        conversation: what was said, as `llm` keeps it.
+        db: see `__init__`.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the documented signature
+        self,
+        model: str | Model | None = None,
+        root: str | os.PathLike[str] = ".",
+        approve: bool | Approve | None = None,  # noqa: FBT001 - the same
+        chain_limit: int = 25,
+        system: str | None = None,
+        key: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        disabled_tools: Iterable[str] | None = None,
+        on_text: Callable[[str], object] | None = None,
+        on_tool: Callable[[llm.ToolCall, llm.ToolResult], object] | None = None,
+        conversation: llm.Conversation | None = None,
+        db: Database | None = None,
+        *,
+        sandbox: SandboxName = "auto",
+    ) -> None:
+        """Get ready; nothing is sent or started yet.
+
+        Args:
+            model: a model's id or alias, or a model; None for that of `conversation`, else the default of `llm`.
+            root: the directory to work in.
+            approve: whether a call that writes or runs something may be made: True for each, a function that is given
+                the tool and the call, or None to pause the run until `resume`.
+            chain_limit: how many replies of the model one run may act on; 0 for no bound.
+            system: further words for the system prompt.
+            key: goes before the key that `llm` would find.
+            options: of the model, as it calls them.
+            disabled_tools: names of tools that the model does not get.
+            on_text: given the model's text as it comes.
+            on_tool: given each call that was made, with its result.
+            conversation: one to go on with.
+            db: a database of `llm`, in which each response is kept once it is complete.
+            sandbox: see `CodingTools`.
+
+        Raises:
+            SandboxError: no sandbox of this kind works on this machine.
+            SettingsError: the root is no directory, the model calls no tools, or there is no such tool to disable.
+            llm.UnknownModelError: there is no such model.
+            ValueError: the model has no such options.
+        """
+        found = _found(model) if conversation is None or model is not None else conversation.model
+        self.conversation = conversation or llm.Conversation(model=found)
+        self.set_model(found)
+        self.tools = CodingTools(root, sandbox)
+        self.root = self.tools.root
+        if not self.root.is_dir():
+            raise SettingsError(f"root: {self.root} is not a directory; create it, or name another.")
+        disabled = {name.removeprefix(PREFIX) for name in disabled_tools or ()}
+        if unknown := disabled - {*NAMES}:
+            raise SettingsError(f"there is no tool {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
+        self.model.Options(**(options or {}))
+        self.approve = approve
+        self.db = db
+        self._extra = system
+        self._on_text = on_text
+        self._on_tool = on_tool
+        self._tools = {tool.name: tool for tool in self.tools.tools() if tool.name.removeprefix(PREFIX) not in disabled}
+        self._caller = CallerThread(self.tools._loop)  # noqa: SLF001 - the face of one agent
+        self._turn = Turn()
+        self._answers: dict[str, bool] = {}
+        self._paused = False
+        provider = ConversationProvider(
+            self.conversation,
+            tools=self._tools,
+            system=self.system_prompt,
+            done=self._keep,
+            key=key,
+            options=options,
+        )
+        limits = RunLimits(max_steps=chain_limit or _NO_LIMIT, max_repeated_calls=_NO_LIMIT, max_seconds=24 * 3600.0)
+        rules = tuple(
+            Rule(decision="ask", tool=f"{PREFIX}{name}", reason="it writes or runs something") for name in MUTATING
+        )
+        self._runtime = AsyncRuntime(
+            Agent(
+                provider=provider,
+                work_dir=self.root,
+                sandbox=self.tools._actions.sandbox,  # noqa: SLF001 - the same
+                policy=Policy(rules=rules, limits=limits),
+                tools=(),
+                indexed=False,
+                index_seconds=0,
+                transport="tools",
+            ),
+            stream=True,
+            listeners=[self._listen],
+        )
+        self._runtime.registry.add_family(self.tools._actions, only=self._tools)  # noqa: SLF001 - the same
+        self._runtime.hooks.register(EventType.PERMISSION_REQUEST, self._decide, by_arguments=True)
+
+    def __enter__(self) -> Self:
+        """Enter; see `close`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def set_model(self, model: str | Model) -> None:
+        """Go on with another model; it is told the whole conversation.
+
+        Raises:
+            llm.UnknownModelError: there is no such model.
+            SettingsError: it calls no tools.
+        """
+        found = _found(model)
+        if not found.supports_tools:
+            raise SettingsError(
+                f"The model {found.model_id!r} calls no tools; `llm models --tools` lists those that do."
+            )
+        self.model = self.conversation.model = found
+
+    def system_prompt(self) -> str:
+        """What the model is told before everything else."""
+        sandbox = self._runtime.agent.sandbox
+        text = Template(files(__package__).joinpath("system_prompt.md").read_text(encoding="utf-8")).substitute(
+            root=self.root, platform=platform.system(), seen=sandbox.seen_as(self.root), level=sandbox.level
+        )
+        return "\n".join(filter(None, [text.rstrip(), self._extra]))
+
+    def run(self, prompt: str) -> AgentResult:
+        """Send a prompt, and make the model's calls until it answers, pauses or is at its limit.
+
+        Raises:
+            ModelError: the model service failed.
+            ResumeError: a call of the run before waits; call `resume`.
+            SandboxError: the sandbox failed.
+            UsageError: another agent works in this directory.
+        """
+        if self._history is not None and not self._paused:
+            self._history.begin(self.conversation.id, prompt)
+        return self._see(lambda: self._runtime.run(prompt))
+
+    def resume(self, *, approve: bool = True) -> AgentResult:
+        """Go on with a paused run, whose pending calls are approved; later ones ask again.
+
+        Args:
+            approve: False declines them.
+
+        Raises:
+            ResumeError: files have changed since the run paused; the calls can only be declined now.
+            ValueError: the last run did not pause.
+            others: as for `run`.
+        """
+        if not self._paused:
+            raise ValueError("Nothing to resume: the last run did not pause.")
+        self._answers = {_shape(each.name, each.arguments): approve for each in self._turn.pending}
+        self._turn.declined = not approve
+        return self._see(lambda: self._runtime.resume(approve=approve, note="" if approve else _DECLINED))
+
+    def close(self) -> None:
+        """End what commands have left running, and give everything back; idempotent."""
+        if self.tools._finalizer.alive:  # noqa: SLF001 - the same
+            self._caller.see(self._runtime.close)
+        self.tools.close()
+
+    @cached_property
+    def _history(self) -> History | None:
+        if self.db is None:
+            return None
+        from agent_runtime.compat.coding.history import History  # noqa: PLC0415 - only who keeps conversations pays
+
+        return History(self.db)
+
+    async def _keep(self, response: llm.Response) -> None:
+        """Keep a response, in the thread to which the database belongs."""
+        if self._history is not None:
+            await self._caller.ask(self._history.record, response)
+
+    def _see(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> AgentResult:
+        """See one leg of a run to its end."""
+        with lease_of(self.root):
+            self._turn.begin()
+            try:
+                outcome = self._caller.see(work)
+            finally:
+                self._answers = {}
+        self._paused = outcome.status is Status.PAUSED
+        if outcome.status in {Status.SANDBOX_FAILED, Status.NETWORK_LOST}:
+            raise SandboxError(outcome.reason or outcome.status)
+        if outcome.status not in {Status.FINISHED, Status.ANSWERED, Status.PAUSED, Status.MAX_STEPS}:
+            raise ModelError(outcome.reason or outcome.status)
+        return AgentResult(
+            text="\n".join(self._turn.texts) if outcome.summary is None else outcome.summary,
+            tool_calls=self._turn.made,
+            paused=self._paused,
+            pending_tool_calls=self._turn.pending if self._paused else [],
+            hit_limit=outcome.status is Status.MAX_STEPS,
+            usage=outcome.usage,
+        )
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Streamed) and self._on_text is not None:
+            self._caller.tell(self._on_text, event.text)
+        told = self._turn.take(event)
+        if told is not None and self._on_tool is not None:
+            self._caller.tell(self._on_tool, *told)
+
+    async def _decide(self, *, tool: str, pending: PendingCall, **_: object) -> bool | str | None:
+        """Whether a call may be made; None for nobody who can tell."""
+        approved: object = self._answers.get(_shape(tool, pending.args))
+        if approved is None and self.approve is True:
+            return True
+        if approved is None and callable(self.approve):
+            asked = self._turn.asked(tool)
+            call = CodingCall(tool, {**pending.args}, asked, preview=pending.preview)
+            approved = await self._caller.ask(self.approve, self._tools.get(tool), call) or False
+        if approved is None:
+            return None
+        if approved and not isinstance(approved, str):
+            return True
+        self._turn.declined = True
+        return approved if isinstance(approved, str) else _DECLINED
+
+
+def _found(model: str | Model | None) -> Model:
+    return llm.get_model(model) if model is None or isinstance(model, str) else model
+
+
+def _shape(tool: str, arguments: Mapping[str, object]) -> str:
+    """A call, for comparing."""
+    return json.dumps([tool, arguments], sort_keys=True)

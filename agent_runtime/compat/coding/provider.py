@@ -1,0 +1,201 @@
+"""A model of the `llm` package as it speaks in one of that package's conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import llm
+from llm.models import _trailing_pending_tool_calls
+from llm.parts import Message as Said
+from llm.parts import TextPart, ToolCallPart, ToolResultPart
+
+from agent_runtime.compat.coding.turn import call_of
+from agent_runtime.core.outcome import Usage
+from agent_runtime.providers.faults import ModelService
+from agent_runtime.providers.llm import events_of, judging
+from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.protocol import CallChunk, Chunk, Message, ReplyEnd, Request, TextChunk, ToolCalling
+from agent_runtime.providers.sdk import in_turns
+
+_NOT_MADE = "Cancelled: the session ended before this call was made"
+
+
+class ConversationProvider:
+    """Asks the model that a conversation has at the moment; each reply becomes a response of the conversation.
+
+    System prompt and tools are the caller's; a request's own `system`, `tools` and `status` are not sent. What is sent
+    goes on as one conversation, and is stored once.
+    """
+
+    sees_images = False
+
+    def __init__(
+        self,
+        conversation: llm.Conversation,
+        *,
+        tools: Mapping[str, llm.Tool],
+        system: Callable[[], str],
+        done: Callable[[llm.Response], Awaitable[None]],
+        key: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Go on with a conversation; nothing is sent yet.
+
+        Args:
+            conversation: with what was said so far.
+            tools: what the model is told of, by name.
+            system: gives the system prompt.
+            done: told of each response once it is complete.
+            key: goes before the key that `llm` would find.
+            options: of the model, as it calls them.
+        """
+        self._conversation = conversation
+        self._tools = tools
+        self._system = system
+        self._done = done
+        self._key = key
+        self._options = dict(options or {})
+        self._before = _history(conversation)
+        self._responses: dict[str, llm.Response] = {}
+        self._said: dict[tuple[Message, Message | None], list[Said]] = {}
+        self._first: list[Said] = []
+
+    @property
+    def model(self) -> str:
+        """The model's id, as `llm` knows it."""
+        return self._conversation.model.model_id
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Always by the service's own calls."""
+        return "preferred"
+
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`."""
+        model = self._conversation.model
+        service = ModelService(
+            name="llm",
+            model=model.model_id,
+            url="llm:",
+            key_variable=model.key_env_var or "the model's key (`llm keys set`)",
+            secret=(self._key or "").strip(),
+        )
+        return ModelOptions().retry.run(lambda: self._attempt(request, service), service)
+
+    async def close(self) -> None:
+        """Nothing to give back: plugins keep their connections to themselves."""
+
+    async def _attempt(
+        self, request: Request, service: ModelService
+    ) -> AsyncGenerator[TextChunk | CallChunk | ReplyEnd]:
+        with judging(service):
+            response = self._asked(request)
+            events = events_of(response)
+        async with aclosing(events):
+            arriving = in_turns(events)
+            while True:
+                with judging(service):
+                    event = await anext(arriving, None)
+                if event is None:
+                    break
+                if event.type == "text" and event.chunk:
+                    yield TextChunk(text=event.chunk)
+        self._responses[response.id] = response
+        await self._done(response)
+        with judging(service):
+            used, calls = response.usage(), response.tool_calls()
+        for index, call in enumerate(calls):
+            yield CallChunk(
+                index=index, id=call.tool_call_id or "", name=call.name, arguments=json.dumps(call.arguments or {})
+            )
+        usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
+        yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage), reasoning=response.id)
+
+    def _asked(self, request: Request) -> llm.Response:
+        """The response to a request, not begun yet."""
+        *earlier, last = request.messages
+        system = self._system()
+        if not self._first or self._first[0].parts != [TextPart(text=system)]:
+            self._first = [Said(role="system", parts=[TextPart(text=system)])]
+        history = [*self._first, *self._before]
+        previous: Message | None = None
+        for message in earlier:
+            history += self._told(message, previous)
+            previous = message
+        results, text = self._told_last(last, previous)
+        model = self._conversation.model
+        return self._conversation.prompt(
+            text,
+            system=None if self._before else system,
+            messages=history,
+            tools=[*self._tools.values()],
+            tool_results=results,
+            stream=model.can_stream,
+            key=self._key,
+            options=self._options,
+        )
+
+    def _told(self, message: Message, previous: Message | None) -> list[Said]:
+        """A message as `llm` has it; the same objects each time, so that their hashes are worked out once."""
+        key = (message, previous)
+        if key not in self._said:
+            if message.role == "assistant":
+                self._said[key] = self._replied(message)
+            else:
+                results, text = self._told_last(message, previous)
+                parts = [
+                    ToolResultPart(name=each.name, output=each.output, tool_call_id=each.tool_call_id)
+                    for each in results
+                ]
+                said = [Said(role="tool", parts=[*parts])] if parts else []
+                self._said[key] = [*said, *([Said(role="user", parts=[TextPart(text=text)])] if text else [])]
+        return self._said[key]
+
+    def _replied(self, message: Message) -> list[Said]:
+        """A reply: the model's own words, with the provider's data on them, where it was given here."""
+        if message.reasoning in self._responses:
+            return self._responses[message.reasoning].messages()
+        calls = [
+            ToolCallPart(name=each.name, arguments=each.arguments, tool_call_id=each.tool_call_id)
+            for each in map(call_of, message.requests)
+        ]
+        return [Said(role="assistant", parts=[*([TextPart(text=message.text)] if message.text else []), *calls])]
+
+    def _told_last(self, message: Message, previous: Message | None) -> tuple[list[llm.ToolResult], str | None]:
+        """The results and the text of a message of the user's."""
+        asked = (
+            dict(zip((each.id for each in previous.requests), self._calls(previous), strict=True)) if previous else {}
+        )
+        results: list[llm.ToolResult] = []
+        for answer in message.answers:
+            call = asked[answer.id]
+            tool = self._tools.get(call.name)
+            results.append(
+                llm.ToolResult(
+                    name=call.name,
+                    output=answer.text if answer.ok else f"Error: {answer.text}",
+                    tool_call_id=call.tool_call_id,
+                    instance=getattr(tool.implementation, "__self__", None) if tool else None,
+                )
+            )
+        return results, message.text or None
+
+    def _calls(self, reply: Message) -> Sequence[llm.ToolCall]:
+        """The calls of a reply, with the ids that the model gave them."""
+        if reply.reasoning in self._responses:
+            return self._responses[reply.reasoning].tool_calls()
+        return [call_of(each) for each in reply.requests]
+
+
+def _history(conversation: llm.Conversation) -> list[Said]:
+    """What was said in a conversation, without its system prompt; calls that were left open are answered."""
+    chain = conversation._build_full_chain(None, None, None, None)  # noqa: SLF001 - llm has no other way
+    said = [message for message in chain if message.role != "system"]
+    if left := _trailing_pending_tool_calls(said):
+        parts = [ToolResultPart(name=c.name, output=_NOT_MADE, tool_call_id=c.tool_call_id) for c in left]
+        said.append(Said(role="tool", parts=[*parts]))
+    return said

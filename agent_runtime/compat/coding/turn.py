@@ -1,0 +1,81 @@
+"""The calls of one turn of an agent, matched with what came of them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import llm
+
+from agent_runtime.core.calls import ToolRequest
+from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
+
+Made = tuple[llm.ToolCall, llm.ToolResult]
+
+
+class Turn:
+    """Collects the calls that a model asks for, from the events of a run.
+
+    Attributes:
+        texts: what the model has said beside its calls.
+        made: the calls that were made or declined, each with its result, as far as known; those of one leg of a run.
+        declined: whether the call that returns next was declined.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.made: list[Made] = []
+        self.declined = False
+        self._open: list[llm.ToolCall] = []
+
+    @property
+    def pending(self) -> list[llm.ToolCall]:
+        """The calls of the newest reply that nothing came of yet."""
+        return [*self._open]
+
+    def begin(self) -> None:
+        """Begin with a leg of a run; calls that wait stay."""
+        self.texts, self.made = [], []
+
+    def asked(self, tool: str) -> str | None:
+        """The id of the next call of a tool."""
+        return next((each.tool_call_id for each in self._open if each.name == tool), None)
+
+    def take(self, event: Event) -> Made | None:
+        """Take an event; gives the call that was made, if it tells of one."""
+        match event:
+            case Replied(text=text, requests=requests):
+                if text.strip():
+                    self.texts.append(text)
+                self._open = [call_of(each) for each in requests]
+            case ToolReturned(tool=tool, args=args, text=text, ok=ok):
+                call = next((each for each in self._open if each.name == tool), None)
+                if call is not None:
+                    self._open.remove(call)
+                declined, self.declined = self.declined, False
+                made = self._add(call or llm.ToolCall(name=tool, arguments={**args}), text, ok=ok, declined=declined)
+                return None if declined else made
+            case Observed(answers=answers):  # those that could not be made at all, e.g. of a tool that there is not
+                texts = {each.id: each.text for each in answers}
+                for call in self.pending:
+                    self._add(call, texts.get(call.tool_call_id or "", ""), ok=False)
+                self._open = []
+            case _:
+                pass
+        return None
+
+    def _add(self, call: llm.ToolCall, text: str, *, ok: bool, declined: bool = False) -> Made:
+        told = text if ok else f"Cancelled: {text}" if declined else f"Error: {text}"
+        error = llm.CancelToolCall(text) if declined else None
+        result = llm.ToolResult(name=call.name, output=told, tool_call_id=call.tool_call_id, exception=error)
+        self.made.append((call, result))
+        return self.made[-1]
+
+
+def call_of(request: ToolRequest) -> llm.ToolCall:
+    """A call as `llm` has it; arguments that are no JSON object are none."""
+    arguments: Any = {}
+    with suppress(ValueError):  # the model is told so, as the answer
+        arguments = json.loads(request.arguments or "{}")
+    return llm.ToolCall(request.name, arguments if isinstance(arguments, dict) else {}, request.id)
