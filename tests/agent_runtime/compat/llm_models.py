@@ -1,0 +1,64 @@
+"""Models of the `llm` package that say what a test has written, and remember what they were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import llm
+from llm.parts import StreamEvent
+from typing_extensions import override
+
+Call = tuple[str, dict[str, object]]
+Turn = str | Exception | Sequence[Call]
+
+
+class ScriptedModel(llm.Model):
+    """Gives one turn a request: a text, calls of `CodingTools`, or an error."""
+
+    can_stream = True
+    supports_tools = True
+
+    def __init__(self, *script: Turn, model_id: str = "scripted-model") -> None:
+        self.model_id = model_id
+        self.script = list(script)
+        self.prompts: list[llm.Prompt] = []
+
+    @override
+    def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+    ) -> Iterator[str | StreamEvent]:
+        self.prompts.append(prompt)
+        turn = self.script.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        response.set_usage(input=100, output=10)
+        if isinstance(turn, str):
+            yield turn
+            return
+        yield StreamEvent(type="reasoning", chunk="Hm.", provider_metadata={"signature": "s"})
+        for tool, arguments in turn:
+            response.add_tool_call(llm.ToolCall(name=f"CodingTools_{tool}", arguments=arguments))
+
+    def told(self) -> list[str]:
+        """What the newest request brought: results of calls, then the user's words."""
+        prompt = self.prompts[-1]
+        return [*(each.output for each in prompt.tool_results), *filter(None, [prompt.prompt])]
+
+
+def write(path: str, content: str = "made\n") -> Call:
+    """A call that writes a file."""
+    return "write_file", {"path": path, "content": content}
+
+
+def read(path: str) -> Call:
+    """A call that reads a file."""
+    return "read_file", {"path": path}
+
+
+def execute(command: str) -> Call:
+    """A call that runs a command."""
+    return "execute_command", {"command": command}

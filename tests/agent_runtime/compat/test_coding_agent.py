@@ -1,0 +1,227 @@
+"""CodingAgent: the results, callbacks, pauses and logs that llm-coding-agent documents."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import llm
+import pytest
+from llm.logs import LogStore
+from llm.parts import ReasoningPart, ToolResultPart
+from sqlite_utils import Database
+
+from agent_runtime.compat.coding import CodingAgent
+from agent_runtime.compat.coding.agent import CodingCall
+from agent_runtime.core.errors import ModelError, ResumeError, SettingsError, UsageError
+from tests.agent_runtime.compat.llm_models import ScriptedModel, execute, read, write
+
+
+def test_the_example_of_the_document(project: Path) -> None:
+    model = ScriptedModel([read("hello.txt"), write("fix.txt")], "Fixed.", "Added.")
+    agent = CodingAgent(
+        model=model,
+        root=str(project),
+        approve=True,
+    )
+    result = agent.run("Fix the failing test in tests/test_parser.py")
+
+    assert result.text == "Fixed."
+    assert [(call.name, call.arguments["path"]) for call, _ in result.tool_calls] == [
+        ("CodingTools_read_file", "hello.txt"),
+        ("CodingTools_write_file", "fix.txt"),
+    ]
+    assert [done.output.splitlines()[0] for _, done in result.tool_calls] == ["     1\tone", "Wrote 5 bytes to fix.txt"]
+    assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (2, 200, 20)
+    assert agent.run("Now add a changelog entry").text == "Added."
+    assert "changelog" in model.told()[-1]
+    assert "Fix the failing test" in str(model.prompts[-1].messages[1])
+    agent.close()
+
+
+def test_a_declined_call_is_marked_and_the_model_goes_on(project: Path) -> None:
+    shown: list[str] = []
+
+    def approve(tool: llm.Tool | None, call: llm.ToolCall) -> bool:
+        assert tool is not None
+        assert isinstance(call, CodingCall)
+        shown.append(call.preview)
+        return call.arguments["path"] != "no.txt"
+
+    made: list[str] = []
+    model = ScriptedModel([read("hello.txt"), write("no.txt"), write("yes.txt")], "Done.")
+    with CodingAgent(
+        model, project, approve, on_tool=lambda call, _result: made.append(call.arguments["path"])
+    ) as agent:
+        result = agent.run("Write both.")
+
+    outputs = [done.output for _, done in result.tool_calls]
+    declined = [isinstance(done.exception, llm.CancelToolCall) for _, done in result.tool_calls]
+    assert declined == [False, True, False]
+    assert outputs[1].startswith("Cancelled: ")
+    assert "Cancelled" in model.told()[1]
+    assert made == ["hello.txt", "yes.txt"]
+    assert not (project / "no.txt").exists()
+    assert (project / "yes.txt").read_text() == "made\n"
+    assert "+made" in shown[0]
+
+
+def test_without_anybody_to_ask_a_run_pauses_and_resume_approves_what_it_listed(project: Path) -> None:
+    model = ScriptedModel(
+        [read("hello.txt"), write("a.txt"), execute("cat a.txt"), read("a.txt")], [write("b.txt")], "Both."
+    )
+    with CodingAgent(model, project) as agent:
+        paused = agent.run("Write.")
+        assert [call.name for call in paused.pending_tool_calls] == [
+            "CodingTools_write_file",
+            "CodingTools_execute_command",
+            "CodingTools_read_file",
+        ]
+        assert (paused.paused, len(paused.tool_calls), (project / "a.txt").exists()) == (True, 1, False)
+        with pytest.raises(ResumeError):
+            agent.run("Something else.")
+
+        again = agent.resume()
+        assert [done.output for _, done in again.tool_calls][1] == "made\nExit code: 0"
+        assert [call.arguments["path"] for call in again.pending_tool_calls] == ["b.txt"]
+
+        ended = agent.resume(approve=False)
+        assert (ended.text, ended.paused, (project / "b.txt").exists()) == ("Both.", False, False)
+        assert isinstance(ended.tool_calls[0][1].exception, llm.CancelToolCall)
+        with pytest.raises(ValueError, match="did not pause"):
+            agent.resume()
+
+
+def test_pending_calls_that_files_moved_under_cannot_be_approved(project: Path) -> None:
+    with CodingAgent(ScriptedModel([write("hello.txt")], "Ended."), project) as agent:
+        agent.run("Write.")
+        (project / "hello.txt").write_text("mine\n")
+
+        with pytest.raises(ResumeError):
+            agent.resume()
+        assert agent.resume(approve=False).text == "Ended."
+    assert (project / "hello.txt").read_text() == "mine\n"
+
+
+def test_a_run_ends_at_its_chain_limit(project: Path) -> None:
+    with CodingAgent(ScriptedModel(*[[read("hello.txt")]] * 9), project, chain_limit=3) as agent:
+        result = agent.run("Read for ever.")
+
+    assert (result.hit_limit, len(result.tool_calls), result.paused) == (True, 3, False)
+
+
+def test_callbacks_run_where_the_caller_waits_and_their_errors_reach_it(project: Path) -> None:
+    places: set[str] = set()
+
+    def approve(_tool: llm.Tool | None, _call: llm.ToolCall) -> bool:
+        places.add(threading.current_thread().name)
+        raise KeyError("approve")
+
+    model = ScriptedModel([write("a.txt")], "Later.")
+    with CodingAgent(
+        model, project, approve, on_text=lambda _text: places.add(threading.current_thread().name)
+    ) as agent:
+        with pytest.raises(KeyError):
+            agent.run("Write.")
+        assert agent.run("Go on.").text == "Later."
+
+    assert places == {threading.current_thread().name}
+    assert not (project / "a.txt").exists()
+
+
+def test_another_model_is_told_what_the_first_one_said_and_did(project: Path) -> None:
+    first, second = ScriptedModel([read("hello.txt")], "Read."), ScriptedModel("Three lines.", model_id="second")
+    with CodingAgent(first, project) as agent:
+        agent.run("Read it.")
+        agent.set_model(second)
+        agent.run("How long is it?")
+
+    assert agent.model is second
+    assert [message.role for message in second.prompts[0].messages] == [
+        "system", "user", "assistant", "tool", "assistant", "user"
+    ]  # fmt: skip
+    thought = second.prompts[0].messages[2].parts[0]
+    assert isinstance(thought, ReasoningPart)
+    assert thought.provider_metadata == {"signature": "s"}
+
+
+def test_each_response_is_kept_once_it_is_complete_and_reads_as_it_was_said(project: Path, tmp_path: Path) -> None:
+    db = Database(tmp_path / "logs.db")
+    model = ScriptedModel([read("hello.txt")], [read("none.txt")], RuntimeError("gone"), "Well.")
+    with CodingAgent(model, project, db=db) as agent:
+        with pytest.raises(ModelError, match="gone"):
+            agent.run("Read it.")
+        assert db["turns"].count == 2
+        agent.run("Try again.")
+
+    store = LogStore(db)  # type: ignore[no-untyped-call]
+    messages = store.thread_messages(agent.conversation.id)
+    assert messages == [*model.prompts[-1].messages, *agent.conversation.responses[-1].messages()]
+    assert store.verify() == []
+    assert list(db.query("select name from threads")) == [{"name": "Read it."}]
+    results = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert results[1].output.startswith("Error: file not found: ")
+
+
+def test_a_conversation_goes_on_with_its_history_and_what_was_left_open_is_answered(project: Path) -> None:
+    model = ScriptedModel([write("a.txt")], "Well.")
+    conversation = llm.Conversation(model=model)
+    with CodingAgent(model, project) as paused:
+        paused.run("Write.")
+    conversation.loaded_messages = [
+        *paused.conversation.responses[0].prompt.messages,
+        *paused.conversation.responses[0].messages(),
+    ]
+    with CodingAgent(None, project, conversation=conversation) as agent:
+        assert agent.run("And now?").text == "Well."
+
+    roles = [message.role for message in model.prompts[-1].messages]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert agent.conversation is conversation
+    assert not (project / "a.txt").exists()
+
+
+def test_two_agents_do_not_work_in_one_directory_at_a_time(project: Path) -> None:
+    refused: list[str] = []
+
+    def approve(_tool: llm.Tool | None, _call: llm.ToolCall) -> bool:
+        with CodingAgent(ScriptedModel("Hello."), project) as second, pytest.raises(UsageError) as error:
+            second.run("Hello?")
+        refused.append(str(error.value))
+        return True
+
+    with CodingAgent(ScriptedModel([write("a.txt")], "Done."), project, approve) as first:
+        assert first.run("Write.").text == "Done."
+    assert str(project) in refused[0]
+    with CodingAgent(ScriptedModel("Hello."), project) as third:
+        assert third.run("Hello?").text == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({"disabled_tools": ["fly"]}, "fly"),
+        ({"root": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"sandbox": "paper"}, "paper"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(project: Path, settings: dict[str, object], wrong: str) -> None:
+    with pytest.raises(SettingsError, match=wrong):
+        CodingAgent(**{"model": ScriptedModel(), "root": project, **settings})  # type: ignore[arg-type]
+
+
+def test_a_model_that_calls_no_tools_is_refused(project: Path) -> None:
+    model = ScriptedModel()
+    model.supports_tools = False
+    with pytest.raises(SettingsError, match="scripted-model"):
+        CodingAgent(model, project)
+
+
+def test_a_tool_that_was_disabled_is_neither_told_nor_made(project: Path) -> None:
+    model = ScriptedModel([execute("touch made")], "Well.")
+    with CodingAgent(model, project, approve=True, disabled_tools=["execute_command"]) as agent:
+        result = agent.run("Run it.")
+
+    assert "CodingTools_execute_command" not in {tool.name for tool in model.prompts[0].tools}
+    assert result.tool_calls[0][1].output.startswith("Error: ")
+    assert not (project / "made").exists()
