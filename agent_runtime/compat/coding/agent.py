@@ -23,7 +23,7 @@ from agent_runtime.compat.coding.toolbox import CodingTools
 from agent_runtime.compat.coding.turn import Turn
 from agent_runtime.compat.lease import lease_of
 from agent_runtime.core.errors import ModelError, SandboxError, SettingsError
-from agent_runtime.core.events import Event, Streamed
+from agent_runtime.core.events import Event, Replied, Streamed
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.run.hooks import EventType
@@ -40,6 +40,7 @@ Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
 """Says whether a call may be made; a text is a refusal, and the model reads why."""
 
 _NO_LIMIT = 100_000
+_LONGEST_SECONDS = 24 * 3600.0
 _DECLINED = "Cancelled: the user declined this call"
 
 
@@ -153,23 +154,14 @@ class CodingAgent:
         self._answers: dict[str, bool] = {}
         self._paused = False
         provider = ConversationProvider(
-            self.conversation,
-            tools=self._tools,
-            system=self.system_prompt,
-            done=self._keep,
-            key=key,
-            options=options,
-        )
-        limits = RunLimits(max_steps=chain_limit or _NO_LIMIT, max_repeated_calls=_NO_LIMIT, max_seconds=24 * 3600.0)
-        rules = tuple(
-            Rule(decision="ask", tool=f"{PREFIX}{name}", reason="it writes or runs something") for name in MUTATING
+            self.conversation, self._tools, system=self.system_prompt, done=self._keep, key=key, options=options
         )
         self._runtime = AsyncRuntime(
             Agent(
                 provider=provider,
                 work_dir=self.root,
                 sandbox=self.tools._actions.sandbox,  # noqa: SLF001 - the same
-                policy=Policy(rules=rules, limits=limits),
+                policy=_policy(chain_limit or _NO_LIMIT),
                 tools=(),
                 indexed=False,
                 index_seconds=0,
@@ -222,6 +214,7 @@ class CodingAgent:
             SandboxError: the sandbox failed.
             UsageError: another agent works in this directory.
         """
+        self._answers = {}
         if self._history is not None and not self._paused:
             self._history.begin(self.conversation.id, prompt)
         return self._see(lambda: self._runtime.run(prompt))
@@ -266,10 +259,7 @@ class CodingAgent:
         """See one leg of a run to its end."""
         with lease_of(self.root):
             self._turn.begin()
-            try:
-                outcome = self._caller.see(work)
-            finally:
-                self._answers = {}
+            outcome = self._caller.see(work)
         self._paused = outcome.status is Status.PAUSED
         if outcome.status in {Status.SANDBOX_FAILED, Status.NETWORK_LOST}:
             raise SandboxError(outcome.reason or outcome.status)
@@ -287,6 +277,8 @@ class CodingAgent:
     def _listen(self, event: Event) -> None:
         if isinstance(event, Streamed) and self._on_text is not None:
             self._caller.tell(self._on_text, event.text)
+        if isinstance(event, Replied):
+            self._answers = {}  # they were about the reply before
         told = self._turn.take(event)
         if told is not None and self._on_tool is not None:
             self._caller.tell(self._on_tool, *told)
@@ -306,6 +298,18 @@ class CodingAgent:
             return True
         self._turn.declined = True
         return approved if isinstance(approved, str) else _DECLINED
+
+
+def _policy(steps: int) -> Policy:
+    """A policy that asks before each call that writes or runs something, and has no other bound than the steps."""
+    why = "it writes or runs something"
+    return Policy(
+        rules=tuple(Rule(decision="ask", tool=f"{PREFIX}{name}", reason=why) for name in MUTATING),
+        # A service that is down is reported to the user, who decides when to try again.
+        limits=RunLimits(
+            max_steps=steps, max_repeated_calls=_NO_LIMIT, max_seconds=_LONGEST_SECONDS, outage_seconds=0.0
+        ),
+    )
 
 
 def _found(model: str | Model | None) -> Model:

@@ -37,7 +37,7 @@ class CallerThread:
         try:
             while (call := self._calls.get()) is not None:
                 call()
-        except BaseException:
+        except BaseException:  # Ctrl+C, too
             self._interrupted = True
             future.cancel()
             while (call := self._calls.get()) is not None:

@@ -144,7 +144,7 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
     path: Path = logs_db_path()  # type: ignore[no-untyped-call]  # llm leaves these untyped
     path.parent.mkdir(parents=True, exist_ok=True)
     db = Database(path)
-    migrate(db)  # type: ignore[no-untyped-call]
+    migrate(db)  # type: ignore[no-untyped-call]  # the same
     try:
         found = load_conversation(conversation_id) if conversation_id or is_continued else None
         conversation = found if isinstance(found, llm.Conversation) else None

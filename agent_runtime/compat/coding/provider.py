@@ -36,8 +36,8 @@ class ConversationProvider:
     def __init__(
         self,
         conversation: llm.Conversation,
-        *,
         tools: Mapping[str, llm.Tool],
+        *,
         system: Callable[[], str],
         done: Callable[[llm.Response], Awaitable[None]],
         key: str | None = None,
@@ -47,7 +47,7 @@ class ConversationProvider:
 
         Args:
             conversation: with what was said so far.
-            tools: what the model is told of, by name.
+            tools: those that the model gets, by name.
             system: gives the system prompt.
             done: told of each response once it is complete.
             key: goes before the key that `llm` would find.

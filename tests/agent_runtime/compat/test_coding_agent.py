@@ -46,7 +46,7 @@ def test_a_declined_call_is_marked_and_the_model_goes_on(project: Path) -> None:
         assert tool is not None
         assert isinstance(call, CodingCall)
         shown.append(call.preview)
-        return call.arguments["path"] != "no.txt"
+        return str(call.arguments["path"]) != "no.txt"
 
     made: list[str] = []
     model = ScriptedModel([read("hello.txt"), write("no.txt"), write("yes.txt")], "Done.")
@@ -90,6 +90,15 @@ def test_without_anybody_to_ask_a_run_pauses_and_resume_approves_what_it_listed(
         assert isinstance(ended.tool_calls[0][1].exception, llm.CancelToolCall)
         with pytest.raises(ValueError, match="did not pause"):
             agent.resume()
+
+
+def test_a_call_like_one_that_was_approved_on_resume_asks_again(project: Path) -> None:
+    twins = [execute("echo a >> log.txt")] * 2
+    with CodingAgent(ScriptedModel(twins, twins[:1], "Done."), project) as agent:
+        assert len(agent.run("Append.").pending_tool_calls) == 2
+        assert len(agent.resume().pending_tool_calls) == 1
+        assert (project / "log.txt").read_text() == "a\na\n"
+        assert agent.resume().text == "Done."
 
 
 def test_pending_calls_that_files_moved_under_cannot_be_approved(project: Path) -> None:
@@ -156,7 +165,7 @@ def test_each_response_is_kept_once_it_is_complete_and_reads_as_it_was_said(proj
 
     store = LogStore(db)  # type: ignore[no-untyped-call]
     messages = store.thread_messages(agent.conversation.id)
-    assert messages == [*model.prompts[-1].messages, *agent.conversation.responses[-1].messages()]
+    assert messages == [*model.prompts[-1].messages, *agent.conversation.responses[-1]._messages_now()]
     assert store.verify() == []
     assert list(db.query("select name from threads")) == [{"name": "Read it."}]
     results = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
@@ -170,7 +179,7 @@ def test_a_conversation_goes_on_with_its_history_and_what_was_left_open_is_answe
         paused.run("Write.")
     conversation.loaded_messages = [
         *paused.conversation.responses[0].prompt.messages,
-        *paused.conversation.responses[0].messages(),
+        *paused.conversation.responses[0]._messages_now(),
     ]
     with CodingAgent(None, project, conversation=conversation) as agent:
         assert agent.run("And now?").text == "Well."

@@ -64,7 +64,7 @@ def test_the_plugin_is_the_one_that_the_package_announces(say: Say) -> None:
 
     assert [importlib.import_module(each) for each in announced.values()] == [plugin]
     assert "--allow" in _llm("code", "--help").output
-    assert "CodingTools" in llm.get_tools()  # type: ignore[no-untyped-call]
+    assert "CodingTools" in llm.get_tools()
 
 
 def test_a_session_goes_from_prompt_to_prompt(project: Path, say: Say) -> None:
