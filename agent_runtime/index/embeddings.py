@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import importlib.util
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +23,11 @@ _LONGEST = 8_192  # numbers of one vector
 _MOST_ASKED = 4_000  # characters of a question, which may be a whole issue
 _NEAREST_SECONDS = 5.0
 """How long a question waits for its vector: words answer it, too, and the first message waits for the answer."""
+_DAY_SECONDS = 24 * 3600
+_KEPT_DAYS = 30
+_MOST_KEPT = 60_000
+"""Vectors in the file that runs share; those that no run has used for longest go first."""
+_VECTORS = "CREATE TABLE IF NOT EXISTS used_vectors(key BLOB PRIMARY KEY, day INTEGER NOT NULL, vector BLOB NOT NULL)"
 _SMOOTH = 60
 """Of reciprocal rank fusion: how little the first places stand out; the value of its authors."""
 
@@ -103,6 +109,7 @@ class Embeddings:
                     known |= made
                 numbers += [number for number, _ in part]
                 vectors += [known[key] for key in keys]
+            await asyncio.to_thread(self._prune)
         finally:
             self._numbers, self._vectors, self._matrix = numbers, vectors, None
 
@@ -175,18 +182,33 @@ class Embeddings:
     def _kept(self, keys: list[bytes]) -> dict[bytes, bytes]:
         marks = ", ".join("?" * len(keys))
         try:
-            with closing(sqlite3.connect(self._place)) as database:
-                database.execute("CREATE TABLE IF NOT EXISTS vectors(key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
-                return dict(database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys))  # noqa: S608 - marks only
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute(_VECTORS)
+                found = f"UPDATE used_vectors SET day = ? WHERE key IN ({marks}) RETURNING key, vector"  # noqa: S608 - marks only
+                return dict(database.execute(found, [_today(), *keys]))
         except sqlite3.DatabaseError:  # damaged, or the disk refuses: they are made again
             return {}
 
     def _keep(self, made: dict[bytes, bytes]) -> None:
         try:
             with closing(sqlite3.connect(self._place)) as database, database:
-                database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", list(made.items()))
+                rows = [(key, _today(), vector) for key, vector in made.items()]
+                database.executemany("INSERT OR IGNORE INTO used_vectors VALUES (?, ?, ?)", rows)
         except sqlite3.DatabaseError:  # they serve for this run only
             return
+
+    def _prune(self) -> None:
+        try:
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute("DELETE FROM used_vectors WHERE day < ?", [_today() - _KEPT_DAYS])
+                beyond = "SELECT rowid FROM used_vectors ORDER BY day DESC, rowid DESC LIMIT -1 OFFSET ?"
+                database.execute(f"DELETE FROM used_vectors WHERE rowid IN ({beyond})", [_MOST_KEPT])  # noqa: S608 - our own
+        except sqlite3.DatabaseError:  # the next run tries it again
+            return
+
+
+def _today() -> int:
+    return int(time.time() // _DAY_SECONDS)
 
 
 def fused(*rankings: Sequence[int]) -> list[int]:

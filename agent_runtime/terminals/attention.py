@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ _PROC = Path("/proc")
 _MOST_THREADS, _MOST_FILES, _MOST_BYTES = 256, 256, 65_536
 _ANY_DESCRIPTOR = 1 << 31
 _STOPPED = frozenset("TtZX")
+_BUSY = frozenset("RD")
 _OWN = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[signalfd]")
 """What a program waits for beside its terminal to wake itself."""
 
@@ -25,8 +26,8 @@ class Attention:
     Attributes:
         kind: `waits`: one waits for input, and nothing else goes on; `listens`: it waits for input or for a time of its
             event loop, as prompts on Node.js do; `works`: none waits for input; `unclear`: one may.
-        thread: the one that waits, with its system call and how often it has slept; two equal looks mean that it did
-            not wake up in between.
+        thread: the one that waits, with its system call, how often it has slept, and the processor time of all; two
+            equal looks mean that it did not wake up in between, and none beside it worked.
     """
 
     kind: Literal["waits", "listens", "works", "unclear"]
@@ -86,7 +87,12 @@ def look(leader: int, group: int) -> Attention:
     # A thread that runs, and a call that may be for the terminal, outweigh one that waits.
     if not found or "unclear" in kinds:
         return UNCLEAR
-    return next((each for each in found if each.kind != "works"), _WORKS)
+    waiting = next((each for each in found if each.kind != "works"), None)
+    if waiting is None:
+        return _WORKS
+    if any(process.state in _BUSY for process in processes):
+        return UNCLEAR
+    return replace(waiting, thread=(*waiting.thread, *(process.seconds for process in processes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,7 @@ class _Process:
     parent: int
     group: int
     terminal: int
+    seconds: str
     threads: tuple[str, ...]
 
     def attention(self, calls: dict[int, _Poll | None], others: list[_Process]) -> Attention:
@@ -196,10 +203,19 @@ def _family(leader: int) -> list[_Process]:
         threads += len(tids)
         if threads > _MOST_THREADS:
             raise OSError("too many processes to look at")
-        # After the name in parentheses, which may hold anything: state, parent, group, session, terminal.
-        state, parent, group, _, terminal = _read(place / "stat").rpartition(")")[2].split()[:5]
+        # After the name in parentheses, which may hold anything: state, parent, group, session, terminal; last the time
+        # of the processor, in hundredths of a second, for the program and for the system.
+        state, parent, group, _, terminal, *more = _read(place / "stat").rpartition(")")[2].split()[:13]
         found.append(
-            _Process(pid=pid, state=state, parent=int(parent), group=int(group), terminal=int(terminal), threads=tids)
+            _Process(
+                pid=pid,
+                state=state,
+                parent=int(parent),
+                group=int(group),
+                terminal=int(terminal),
+                seconds=" ".join(more[-2:]),
+                threads=tids,
+            )
         )
         for tid in tids:
             waiting += map(int, _read(place / "task" / tid / "children").split())

@@ -160,7 +160,7 @@ class ShellTools:
         if session_id == MAIN:
             self._terminals[MAIN] = self._terminal(MAIN)
         else:
-            del self._terminals[session_id]
+            del self._terminals[session_id], self._shells[session_id]
         again = "; it starts anew with the next command" if session_id == MAIN else ""
         text = f"[terminal:{session_id}] terminated{again}"
         return ToolResult(value=text, text=text)

@@ -122,6 +122,30 @@ async def test_kept_vectors_that_are_damaged_are_made_again(
     await made.close()
 
 
+async def test_of_kept_vectors_those_stay_that_runs_use(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, told = service
+    made = Embeddings(told, tmp_path / "kept.vectors")
+
+    async def asked(day: int, *texts: str) -> list[str]:
+        """What the service is asked for on a day."""
+        monkeypatch.setattr(embeddings, "_today", lambda: day)
+        fake.texts.clear()
+        await made.take(list(enumerate(texts)))
+        return fake.texts[:]
+
+    assert await asked(0, "wheel", "sugar") == ["wheel", "sugar"]
+    assert await asked(20, "sugar") == []
+    assert await asked(40, "sugar", "jam") == ["jam"]
+    assert await asked(40, "wheel") == ["wheel"]
+    monkeypatch.setattr(embeddings, "_MOST_KEPT", 2)
+    assert await asked(41, "sugar", "engine") == ["engine"]
+    assert await asked(41, "sugar", "engine") == []
+    assert await asked(41, "jam") == ["jam"]
+    await made.close()
+
+
 async def test_a_service_that_hangs_leaves_a_search_to_words(
     service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
