@@ -184,6 +184,8 @@ _SAME_MEANING = frozenset(
     {
         # A section of an agent file, and the value that is made of it.
         "Agent",
+        "Delegation",
+        "Persona",
         "Runtime",
         "Thinking",
         "Tool",

@@ -111,4 +111,5 @@ class Agent:
             embeddings=described.embeddings(),
             kept_index=described.kept_index,
             transport=described.transport,
+            delegation=described.delegation,
         )

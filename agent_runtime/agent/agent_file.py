@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.agent.reading import read_agent, read_text
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
@@ -160,6 +161,7 @@ class AgentFile:
         tools: the tools it has; None for every built-in one.
         max_output_chars: tool name → characters of one result that the model is shown at most.
         index: what makes vectors for `semantic_search`, with the variable of its key; None for nothing.
+        delegation: how it may delegate tasks; None for not at all.
         rules: which calls are made, asked about or refused; the first that fits decides.
         transport: how its model calls tools; None for what suits the model.
     """
@@ -181,6 +183,7 @@ class AgentFile:
     rules: tuple[Rule, ...]
     index: IndexSettings | None = None
     transport: TransportName | None = None
+    delegation: Delegation | None = None
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -223,6 +226,7 @@ class AgentFile:
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
+            delegation=_placed(document, ("agent", "delegation"), lambda: _delegation(agent)),
             rules=(
                 *(
                     _placed(document, ("agent", "permissions", number), partial(_rule, each))
@@ -337,6 +341,22 @@ def _model(model: schema.Model, folder: Path, document: Document, path: KeyPath)
         ),
         place=document.place((*path, "api_key_env")),
     )
+
+
+def _delegation(agent: schema.Agent) -> Delegation | None:
+    """Its bounds, as the section says; or the defaults where `tools` lists `delegate` without it."""
+    if (section := agent.delegation) is None:
+        return Delegation() if any(tool.name == "delegate" and tool.enabled for tool in agent.tools or ()) else None
+    personas = tuple(
+        Persona(
+            name=each.name,
+            role=each.role,
+            instructions=each.system_prompt,
+            tools=None if each.tools is None else tuple(each.tools),
+        )
+        for each in section.personas
+    )
+    return Delegation(personas=personas, **section.model_dump(exclude={"personas"}))
 
 
 def _rule(permission: schema.Permission) -> Rule:

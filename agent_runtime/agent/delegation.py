@@ -53,7 +53,7 @@ class Delegation:
         max_depth: how deep tasks may be delegated; with 1, child runs have no child runs.
         share: the part of what is left of the parent's steps, tokens and money that one child run may use.
         personas: ways for child runs to work.
-        provider: the model of child runs; None for the parent's. It is the caller's to close.
+        provider: the model of child runs; None for the parent's. That of an agent is closed with the agent's own.
         copies: the directory below which copies of the workspace are made, on the same file system best; None for the
             system's directory for temporary files.
         max_copy_bytes: size of one copy.

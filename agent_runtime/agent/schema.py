@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent_runtime.agent import delegation
 from agent_runtime.agent.published import schema_of
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
@@ -25,6 +26,7 @@ from agent_runtime.providers import options
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
 from agent_runtime.tools.context import ContextTools
+from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.index import IndexTools
 from agent_runtime.tools.questions import QuestionTools
@@ -33,14 +35,15 @@ from agent_runtime.tools.shell import ShellTools
 
 BUILT_IN = tuple(
     name
-    for family in (FileTools, SearchTools, IndexTools, ShellTools, QuestionTools, ContextTools)
+    for family in (FileTools, SearchTools, IndexTools, ShellTools, QuestionTools, ContextTools, DelegationTools)
     for name in family.value_types
 )
-"""The tools that every agent has unless its file says otherwise."""
+"""The tools that every agent has unless its file says otherwise; those that delegate only where it says so."""
 
 _TAKE_PATHS = (*FileTools.value_types, *SearchTools.value_types)
 _TAKE_COMMANDS = ("execute", "send_input")
 _MEMORY = MemorySettings()
+_DELEGATION = delegation.Delegation()
 _LIMITS = RunLimits()
 _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 _LONGEST_WORD = 24
@@ -258,6 +261,34 @@ class Vectors(_Section):
     """The time limit of one request in seconds."""
 
 
+class Persona(_Section):
+    """One persona: a way for child runs to work, which can only narrow what the agent may do."""
+
+    name: Text
+    """The name by which tasks ask for it."""
+    role: str = ""
+    """Its role, in one sentence; by default the agent's."""
+    system_prompt: str = ""
+    """Further instructions, after those of the agent."""
+    tools: list[ToolName] | None = None
+    """The tools that it has of the agent's; by default all of them."""
+
+
+class Delegation(_Section):
+    """Tasks for child runs, each of which has a copy of `work_dir` and a share of what is left of the run's limits."""
+
+    max_tasks: Annotated[int, Field(ge=1)] = _DELEGATION.max_tasks
+    """The maximum number of tasks that one run delegates."""
+    at_once: Annotated[int, Field(ge=1)] = _DELEGATION.at_once
+    """The maximum number of child runs at the same time."""
+    max_depth: Annotated[int, Field(ge=1, le=5)] = _DELEGATION.max_depth
+    """The maximum depth; with 1, child runs cannot delegate."""
+    share: Annotated[float, Field(gt=0, le=1)] = _DELEGATION.share
+    """The fraction of the steps, tokens and money left that one child run may use."""
+    personas: list[Persona] = Field(default_factory=list)
+    """Personas that tasks can ask for."""
+
+
 class Agent(_Section):
     """The agent."""
 
@@ -271,9 +302,12 @@ class Agent(_Section):
     runtime: Runtime = Runtime()
     memory: Memory = Memory()
     tools: list[Tool] | None = None
-    """The complete list of the agent's tools; by default every built-in one."""
+    """The complete list of the agent's tools; by default every built-in one, those that delegate only with
+    `delegation`."""
     index: Vectors | None = None
     """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
+    delegation: Delegation | None = None
+    """Delegated tasks; by default there are none."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 
@@ -285,6 +319,13 @@ class Agent(_Section):
         if twice:
             raise ValueError(f"{', '.join(twice)} is listed more than once; keep one entry")
         return tools
+
+    @model_validator(mode="after")
+    def _can_delegate(self) -> Self:
+        listed = {tool.name for tool in self.tools or () if tool.enabled}
+        if self.delegation is not None and self.tools is not None and "delegate" not in listed:
+            raise ValueError("`delegation` has no effect, because `tools` does not list `delegate`; add it there")
+        return self
 
 
 class AgentDocument(_Section):

@@ -11,7 +11,7 @@ from agent_runtime.agent.delegation import Persona
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.providers.protocol import Chunk, Provider, Request
+from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling, tool_calling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,8 @@ def derived(
     """
     given = parent.delegation
     deeper = given is not None and given.max_depth > 1
-    delegation = replace(given, max_depth=given.max_depth - 1) if given is not None and deeper else None
+    provider = Borrowed((given.provider if given else None) or parent.provider)
+    delegation = replace(given, max_depth=given.max_depth - 1, provider=provider) if given and deeper else None
     policy = parent.policy
     had = [each for each in tools if deeper or each not in DELEGATES]
     if persona is not None:
@@ -96,7 +97,8 @@ def derived(
     told = (parent.instructions, persona.instructions if persona else "")
     return replace(
         parent,
-        provider=Borrowed((given.provider if given else None) or parent.provider),
+        provider=provider,
+        transport=None if given and given.provider else parent.transport,  # as suits another model
         work_dir=work_dir,
         policy=replace(policy, limits=limits),
         role=(persona.role if persona else "") or parent.role,
@@ -127,6 +129,11 @@ class Borrowed:
     def sees_images(self) -> bool:
         """Whether the owner's model sees."""
         return self._owner.sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Whether the owner's model calls tools."""
+        return tool_calling(self._owner)
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Answer one request; see `Provider.reply`."""

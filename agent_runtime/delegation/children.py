@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -16,23 +16,25 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import AgentError, BoundExceededError, ToolError, UsageError
 from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.outcome import Outcome, PendingCall, Status
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.child import derived, shared
 from agent_runtime.delegation.copying import CopyBounds, copied
-from agent_runtime.delegation.merging import Merge, changed, diff_of, merge
+from agent_runtime.delegation.merging import Merge, changed, diff_of, merge, state_of
 from agent_runtime.delegation.protocol import Adopt, ChildRuntime, DelegatingRun, StartRuntime, TaskStatus
+from agent_runtime.processes.spawn import in_thread
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.state import Manifest
 
 _MOST_CHANGES = 500
-_FACT = (
+DELEGATED = (
     "You work on a task that another agent has delegated to you, in a copy of its workspace that is yours alone. It "
     "reads your completion, and can take over the files that you change."
 )
+"""The fact that a child run of an agent is told."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class _Child:
     """One child run. Its copy stays until it is forgotten."""
 
     id: str
-    goal: str
+    task: Task
     limits: RunLimits
     directory: Temporary
     files: Workspace
@@ -99,21 +101,23 @@ class Children:
 
     async def start(
         self,
-        prompt: str,
+        task: str | Task,
         *,
         files: Sequence[str] | None = None,
         persona: str | Persona | None = None,
         step_timeout: float | None = None,
         task_timeout: float | None = None,
+        facts: Sequence[str] = (DELEGATED,),
     ) -> str:
         """Begin a child run on a copy of the workspace as it is now.
 
         Args:
-            prompt: what it is to do.
+            task: what it is to do; a plain string is a goal without quotes and images.
             files: the files and directories that it gets; None for all.
             persona: as whom it works.
             step_timeout: seconds that one of its steps may take.
             task_timeout: seconds that it may take; never more than its parent has left.
+            facts: what it should know of its place, one line each.
 
         Returns:
             The task's name.
@@ -121,7 +125,8 @@ class Children:
         Raises:
             ToolError: there are too many tasks, no budget is left for another, or the workspace cannot be copied.
         """
-        if not prompt.strip():
+        task = Task(goal=task) if isinstance(task, str) else task
+        if not task.goal.strip():
             raise ToolError("delegate: prompt is empty; say what is to be done", kind="ValueError")
         as_whom = self._persona(persona)
         running = [child for child in self._children.values() if child.outcome is None]
@@ -142,7 +147,7 @@ class Children:
         names = None if files is None else self._canonical(files)
         self._starting += 1
         try:
-            return await self._begun(prompt, limits, names, as_whom, step_timeout)
+            return await self._begun(task, limits, names, as_whom, step_timeout=step_timeout, facts=facts)
         finally:
             self._starting -= 1
 
@@ -154,10 +159,10 @@ class Children:
         """
         if task not in self._children and (past := self._parent.past(task)) is not None:
             ended = past.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
-            return _status(task, past.goal, ended, past.result, ended.steps, ended.usage)
+            return TaskStatus.of(task, past.goal, ended, past.result, ended.steps, ended.usage)
         child = self._of(task)
         state = "running" if child.pending is None else "waiting"
-        told = _status(task, child.goal, child.outcome, child.result, child.steps, child.runtime.usage)
+        told = TaskStatus.of(task, child.task.goal, child.outcome, child.result, child.steps, child.runtime.usage)
         return told if child.outcome else replace(told, state=state, pending=child.pending)
 
     async def wait(self, task: str) -> TaskStatus:
@@ -254,21 +259,23 @@ class Children:
 
     async def _begun(
         self,
-        prompt: str,
+        task: Task,
         limits: RunLimits,
         names: Sequence[str] | None,
         persona: Persona | None,
+        *,
         step_timeout: float | None,
+        facts: Sequence[str],
     ) -> str:
         bounds = CopyBounds(
             size=self._bounds.max_copy_bytes,
             files=self._bounds.max_copy_files,
             free=self._agent.sandbox.limits.free_bytes,
         )
-        with ExitStack() as undo:
-            try:
-                directory = Temporary("codepilot-task-", self._bounds.copies)
-                undo.callback(directory.close)
+        async with AsyncExitStack() as undo:
+            try:  # what a process that died has left is removed first, which may take long
+                directory = await in_thread(partial(Temporary, "codepilot-task-", self._bounds.copies))
+                undo.push_async_callback(asyncio.to_thread, directory.close)
                 place = directory.path / "workspace"
                 place.mkdir(mode=0o700)
             except OSError as error:
@@ -276,29 +283,33 @@ class Children:
             await copied(self._workspace, place, names, bounds)
             files = Workspace(place, seen_as=self._agent.sandbox.seen_as(place))
             undo.callback(files.close)
-            base = await _state_of(files)
-            task = self._parent.named()
+            base = await state_of(files)
+            name = self._parent.named()
             agent = derived(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
+            try:
+                runtime = self._start(agent, name, lambda event: self._heard(child, event))
+            except AgentError as error:
+                raise ToolError(f"delegate: {error}") from error
             child = _Child(
-                id=task,
-                goal=prompt,
+                id=name,
+                task=task,
                 limits=limits,
                 directory=directory,
                 files=files,
                 base=base,
-                runtime=self._start(agent, task, lambda event: self._heard(child, event)),
+                runtime=runtime,
                 step_timeout=step_timeout,
             )
             undo.pop_all()
-        self._children[task] = child
-        child.work = asyncio.create_task(self._see(child), name=f"delegated task {task}")
-        return task
+        self._children[name] = child
+        child.work = asyncio.create_task(self._see(child, facts), name=f"delegated task {name}")
+        return name
 
-    async def _see(self, child: _Child) -> None:
+    async def _see(self, child: _Child, facts: Sequence[str]) -> None:
         """See a child run to its end, and find out what it changed."""
         outcome = Outcome(status=Status.FAILED, reason="The child run broke off.")
         try:
-            outcome = await self._worked(child)
+            outcome = await self._worked(child, facts)
         except AgentError as error:
             outcome = Outcome(status=Status.FAILED, reason=str(error), usage=child.runtime.usage)
         finally:
@@ -311,11 +322,11 @@ class Children:
             self._parent.tell(child.id, child.result)
             child.turned.set()
 
-    async def _worked(self, child: _Child) -> Outcome:
+    async def _worked(self, child: _Child, facts: Sequence[str]) -> Outcome:
         """Let a child run work until it ends; it waits for answers for as long as it takes."""
         outcome = Outcome(status=Status.STOPPED)
         if not child.stopping:  # before its first step there is nothing that could be aborted
-            outcome = await child.runtime.run(Task(goal=child.goal), facts=[_FACT])
+            outcome = await child.runtime.run(child.task, facts=facts)
         while outcome.status is Status.PAUSED and not child.stopping:
             child.pending, child.answer = outcome.pending, asyncio.get_running_loop().create_future()
             child.turned.set()
@@ -332,7 +343,7 @@ class Children:
     async def _result(self, child: _Child) -> ChildResult:
         """What a child run that has ended changed in its copy."""
         try:
-            child.now = await _state_of(child.files)
+            child.now = await state_of(child.files)
             paths = changed(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
             hides = partial(self._agent.policy.withholds, "read_file")
@@ -392,35 +403,3 @@ class Children:
         if "." in found:
             return ["."]
         return [path for path in found if not any(path.startswith(f"{above}/") for above in found)]
-
-
-def _status(  # noqa: PLR0917 - all that a status is made of
-    task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
-) -> TaskStatus:
-    return TaskStatus(
-        id=task,
-        goal=goal,
-        state=outcome.status.value if outcome else "",
-        outcome=outcome,
-        steps=steps,
-        usage=usage,
-        changes=result.changes if result else (),
-        diff=result.diff if result else "",
-    )
-
-
-async def _state_of(files: Workspace) -> Manifest:
-    """What all files of a copy hold.
-
-    Raises:
-        ToolError: there are too many to be compared.
-        BoundExceededError: looking takes too long.
-    """
-    manifest = await Manifest.bounded(files)
-    if manifest.unlisted:
-        raise ToolError(
-            f"the copy has more than {len(manifest.entries):,} files that git does not ignore, and their changes could "
-            "not be told; name the `files` that the task needs",
-            kind="ValueError",
-        )
-    return manifest

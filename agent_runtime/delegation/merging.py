@@ -38,6 +38,23 @@ class Merge:
     conflicts: tuple[str, ...] = ()
 
 
+async def state_of(files: Workspace) -> Manifest:
+    """What all files of a copy hold.
+
+    Raises:
+        ToolError: there are too many to be compared.
+        BoundExceededError: looking takes too long.
+    """
+    manifest = await Manifest.bounded(files)
+    if manifest.unlisted:
+        raise ToolError(
+            f"the copy has more than {len(manifest.entries):,} files that git does not ignore, and their changes could "
+            "not be told; name the `files` that the task needs",
+            kind="ValueError",
+        )
+    return manifest
+
+
 def changed(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -> list[str]:
     """The files that differ between two states of a child's copy.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.errors import UsageError
@@ -122,3 +122,19 @@ class TaskStatus:
     usage: Usage = field(default_factory=Usage)
     changes: tuple[str, ...] = ()
     diff: str = ""
+
+    @classmethod
+    def of(  # noqa: PLR0917 - all that a status is made of
+        cls, task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
+    ) -> Self:
+        """The status of a task by how it ended, if it did."""
+        return cls(
+            id=task,
+            goal=goal,
+            state=outcome.status.value if outcome else "",
+            outcome=outcome,
+            steps=steps,
+            usage=usage,
+            changes=result.changes if result else (),
+            diff=result.diff if result else "",
+        )

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 from agent_runtime.core.calls import Plain
@@ -26,6 +27,9 @@ from agent_runtime.providers.tape import (
     read_tape,
     shows_images,
 )
+
+_MOST_AHEAD = 40
+"""How many requests a replay looks ahead for the one that is made."""
 
 
 class RecordingProvider:
@@ -65,6 +69,7 @@ class RecordingProvider:
             ) from None
         except OSError as error:
             raise SettingsError(f"The recording {path} cannot be made: {error.strerror}.") from error
+        self._others: list[Provider] = []
         self._open = True
         self._write(self._tape.header(inner.model, about or {}))
 
@@ -89,12 +94,22 @@ class RecordingProvider:
         Raises:
             ModelError: whatever the inner provider raises, or the recording cannot be written.
         """
+        async with aclosing(self._recorded(self._inner, request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def beside(self, other: Provider) -> Provider:
+        """Another provider, e.g. of child runs, whose exchanges stand in the same recording; closed by `close`."""
+        self._others.append(other)
+        return _Beside(other, partial(self._recorded, other))
+
+    async def _recorded(self, inner: Provider, request: Request) -> AsyncGenerator[Chunk]:
         number, line = self._tape.asked(request)
         self._write(line)
         given: list[Chunk] = []
         failed: ModelError | None = None
         try:
-            async with aclosing(self._inner.reply(request)) as chunks:
+            async with aclosing(inner.reply(request)) as chunks:
                 async for chunk in chunks:
                     given.append(chunk)
                     yield chunk
@@ -117,7 +132,8 @@ class RecordingProvider:
         if self._open:
             self._open = False
             os.close(self._file)
-        await self._inner.close()
+        for each in (self._inner, *self._others):
+            await each.close()
 
     def _write(self, line: str) -> None:
         """Append a line; a recording that was closed keeps no more."""
@@ -132,6 +148,32 @@ class RecordingProvider:
                 f"The recording {self._path} cannot be written: {error.strerror}. "
                 "Free some space, or run without recording."
             ) from error
+
+
+class _Beside:
+    """A provider whose exchanges another one's recording holds."""
+
+    def __init__(self, inner: Provider, reply: Callable[[Request], AsyncGenerator[Chunk]]) -> None:
+        self._inner = inner
+        self.reply = reply
+
+    @property
+    def model(self) -> str:
+        """The inner provider's model."""
+        return self._inner.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the inner provider's model sees."""
+        return self._inner.sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Whether the inner provider's model calls tools."""
+        return tool_calling(self._inner)
+
+    async def close(self) -> None:
+        """Leave it to the recording."""
 
 
 class ReplayProvider:
@@ -166,6 +208,7 @@ class ReplayProvider:
         self._strict, self._masks, self._secrets = strict, tuple(masks), tuple(secrets)
         self.tape = load_tape(path)
         self._asked = [entry for entry in self.tape.entries if isinstance(entry, TapedRequest)]
+        self._open = list(self._asked)
         self._answers = {entry.number: entry for entry in self.tape.entries if isinstance(entry, Answered)}
         self._given = 0
         self.differences: list[str] = []
@@ -194,7 +237,7 @@ class ReplayProvider:
     @property
     def remaining(self) -> int:
         """Recorded requests that were not made yet; a test may want none."""
-        return len(self._asked) - self._given
+        return len(self._open)
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Give the next recorded reply, chunk for chunk.
@@ -222,8 +265,12 @@ class ReplayProvider:
                 f"The recording {self._source} has {len(self._asked)} requests, but the conversation makes one more. "
                 f"Record the run again if this is intended."
             )
-        asked = self._asked[self._given]
-        told = next(differences(asked.request, hidden_request(request, self._secrets), masks=self._masks), None)
+        hidden = hidden_request(request, self._secrets)
+        # Child runs ask at the same time as their parent, in any order.
+        ahead = [each for each in self._open[:_MOST_AHEAD] if len(each.request.messages) == len(hidden.messages)]
+        same = (each for each in ahead if next(differences(each.request, hidden, masks=self._masks), None) is None)
+        asked = next(same, self._open[0])
+        told = next(differences(asked.request, hidden, masks=self._masks), None)
         if told is not None:
             text = f"Request {asked.number} of {len(self._asked)} differs from the recording {self._source}:\n{told}"
             if self._strict:
@@ -236,6 +283,7 @@ class ReplayProvider:
                 f"process died before it arrived. Record the run again."
             )
         self._given += 1
+        self._open.remove(asked)
         return answer
 
 

@@ -71,6 +71,7 @@ VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"(?<=\[quote )[0-9a-f]{8,64}(?= )|(?<=\[end of quote )[0-9a-f]{8,64}(?=\])"), "<nonce>"),
     (re.compile(r"(?<![\w.])\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b"), "<duration>"),
     (re.compile(r"(?<=\bpid )\d+"), "<pid>"),
+    (re.compile(r"[^\s'\"]*/codepilot-task-\w+/workspace"), "<copy>"),
 )
 """What differs between any two runs by its nature: clock, random frames of quotes, durations, numbers of processes."""
 

@@ -52,7 +52,7 @@ def compare(
 
     The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
     rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and
-    terminals are in no event.
+    terminals are in no event. Requests of child runs, whose system prompts are others, are left out.
 
     Args:
         tape: the recording; its events are notes of the kind `event`.
@@ -67,9 +67,10 @@ def compare(
     events: list[Recorded] = []
     transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape), calls_tools=bool(tools))
     found: dict[str, None] = {}
+    entries = _without_children(tape.entries)
     compared = summaries = 0
-    for index, entry in enumerate(tape.entries):
-        following = tape.entries[index + 1 :]
+    for index, entry in enumerate(entries):
+        following = entries[index + 1 :]
         match entry:
             case Note(kind=kind) if kind == EVENT:
                 events.append(_event(entry))
@@ -94,6 +95,13 @@ def compare(
     if not events:
         raise ScriptError("The recording contains no events, so there is nothing to compare; record with `Recorder`.")
     return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
+
+
+def _without_children(entries: Sequence[Entry]) -> list[Entry]:
+    """What was asked and answered for the run itself, and all that was noted."""
+    asked = [each for each in entries if isinstance(each, TapedRequest)]
+    others = {each.number for each in asked if each.request.system != asked[0].request.system}
+    return [each for each in entries if isinstance(each, Note) or each.number not in others]
 
 
 def events_of(tape: Tape) -> list[Recorded]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar, get_args
 
 from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.delegation import Delegation
+from agent_runtime.core.calls import Plain
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
 from agent_runtime.index.building import has_sources
@@ -36,6 +38,11 @@ class Followed(Protocol):
     def hooks(self) -> HookSystem:
         """Who is told what happens."""
         ...
+
+
+def _told(delegation: Delegation) -> dict[str, Plain]:
+    """The bounds of delegated tasks; whose model they have and where their copies lie is the replay's."""
+    return asdict(replace(delegation, provider=None, copies=None))
 
 
 class Recorder:
@@ -91,6 +98,7 @@ class Recorder:
                     "indexed": indexed,
                     **({"start_in": agent.start_in} if agent.start_in else {}),
                     **({"transport": agent.transport} if agent.transport else {}),
+                    **({"delegation": _told(agent.delegation)} if agent.delegation else {}),
                 },
                 "sandbox": agent.sandbox.level,
                 "work_dir": agent.sandbox.seen_as(agent.work_dir),
@@ -102,6 +110,7 @@ class Recorder:
         self.agent = replace(
             agent,
             provider=self._provider,
+            delegation=self._delegation(agent.delegation),
             indexed=indexed,
             clock_and_random=ClockAndRandom(
                 now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
@@ -120,6 +129,12 @@ class Recorder:
         for event in history:
             self._note(event)
         runtime.hooks.add(self._note)
+
+    def _delegation(self, given: Delegation | None) -> Delegation | None:
+        """How tasks are delegated, to child runs that are recorded."""
+        if given is None or given.provider is None:
+            return given
+        return replace(given, provider=self._provider.beside(given.provider))
 
     def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
         self._provider.note(kind, told(value))

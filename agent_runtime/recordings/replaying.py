@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ScriptError, SettingsError
@@ -165,17 +166,15 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
     try:
         told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
         policy, memory, tools = told.pop("policy"), told.pop("memory"), told.pop("tools")
-        rules = [
-            Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])})
-            for rule in policy["rules"]
-        ]
+        delegation = told.pop("delegation", None)
         return Agent(
             provider=provider,
             work_dir=work_dir,
             sandbox=sandbox,
             memory=MemorySettings(**memory),
-            policy=Policy(**{**policy, "rules": tuple(rules), "limits": RunLimits(**policy["limits"])}),
+            policy=Policy(**{**policy, "rules": _rules(policy["rules"]), "limits": RunLimits(**policy["limits"])}),
             tools=None if tools is None else tuple(tools),
+            delegation=None if delegation is None else _delegation(delegation),
             **told,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -183,6 +182,18 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
             f"The recording does not describe the agent in a form that this version reads ({error!r}). "
             "Record with `Recorder`, and replay with the same version."
         ) from error
+
+
+def _rules(told: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+    return tuple(Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])}) for rule in told)
+
+
+def _delegation(told: Mapping[str, Any]) -> Delegation:
+    personas = tuple(
+        Persona(**{**each, "tools": each["tools"] and tuple(each["tools"]), "denied": _rules(each["denied"])})
+        for each in told["personas"]
+    )
+    return Delegation(**{**told, "personas": personas})
 
 
 def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:

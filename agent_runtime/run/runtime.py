@@ -282,6 +282,8 @@ class AsyncRuntime:
             else:
                 stack.callback(self.session.close)
             stack.push_async_callback(self.agent.provider.close)
+            if self.agent.delegation is not None and self.agent.delegation.provider is not None:
+                stack.push_async_callback(self.agent.delegation.provider.close)
             stack.push_async_callback(self._toolbox.close)
 
     def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:

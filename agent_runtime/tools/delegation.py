@@ -76,7 +76,7 @@ class DelegatedTask(Protocol):
 class Delegates(Protocol):
     """What starts child runs and knows them; see `Children`."""
 
-    def start(self, prompt: str, *, files: Sequence[str] | None = None, persona: str | None = None) -> Awaitable[str]:
+    def start(self, task: str, *, files: Sequence[str] | None = None, persona: str | None = None) -> Awaitable[str]:
         """Begin a child run."""
         ...
 
@@ -103,8 +103,8 @@ class DelegationTools:
     value_types: ClassVar[dict[str, str]] = {"delegate": "str", "task_status": "dict[str, Any]", "collect": "list[str]"}
     labels: ClassVar[dict[str, str]] = {
         "delegate": "Delegating: {prompt}",
-        "task_status": "Looking at task {id}",
-        "collect": "Collecting task {id}",
+        "task_status": "Looking at task {task}",
+        "collect": "Collecting task {task}",
     }
     stub_types: ClassVar[str] = ""
 
@@ -114,7 +114,7 @@ class DelegationTools:
 
     async def delegate(self, prompt: str, files: list[str] | None = None, persona: str | None = None) -> ToolResult:
         """Have another agent do a task meanwhile, in its own copy of the workspace (files: only these). It knows only
-        what prompt says. Returns the task's id; collect(id) waits for it and takes over its changes.
+        what prompt says. Returns the task's name; collect(task) waits for it and takes over its changes.
 
         Raises:
             ToolError: there are too many tasks, no budget is left, or the workspace cannot be copied.
@@ -122,13 +122,13 @@ class DelegationTools:
         task = await self._tasks.start(prompt, files=files, persona=persona)
         return ToolResult(value=task, text=f"[delegate] task {task} is running")
 
-    async def task_status(self, id: str) -> ToolResult:  # noqa: A002 - the name that the model is told
+    async def task_status(self, task: str) -> ToolResult:
         """How a task is getting on: state, steps, summary, changes, diff.
 
         Raises:
             ToolError: there is no such task.
         """
-        status = self._tasks.status(id)
+        status = self._tasks.status(task)
         value: dict[str, Plain] = {
             "state": status.state,
             "steps": status.steps,
@@ -137,16 +137,17 @@ class DelegationTools:
             "changes": [*status.changes],
             "diff": status.diff,
         }
-        return ToolResult(value=value, text="\n".join([f"[task_status {id}] {told(status)}", *_listed(status.changes)]))
+        lines = [f"[task_status {task}] {told(status)}", *_listed(status.changes)]
+        return ToolResult(value=value, text="\n".join(lines))
 
-    async def collect(self, id: str, paths: list[str] | None = None) -> ToolResult:  # noqa: A002 - as above
+    async def collect(self, task: str, paths: list[str] | None = None) -> ToolResult:
         """Wait until a task ends, and take over the files that it changed (paths: only these), all or none: not where
         the workspace has changed the same file since. A task that did not finish needs paths. Returns the files.
 
         Raises:
             ToolError: a conflict, which names the files; or the task did not finish.
         """  # noqa: D205 - as above
-        return self._collect(id, self._tasks.merge(id, paths).writes)
+        return self._collect(task, self._tasks.merge(task, paths).writes)
 
     async def prepare(self, tool: str, args: dict[str, Any]) -> None:
         """Wait for the task that a call of `collect` is about; what it would do is known only then.
@@ -156,7 +157,7 @@ class DelegationTools:
         """
         if tool != "collect":
             return
-        task, status = args["id"], await self._tasks.wait(args["id"])
+        task, status = args["task"], await self._tasks.wait(args["task"])
         if status.outcome is None:
             raise ToolError(f"collect: task {task} {told(status)}")
         if status.outcome.status not in {Status.FINISHED, Status.ANSWERED} and args.get("paths") is None:
@@ -172,16 +173,16 @@ class DelegationTools:
         facts = CallFacts(tool=tool, args=args)
         if tool != "collect":
             return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
-        merged = self._tasks.merge(args["id"], args.get("paths"))
+        merged = self._tasks.merge(args["task"], args.get("paths"))
         if merged.conflicts:
             told_ = "\n".join(merged.conflicts[:_SHOWN])
             raise ToolError(
-                f"collect: nothing was taken over from task {args['id']}, because of\n{told_}", kind="ValueError"
+                f"collect: nothing was taken over from task {args['task']}, because of\n{told_}", kind="ValueError"
             )
         return Planned(
             facts=CallFacts(tool=tool, args=args, paths=tuple(each.path for each in merged.writes), writes=True),
             preview=partial(apart.preview, [adopted(each) for each in merged.writes], {}),
-            apply=partial(self._collect, args["id"], merged.writes),
+            apply=partial(self._collect, args["task"], merged.writes),
         )
 
     def _collect(self, task: str, writes: Sequence[StagedFile]) -> ToolResult:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Rule
@@ -54,6 +55,17 @@ agent:
 """
 
 LEAST = "agent:\n  name: A\n  model:\n    provider: scripted\n"
+
+
+DELEGATION = """\
+  delegation:
+    at_once: 2
+    share: 0.25
+    personas:
+      - name: reader
+        system_prompt: Change nothing.
+        tools: [read_file, find]
+"""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -283,3 +295,22 @@ def test_whether_the_model_sees_can_be_said(tmp_path: Path, key: str, *, said: b
     model = AgentFile.load(write(tmp_path, text)).model
     assert model.options.images is said
     assert model.made({}).sees_images is bool(said)
+
+
+def test_tasks_are_delegated_only_where_the_file_says_so(tmp_path: Path) -> None:
+    assert AgentFile.load(write(tmp_path, LEAST)).delegation is None
+    found = AgentFile.load(write(tmp_path, LEAST + DELEGATION)).delegation
+    reader = Persona(name="reader", instructions="Change nothing.", tools=("read_file", "find"))
+    assert found == Delegation(at_once=2, share=0.25, personas=(reader,))
+    listed = "  tools:\n    - name: delegate\n    - name: collect\n"
+    assert AgentFile.load(write(tmp_path, LEAST + listed)).delegation == Delegation()
+
+
+def test_a_section_about_delegation_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"agent\.yaml:6: `agent\.delegation\.max_task`: unknown key"):
+        AgentFile.load(write(tmp_path, LEAST + "  delegation:\n    max_task: 3\n"))
+    with pytest.raises(SettingsError, match="`tools` does not list `delegate`"):
+        AgentFile.load(write(tmp_path, LEAST + "  tools:\n    - name: find\n" + DELEGATION))
+    twice = DELEGATION + "      - name: reader\n"
+    with pytest.raises(SettingsError, match="the persona 'reader' is given twice"):
+        AgentFile.load(write(tmp_path, LEAST + twice))

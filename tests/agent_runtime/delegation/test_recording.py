@@ -1,0 +1,51 @@
+"""A run with child runs, recorded and replayed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Delegation,
+    Persona,
+    SandboxSettings,
+    ScriptedProvider,
+    Status,
+    pick_sandbox,
+)
+from agent_runtime.recordings.recorder import Recorder
+from agent_runtime.recordings.replaying import compare_recording, replay_recording
+from tests.agent_runtime.delegation.scripts import Children, block
+
+
+async def test_child_runs_are_recorded_and_replayed_in_any_order(tmp_path: Path) -> None:
+    project, before, tape = tmp_path / "project", tmp_path / "before", tmp_path / "run.jsonl"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    shutil.copytree(project, before)
+    sandbox = pick_sandbox("auto", SandboxSettings())
+    children = Children(
+        ALPHA=[block('print(read_file("a.txt"))'), block('write_file("a.txt")', "1\n", done="Alpha.")],
+        BETA=[block('write_file("b.txt")', "2\n", done="Beta.")],
+    )
+    code = 'tasks = [delegate("ALPHA", persona="quick"), delegate("BETA")]\nprint([collect(task) for task in tasks])'
+    given = Delegation(provider=children, personas=(Persona(name="quick", tools=("read_file", "write_file")),))
+    agent = Agent(
+        provider=ScriptedProvider([block(code, done="Done.")]),
+        work_dir=project,
+        sandbox=sandbox,
+        delegation=given,
+        chat=False,
+    )
+    recorder = Recorder(agent, tape)
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        outcome = await runtime.run("Share it")
+        assert outcome.status is Status.FINISHED, outcome.reason
+    replayed = await replay_recording(tape, work_dir=before, sandbox=sandbox)
+    assert replayed.is_same, replayed
+    assert replayed.requests == 4
+    compared = await compare_recording(tape)
+    assert (compared.requests, compared.differences) == (1, ())
