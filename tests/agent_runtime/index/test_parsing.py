@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_runtime.index import parsing
 from agent_runtime.index.languages import grammar, is_test, language_of
 from agent_runtime.index.parsing import ParsedFile, TooSlowError, parse
 
@@ -86,6 +87,22 @@ def test_a_file_that_takes_its_grammar_long_is_given_up() -> None:
     assert grammar(language)
     with pytest.raises(TooSlowError):
         parse(language, b"a<" * 400_000)
+
+
+def test_no_file_takes_its_grammar_longer_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    language, source = language_of("a.py"), b"x = 1\n" * 50_000
+    assert language is not None
+    parse(language, source)
+    monkeypatch.setattr(parsing, "_SECONDS", 0.0)
+    with pytest.raises(TooSlowError):
+        parse(language, source)
+
+
+def test_a_tree_that_takes_its_query_long_is_given_up() -> None:
+    language = language_of("a.py")
+    assert language is not None
+    with pytest.raises(TooSlowError):
+        parse(language, b"(" * 3_000)
 
 
 @pytest.mark.parametrize(

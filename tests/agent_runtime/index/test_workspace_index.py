@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime.index import building, workspace_index
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.processes.bounded_worker import MOST_PLAIN
@@ -114,6 +115,8 @@ async def test_a_hidden_file_is_not_told_of(root: Path) -> None:
             "tests/test_basket.py",
             "shop/prices.py",
         }
+        assert await index.callers("discounted") == []
+        assert await index.graph("discounted", 2) == []
 
 
 async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
@@ -122,6 +125,37 @@ async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     (root / "shop" / "all").symlink_to(tmp_path)
     async with _index(root) as index:
         assert await index.named("stolen") == []
+
+
+@pytest.mark.parametrize("swapped", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
+def test_what_is_put_in_the_place_of_a_file_that_was_seen_is_not_read(
+    tmp_path: Path, swapped: Callable[[Path], None]
+) -> None:
+    swapped(tmp_path / "seen.py")
+    doing = building._Round(tmp_path / "none", 10, float("inf"), frozenset())
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        building._read(doing, descriptor, "seen.py", "seen.py", None)
+    finally:
+        os.close(descriptor)
+    digests = doing.store.database.execute("SELECT digest FROM files").fetchall()
+    assert set(digests) <= {(digest_of(b""),)}
+
+
+async def test_strangers_files_are_read_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_index, "_MEMORY", 1)
+    with Workspace(root) as workspace:
+        index = WorkspaceIndex(workspace)
+        assert not await index.ready(_READY)
+        assert "memory" in index.state.problem
+        await index.close()
+
+
+async def test_questions_are_answered_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _index(root) as index:
+        monkeypatch.setattr(workspace_index, "_ASK_SECONDS", 0.000_01)
+        assert not await index.named("Basket")
+        assert "seconds" in index.unanswered
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ async def test_tests_are_tried_where_nobody_has_to_be_asked(
     assert told is tried
 
 
+async def test_nothing_is_tried_outside_of_a_sandbox(project: Path) -> None:
+    (project / "package.json").write_text('{"scripts": {"test": "sh check.sh"}}')
+    async with runtime_for(project, pick_sandbox("local", SandboxSettings()), [DONE]) as runtime:
+        await runtime.run("Fix it")
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert "Test command: " not in started.opening
+
+
 async def test_a_run_that_goes_on_elsewhere_finds_modules_where_the_trial_had_found_them(
     project: Path, sandbox: Sandbox, tmp_path: Path
 ) -> None:
