@@ -33,15 +33,19 @@ class Says:
         blocks: the text; several make several blocks (Anthropic) or output items (Responses).
         stop: `stop`, `length`, `refusal`, or any other word, sent verbatim where the wire has a place for it.
         thinking: reasoning to stream before the text, where the wire can carry it.
+        calls: id, name and arguments of calls, behind the text.
     """
 
     blocks: str | tuple[str, ...]
     stop: str = "stop"
     tokens: Tokens = field(default_factory=Tokens)
     thinking: str = ""
+    calls: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
+        if self.calls and not self.blocks:
+            return ()
         return (self.blocks,) if isinstance(self.blocks, str) else self.blocks
 
 
@@ -153,12 +157,28 @@ def _anthropic_begun(reply: Says, model: str) -> Events:
             {"type": "content_block_delta", "index": index, "delta": {"type": f"{kind}_delta", kind: piece}}
             for piece in _pieces(text)
         ]
+        if kind == "thinking":
+            signed = {"type": "signature_delta", "signature": "signed"}
+            events.append({"type": "content_block_delta", "index": index, "delta": signed})
+        events.append({"type": "content_block_stop", "index": index})
+    for index, (id_, name, arguments) in enumerate(reply.calls, start=len(thoughts) + len(reply.texts)):
+        block = {"type": "tool_use", "id": id_, "name": name, "input": {}}
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events += [
+            {
+                "type": "content_block_delta",
+                "index": index,
+                "delta": {"type": "input_json_delta", "partial_json": piece},
+            }
+            for piece in ["", *_pieces(arguments)]
+        ]
         events.append({"type": "content_block_stop", "index": index})
     return events
 
 
 def _anthropic_ended(reply: Says, _model: str) -> Events:
-    delta: dict[str, Any] = {"stop_reason": {"stop": "end_turn", "length": "max_tokens"}.get(reply.stop, reply.stop)}
+    words = {"stop": "tool_use" if reply.calls else "end_turn", "length": "max_tokens"}
+    delta: dict[str, Any] = {"stop_reason": words.get(reply.stop, reply.stop)}
     if reply.stop == "refusal":
         delta["stop_details"] = {"type": "refusal", "category": "cyber", "explanation": "This could do harm."}
     usage = {"output_tokens": reply.tokens.output}
@@ -178,6 +198,18 @@ def _responses_begun(reply: Says, model: str) -> Events:
     for index, text in enumerate(reply.texts):
         place = {"item_id": f"msg_{index}", "output_index": index, "content_index": 0}
         events += [{"type": f"response.{kind}.delta", **place, "delta": piece} for piece in _pieces(text)]
+    if reply.thinking and reply.calls:
+        reasoning = {"type": "reasoning", "id": "rs_0", "summary": [], "encrypted_content": "sealed"}
+        done = {"output_index": 0, "sequence_number": 1, "item": reasoning}
+        events.insert(1, {"type": "response.output_item.done", **done})
+    for index, (id_, name, arguments) in enumerate(reply.calls, start=len(reply.texts) + 1):
+        item = {"type": "function_call", "id": f"fc_{index}", "call_id": id_, "name": name, "arguments": ""}
+        place = {"output_index": index, "sequence_number": 1}
+        events.append({"type": "response.output_item.added", **place, "item": item})
+        events += [
+            {"type": "response.function_call_arguments.delta", "item_id": f"fc_{index}", **place, "delta": piece}
+            for piece in _pieces(arguments)
+        ]
     return events
 
 
@@ -208,8 +240,18 @@ def _chat_begun(reply: Says, model: str) -> Events:
     # Not of OpenAI's own, but how DashScope and other compatible servers stream what a model thinks.
     thoughts = [{"content": None, "reasoning_content": piece} for piece in _pieces(reply.thinking)]
     texts = [{part: piece} for piece in _pieces("".join(reply.texts))]
-    deltas = [{"role": "assistant", "content": ""}, *thoughts, *texts]
+    calls: Events = [
+        {"tool_calls": [{"index": index, **piece}]}
+        for index, (id_, name, arguments) in enumerate(reply.calls)
+        for piece in _call_pieces(id_, name, arguments)
+    ]
+    deltas = [{"role": "assistant", "content": ""}, *thoughts, *texts, *calls]
     return [_chunk(model, {"delta": delta}) for delta in deltas]
+
+
+def _call_pieces(id_: str, name: str, arguments: str) -> Events:
+    begun = {"id": id_, "type": "function", "function": {"name": name, "arguments": ""}}
+    return [begun, *({"function": {"arguments": each}} for each in _pieces(arguments))]
 
 
 def _chat_ended(reply: Says, model: str) -> Events:
@@ -220,7 +262,7 @@ def _chat_ended(reply: Says, model: str) -> Events:
         "completion_tokens": tokens.output,
         "total_tokens": tokens.sent + tokens.output,
     }
-    why = "stop" if reply.stop == "refusal" else reply.stop
+    why = "stop" if reply.stop == "refusal" else "tool_calls" if reply.calls and reply.stop == "stop" else reply.stop
     return [_chunk(model, {"delta": {}, "finish_reason": why}), {**_chunk(model), "usage": usage}]
 
 

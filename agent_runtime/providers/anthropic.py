@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
+from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.errors import ModelRefusedError
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
@@ -21,7 +22,8 @@ from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Piece, ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.protocol import Message, Piece, ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.reply_parts import Part, ReplyParts, arguments_of, has_kept, parts_of
 from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 from agent_runtime.providers.thinking import effort_param, takes_temperature, thinking_param
 
@@ -31,7 +33,14 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, types
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
-    _Block = types.TextBlockParam | types.ImageBlockParam
+    _Block = (
+        types.TextBlockParam
+        | types.ImageBlockParam
+        | types.ToolUseBlockParam
+        | types.ToolResultBlockParam
+        | types.ThinkingBlockParam
+        | types.RedactedThinkingBlockParam
+    )
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -98,7 +107,7 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         options = self._options
         sent = options.temperature is not None and takes_temperature(self.model, options.thinking)
         extra = {"temperature": options.temperature} if sent else {}
-        reading, begun = _Reading(service=self._service), False
+        reading, begun = _Reading(service=self._service, parts=ReplyParts(self.model)), False
         try:
             async with await self._client.messages.create(**body, extra_body=extra) as stream:
                 begun = True
@@ -114,7 +123,9 @@ class _Reading:
     """One reply being read: events in, chunks out."""
 
     service: ModelService
+    parts: ReplyParts
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
+    thoughts: dict[int, dict[str, str]] = field(default_factory=dict)
     input_tokens: int = 0
     cached_tokens: int = 0
     cache_write_tokens: int = 0
@@ -130,8 +141,8 @@ class _Reading:
         from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
 
         match event:
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
-                return [TextChunk(text=self.joiner.join(index, text))]
+            case types.RawContentBlockStartEvent() | types.RawContentBlockDeltaEvent():
+                return self._content(event)
             case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
                 self._count(usage)
             case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
@@ -139,7 +150,32 @@ class _Reading:
                 if delta.stop_reason == "refusal":
                     raise ModelRefusedError(_refusal(delta.stop_details, self.service))
                 if delta.stop_reason is not None:
-                    return [ReplyEnd(stop=_STOPS.get(delta.stop_reason, "length"), usage=self._usage())]
+                    stop = _STOPS.get(delta.stop_reason, "length")
+                    return [ReplyEnd(stop=stop, usage=self._usage(), reasoning=self.parts.reasoning)]
+            case _:
+                pass
+        return []
+
+    def _content(self, event: object) -> list[Piece]:
+        """What a piece of a block adds: text, a call, or thoughts, which are kept."""
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
+
+        match event:
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
+                return [TextChunk(text=self.parts.text(self.joiner.join(index, text)))]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ToolUseBlock() as block):
+                return [self.parts.call(index, id_=block.id, name=block.name)]
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.InputJSONDelta(partial_json=more)) if more:
+                return [self.parts.call(index, arguments=more)]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ThinkingBlock() as block):
+                thought = {"type": "thinking", "thinking": block.thinking, "signature": block.signature or ""}
+                self.parts.keep(self.thoughts.setdefault(index, thought))
+            case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
+                self.parts.keep({"type": "redacted_thinking", "data": data})
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=more)):
+                self.thoughts[index]["thinking"] += more
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=more)):
+                self.thoughts[index]["signature"] += more
             case _:
                 pass
         return []
@@ -170,8 +206,7 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     marked = set(users[-_CACHED_USER_MESSAGES:])
     contents: list[list[_Block]] = [
-        [*map(_image, message.images), _block(message.text, mark=index in marked)]
-        for index, message in enumerate(request.messages)
+        _said(message, model, mark=index in marked) for index, message in enumerate(request.messages)
     ]
     if request.status:
         contents[-1].append(_block(request.status))
@@ -185,8 +220,13 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
     }
     if request.system:
         body["system"] = [_block(request.system, mark=True)]
+    if request.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
     thinking, effort = reasoning_params(model, options)
-    if thinking is not None:
+    if thinking is not None and not (thinking["type"] == "enabled" and _is_foreign(request, model)):
         body["thinking"] = thinking
     if effort is not None:
         body["output_config"] = effort
@@ -204,6 +244,37 @@ def reasoning_params(
     thinking = None if options.thinking is None else thinking_param(model, options.thinking)
     effort = None if options.reasoning_effort is None else effort_param(options.reasoning_effort)
     return thinking, effort
+
+
+def _said(message: Message, model: str, *, mark: bool) -> list[_Block]:
+    """The content of a message. Answers come first, and calls last, as the service demands it."""
+    if message.requests:
+        return [_part(part) for part in parts_of(message, model)]
+    blocks: list[_Block] = [*map(_answer, message.answers), *map(_image, message.images)]
+    if message.text or not blocks:
+        blocks.append(_block(message.text))
+    if mark:
+        blocks[-1].update({"cache_control": {"type": "ephemeral"}})  # type: ignore[misc] # all that stand last take it
+    return blocks
+
+
+def _part(part: Part) -> _Block:
+    if isinstance(part, str):
+        return _block(part)
+    if isinstance(part, ToolRequest):
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_of(part)}
+    return part  # type: ignore[return-value] # a block of thoughts, as it came
+
+
+def _answer(answer: ToolAnswer) -> types.ToolResultBlockParam:
+    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, answer.images), _block(answer.text)]
+    return {"type": "tool_result", "tool_use_id": answer.id, "content": content, "is_error": not answer.ok}
+
+
+def _is_foreign(request: Request, model: str) -> bool:
+    """Whether the latest calls are another model's: thinking within a budget demands thoughts before calls."""
+    called = next((message for message in reversed(request.messages) if message.requests), None)
+    return called is not None and not has_kept(called, model)
 
 
 def _message(role: Literal["user", "assistant"], content: list[_Block]) -> types.MessageParam:

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.core.errors import ModelError, ModelRejectedError, SettingsError
-from agent_runtime.core.images import MediaType
+from agent_runtime.core.images import Image, MediaType
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Chunk, Message, Piece, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.protocol import CallChunk, Chunk, Message, Piece, ReplyEnd, Request, TextChunk, ToolCalling
+from agent_runtime.providers.reply_parts import arguments_of
 from agent_runtime.providers.sdk import in_turns
 
 if TYPE_CHECKING:
     import llm
+    from llm.parts import Message as Part
     from llm.parts import StreamEvent
 
     _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
@@ -99,6 +103,11 @@ class LLMProvider:
         """Whether the model takes images, unless the options say that it must get none."""
         return self._options.images is not False and bool(_shown_kinds(self._model))
 
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Preferred where the model's plugin says that it calls tools."""
+        return "preferred" if self._model.supports_tools else "unsupported"
+
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`."""
         return self._options.retry.run(lambda: self._attempt(request), self._service)
@@ -109,7 +118,7 @@ class LLMProvider:
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
-        joiner = BlockJoiner()
+        joiner, calls, broken = BlockJoiner(), _Calls(), False
         with judging(self._service):
             response = _asked(self._model, request, key=self._key, options=self._settings())
             events = _events(response) if isinstance(response, llm.AsyncResponse) else events_of(response)
@@ -117,13 +126,27 @@ class LLMProvider:
             arriving = in_turns(events)
             while True:
                 with judging(self._service):
-                    event = await anext(arriving, None)
+                    try:
+                        event = await anext(arriving, None)
+                    except json.JSONDecodeError:  # plugins read the arguments, and what is wrong is for the model
+                        if not calls.seen:
+                            raise
+                        broken, event = True, None
                 if event is None:
                     break
                 if event.type == "text" and event.chunk:
                     yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
+                elif event.type in {"tool_call_name", "tool_call_args"} and not event.server_executed:
+                    yield calls.take(event)
+        if broken:
+            yield ReplyEnd(stop="stop", usage=Usage(requests=1, cost_usd=None))
+            return
         with judging(self._service):
+            later = await response.tool_calls() if isinstance(response, llm.AsyncResponse) else response.tool_calls()
             used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
+        for index, call in enumerate(() if calls.seen else later):
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            yield CallChunk(index=index, id=call.tool_call_id or "", name=call.name, arguments=arguments)
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
 
@@ -162,33 +185,84 @@ def _asked(
 
     The history is told in both ways that plugins read it: as messages, and as the earlier responses of a conversation.
     """
-    from llm.parts import AttachmentPart, TextPart  # noqa: PLC0415 - see LLMProvider._attempt
+    import llm  # noqa: PLC0415 - see LLMProvider._attempt
     from llm.parts import Message as Part  # noqa: PLC0415 - the same
+    from llm.parts import TextPart  # noqa: PLC0415 - see LLMProvider._attempt
 
     *earlier, last = request.messages
-    history = [
-        Part(
-            role=message.role,
-            parts=[
-                TextPart(text=_text(model, message)),
-                *(AttachmentPart(attachment=each) for each in _attachments(model, message)),
-            ],
-        )
-        for message in earlier
-    ]
-    if request.system:
-        history.insert(0, Part(role="system", parts=[TextPart(text=request.system)]))
+    history = [Part(role="system", parts=[TextPart(text=request.system)])] if request.system else []
+    for before, message in zip([None, *earlier], earlier, strict=False):
+        history += _told(model, message, before)
     conversation = model.conversation()
     conversation.responses = _responses(model, earlier)
+    tools: list[Any] = [
+        llm.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.parameters))
+        for tool in request.tools
+    ]
     return conversation.prompt(
         "\n\n".join(filter(None, [_text(model, last), request.status])),
-        attachments=_attachments(model, last),
+        attachments=_attachments(model, last.images),
         system=request.system or None,
         messages=history,
+        tools=tools or None,
+        tool_results=_results(model, last, earlier[-1] if earlier else None) or None,
         stream=model.can_stream,
         key=key,
         options=options,
     )
+
+
+def _told(model: _Model, message: Message, before: Message | None) -> list[Part]:
+    """A message as `llm` has it: answers to calls are one of their own."""
+    from llm.parts import AttachmentPart, TextPart, ToolCallPart, ToolResultPart  # noqa: PLC0415 - the same
+    from llm.parts import Message as Part  # noqa: PLC0415 - the same
+
+    text = _text(model, message)
+    parts: list[Any] = [TextPart(text=text)] if text or not (message.requests or message.answers) else []
+    parts += [AttachmentPart(attachment=each) for each in _attachments(model, message.images)]
+    parts += [
+        ToolCallPart(name=each.name, arguments=arguments_of(each), tool_call_id=each.id) for each in message.requests
+    ]
+    results = [
+        ToolResultPart(
+            name=each.name, output=each.output, tool_call_id=each.tool_call_id, attachments=[*each.attachments]
+        )
+        for each in _results(model, message, before)
+    ]
+    told = [Part(role="tool", parts=[*results])] if results else []
+    return [*told, Part(role=message.role, parts=parts)] if parts else told
+
+
+def _results(model: _Model, message: Message, before: Message | None) -> list[llm.ToolResult]:
+    """The answers of a message to the calls of the one before it."""
+    import llm  # noqa: PLC0415 - see LLMProvider._attempt
+
+    names = {each.id: each.name for each in before.requests} if before is not None else {}
+    return [
+        llm.ToolResult(
+            name=names.get(each.id, ""),
+            output=_noted(model, each.text, each.images),
+            tool_call_id=each.id,
+            attachments=_attachments(model, each.images),
+        )
+        for each in message.answers
+    ]
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The calls of a reply, told apart by their ids, or where there are none by their order."""
+
+    seen: dict[str, int] = field(default_factory=dict)
+    unnamed: int = 0
+
+    def take(self, event: StreamEvent) -> CallChunk:
+        """The chunk for a piece of a call."""
+        name = event.chunk if event.type == "tool_call_name" else ""
+        self.unnamed += bool(name and not event.tool_call_id)
+        key = event.tool_call_id or f" {self.unnamed}"
+        index = self.seen.setdefault(key, len(self.seen))
+        return CallChunk(index=index, id=event.tool_call_id or "", name=name, arguments="" if name else event.chunk)
 
 
 def _shown_kinds(model: _Model) -> frozenset[str]:
@@ -198,19 +272,23 @@ def _shown_kinds(model: _Model) -> frozenset[str]:
 
 def _text(model: _Model, message: Message) -> str:
     """A message's text, with a note for each image that the model does not take."""
+    return _noted(model, message.text, message.images)
+
+
+def _noted(model: _Model, text: str, images: Sequence[Image]) -> str:
     notes = [
         f"[Image {number} is not shown: the model takes no {image.media_type}.]"
-        for number, image in enumerate(message.images, start=1)
+        for number, image in enumerate(images, start=1)
         if image.media_type not in model.attachment_types
     ]
-    return "\n\n".join([message.text, *notes])
+    return "\n\n".join([*([text] if text or not notes else []), *notes])
 
 
-def _attachments(model: _Model, message: Message) -> list[llm.Attachment]:
-    """The images of a message that the model takes."""
+def _attachments(model: _Model, images: Sequence[Image]) -> list[llm.Attachment]:
+    """The images that the model takes."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
-    taken = [image for image in message.images if image.media_type in model.attachment_types]
+    taken = [image for image in images if image.media_type in model.attachment_types]
     return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in taken]
 
 
@@ -220,11 +298,12 @@ def _responses(model: Any, earlier: Sequence[Message]) -> list[Any]:  # noqa: AN
 
     kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
     responses: list[Any] = []
-    for asked, replied in zip(earlier[::2], earlier[1::2], strict=True):
-        said = {"role": "assistant", "parts": [{"type": "text", "text": replied.text}]}
-        response = kind.from_dict({"model": model.model_id, "messages": [said], "prompt": {}}, model=model)
-        shown = _attachments(model, asked)
-        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown)  # type: ignore[no-untyped-call]  # the same
+    for number, (asked, replied) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
+        said = [each.to_dict() for each in _told(model, replied, None)]
+        response = kind.from_dict({"model": model.model_id, "messages": said, "prompt": {}}, model=model)
+        shown = _attachments(model, asked.images)
+        results = _results(model, asked, earlier[2 * number - 1] if number else None)
+        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
         response.attachments = shown
         responses.append(response)
     return responses

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+from agent_runtime.providers.protocol import ToolCalling
 
 DEFAULT_MODEL = "gpt-6.2-sol"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -46,3 +49,9 @@ class OpenAIProvider(OpenAIClient):
             api=options.api or ("chat" if compatible else "responses"),
             compatible=compatible,
         )
+
+    @property
+    @override
+    def tool_calling(self) -> ToolCalling:
+        """Never preferred on somebody else's server, which may have to be told to parse calls."""
+        return "supported" if self._compatible else super().tool_calling

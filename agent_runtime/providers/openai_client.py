@@ -1,4 +1,4 @@
-"""A service that is asked through OpenAI's own SDK, streamed; `openai_wire` knows what is said."""
+"""A service that is asked through OpenAI's own SDK, streamed, by one of its two APIs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
-from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
+from agent_runtime.providers.openai_chat import ChatReading, chat_body
+from agent_runtime.providers.openai_responses import ResponsesReading, responses_body
+from agent_runtime.providers.openai_wire import told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
 from agent_runtime.providers.protocol import Piece, Request
+from agent_runtime.providers.reply_parts import ReplyParts
 from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 
 if TYPE_CHECKING:
@@ -47,7 +50,9 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
         reading: ResponsesReading | ChatReading = (
-            ResponsesReading(service=self._service) if self._api == "responses" else ChatReading(service=self._service)
+            ResponsesReading(service=self._service, parts=ReplyParts(self.model))
+            if self._api == "responses"
+            else ChatReading(service=self._service, parts=ReplyParts(self.model))
         )
         begun = False
         try:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agent_runtime.providers.faults import Failure, ModelService
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Chunk, Piece, Request
+from agent_runtime.providers.protocol import Chunk, Piece, Request, ToolCalling
 from agent_runtime.providers.reply_bounds import bounded
 from agent_runtime.providers.sight import sees
 from agent_runtime.providers.thinking import thinks_by_itself
+from agent_runtime.providers.tool_preference import prefers_tools
 
 if TYPE_CHECKING:
     import ssl
@@ -84,6 +85,11 @@ class SdkProvider(ABC, Generic[_C]):
     def sees_images(self) -> bool:
         """Whether the model is known to see, or said to by the options."""
         return sees(self._service.model, self._options.images)
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Preferred where the model is known to do better by it."""
+        return "preferred" if prefers_tools(self._service.model) else "supported"
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`."""

@@ -4,9 +4,9 @@ Which words a model takes: https://platform.claude.com/docs/en/build-with-claude
 its models. Up to Claude 4.5 there is only a budget; 4.6 takes both; later models refuse a budget with HTTP 400 and
 decide themselves. From Claude 5 on they think unless told otherwise, and the largest cannot be told otherwise.
 
-What a model thought is neither kept nor sent back. A service wants thinking blocks returned when they precede a
-`tool_use` block of the same turn; we declare no tools, so every reply ends its turn, and blocks of earlier turns may be
-left out. That also keeps us clear of models that bind their blocks to an unchanged conversation.
+What a model thought is kept and sent back where it precedes a `tool_use` block (`reply_parts`), as the service demands:
+https://platform.claude.com/docs/en/build-with-claude/extended-thinking. Without tools every reply ends its turn, and
+blocks of earlier turns may be left out; nothing is kept then.
 """
 
 from __future__ import annotations

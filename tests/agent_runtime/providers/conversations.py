@@ -51,13 +51,15 @@ class Naps:
         return replace(policy, **changes)  # type: ignore[arg-type]  # the tests change numbers only
 
 
-def provider_on(server: ModelServer, wire: Wire, options: ModelOptions | None = None) -> Provider:
+def provider_on(
+    server: ModelServer, wire: Wire, options: ModelOptions | None = None, model: str | None = None
+) -> Provider:
     """The provider that speaks `wire` with `server`."""
     options = options or ModelOptions(retry=Naps().retry())
     if wire == "anthropic":
-        return provider_for("anthropic", api_key=KEY, base_url=server.url_anthropic, options=options)
+        return provider_for("anthropic", model=model, api_key=KEY, base_url=server.url_anthropic, options=options)
     options = replace(options, api="responses") if wire == "responses" else options
-    return provider_for("openai", api_key=KEY, base_url=server.url_openai, options=options)
+    return provider_for("openai", model=model, api_key=KEY, base_url=server.url_openai, options=options)
 
 
 @dataclass
@@ -100,10 +102,15 @@ async def collect(chunks: AsyncIterator[Chunk], reply: Collected | None = None) 
 
 
 async def ask(
-    server: ModelServer, wire: Wire, request: Request | None = None, options: ModelOptions | None = None
+    server: ModelServer,
+    wire: Wire,
+    request: Request | None = None,
+    options: ModelOptions | None = None,
+    *,
+    model: str | None = None,
 ) -> Collected:
     """One question on `wire`, and the provider closed after it."""
-    provider = provider_on(server, wire, options)
+    provider = provider_on(server, wire, options, model)
     try:
         return await collect(provider.reply(request or conversation()))
     finally:

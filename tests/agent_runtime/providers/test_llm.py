@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -13,6 +14,7 @@ from typing import Any
 
 import llm
 import pytest
+from llm.parts import StreamEvent
 from llm.plugins import pm
 from pydantic import Field
 from typing_extensions import override
@@ -22,9 +24,11 @@ from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import ReplyStart, TextChunk
+from agent_runtime.providers.protocol import ReplyStart, TextChunk, tool_calling
 from tests.agent_runtime.image_files import gif, picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
+from tests.agent_runtime.providers.test_calls_on_the_wire import TOOL, requests_of
+from tests.agent_runtime.providers.test_calls_on_the_wire import conversation as with_calls
 from tests.model_server import Fails, ModelServer
 from tests.waiting import eventually
 
@@ -138,6 +142,48 @@ class AsyncParrot(llm.AsyncModel):
             self.closed = True
 
 
+class Crow(Parrot):
+    """A model that calls tools, in the way of the day, or as older plugins do: at the end, whole."""
+
+    model_id = "crow"
+    supports_tools = True
+    arguments = '{"a": "é"}'
+    is_old = False
+
+    @override
+    def execute(  # type: ignore[override] # plugins may give events in place of text
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+        key: str | None,
+    ) -> Iterator[str | StreamEvent]:
+        assert conversation is not None
+        parts = [(message.role, [part.to_dict() for part in message.parts]) for message in prompt.messages]
+        past = [each for each in conversation.responses if isinstance(each, llm.Response)]
+        self.heard.append(
+            {
+                "parts": parts,
+                "tools": [(tool.name, tool.input_schema) for tool in prompt.tools if isinstance(tool, llm.Tool)],
+                "past": [[(call.name, call.arguments) for call in each.tool_calls()] for each in past],
+                "results": [
+                    [(result.name, result.output) for result in each]
+                    for each in [*(each.prompt.tool_results for each in past), prompt.tool_results]
+                ],
+            }
+        )
+        if not self.is_old:
+            for number in range(2):
+                yield StreamEvent(type="tool_call_name", chunk="find", tool_call_id=f"c{number}")
+                yield StreamEvent(type="tool_call_args", chunk=self.arguments[:4], tool_call_id=f"c{number}")
+                yield StreamEvent(type="tool_call_args", chunk=self.arguments[4:], tool_call_id=f"c{number}")
+        for number in range(2):
+            call = llm.ToolCall(name="find", arguments=json.loads(self.arguments), tool_call_id=f"c{number}")
+            response.add_tool_call(call)
+        response.set_usage(input=120, output=7)
+
+
 class SyncTwin(Parrot):
     model_id = "parrot-async"
 
@@ -145,13 +191,14 @@ class SyncTwin(Parrot):
 class Plugin:
     def __init__(self) -> None:
         self.parrot, self.twin, self.parrot_async = Parrot(), SyncTwin(), AsyncParrot()
-        self.owl = Owl()
+        self.owl, self.crow = Owl(), Crow()
 
     @llm.hookimpl
     def register_models(self, register: Callable[..., None]) -> None:
         register(self.parrot, aliases=("polly",))
         register(self.twin, self.parrot_async)
         register(self.owl)
+        register(self.crow)
 
 
 @pytest.fixture
@@ -348,3 +395,54 @@ def test_a_model_sees_when_its_plugin_says_so_unless_it_is_not_to(
 def test_saying_that_a_model_sees_whose_plugin_says_no_is_refused(plugin: Plugin) -> None:
     with pytest.raises(SettingsError, match="says that 'parrot' takes no images, so `images` cannot be true"):
         provider_for("llm", model="parrot", options=ModelOptions(images=True))
+
+
+async def ask_with_tools(steps: int) -> Collected:
+    provider = provider_for("llm", model="crow", options=ModelOptions(retry=Naps().retry()))
+    try:
+        return await collect(provider.reply(with_calls(steps)))
+    finally:
+        await provider.close()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_calls_are_read_from_plugins_of_either_age(plugin: Plugin, *, is_old: bool) -> None:
+    plugin.crow.is_old = is_old
+    reply = await ask_with_tools(0)
+    assert [(each.id, each.name, each.arguments) for each in requests_of(reply)] == [
+        ("c0", "find", '{"a": "é"}'),
+        ("c1", "find", '{"a": "é"}'),
+    ]
+    assert reply.end is not None
+    assert reply.end.usage.output_tokens == 7
+
+
+async def test_arguments_that_a_plugin_cannot_read_are_left_to_whoever_answers(plugin: Plugin) -> None:
+    plugin.crow.arguments = '{"a": '
+    reply = await ask_with_tools(0)
+    assert [each.arguments for each in requests_of(reply)] == ['{"a": '] * 2
+    assert reply.end is not None
+
+
+async def test_calls_and_answers_are_told_as_messages_and_as_earlier_responses(plugin: Plugin) -> None:
+    await ask_with_tools(2)
+    [heard] = plugin.crow.heard
+    assert heard["tools"] == [("find", dict(TOOL.parameters))]
+    roles = [(role, [part["type"] for part in parts]) for role, parts in heard["parts"]]
+    assert roles == [
+        ("system", ["text"]),
+        ("user", ["text"]),
+        ("assistant", ["text", "tool_call", "tool_call"]),
+        ("tool", ["tool_result", "tool_result"]),
+        ("assistant", ["tool_call", "tool_call"]),
+        ("tool", ["tool_result", "tool_result"]),
+        ("user", ["text"]),
+    ]
+    assert heard["past"] == [[("find", {"a": "x"})] * 2] * 2
+    answered = [[("find", f"Result c{step}_{n}") for n in range(2)] for step in (1, 2)]
+    assert heard["results"] == [[], *answered]
+
+
+def test_a_model_calls_tools_by_default_if_its_plugin_says_so(plugin: Plugin) -> None:
+    for model, told in (("crow", "preferred"), ("polly", "unsupported")):
+        assert tool_calling(provider_for("llm", model=model)) == told

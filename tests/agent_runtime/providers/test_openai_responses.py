@@ -5,7 +5,8 @@ from openai.types.responses import ResponseErrorEvent
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
 from agent_runtime.providers.faults import BrokenOffError, ModelService
-from agent_runtime.providers.openai_wire import ResponsesReading
+from agent_runtime.providers.openai_responses import ResponsesReading
+from agent_runtime.providers.reply_parts import ReplyParts
 
 SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
 
@@ -26,4 +27,4 @@ SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_
 def test_an_error_told_in_mid_stream_is_judged_by_its_code(code: str | None, error: type[Exception]) -> None:
     event = ResponseErrorEvent(type="error", code=code, message="words", sequence_number=1)
     with pytest.raises(error):
-        ResponsesReading(service=SERVICE).read(event)
+        ResponsesReading(service=SERVICE, parts=ReplyParts("m")).read(event)

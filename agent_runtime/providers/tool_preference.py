@@ -1,0 +1,24 @@
+"""List the models that are asked by native tool calls unless something else is said. All others get control blocks."""
+
+from __future__ import annotations
+
+import re
+
+_PREFERRING: tuple[tuple[str, str], ...] = (
+    # OpenAI's models for its own coding agent, which works by tool calls: https://developers.openai.com/api/docs/models
+    ("gpt-5-codex", r"gpt-[\d.]+-codex(?:-.+)?|codex-.+"),
+    # Alibaba's models for coding agents, likewise: https://www.alibabacloud.com/help/en/model-studio/qwen-coder
+    ("qwen3-coder-plus", r"qwen[\d.]*-coder-.+"),
+)
+"""A name to recognise each family by, and the names of all its models; looked up in November 2026."""
+
+_KNOWN = re.compile("|".join(names for _, names in _PREFERRING))
+
+
+def prefers_tools(model: str) -> bool:
+    """Whether a model is asked by native tool calls unless something else is said.
+
+    Args:
+        model: its name; one that a gateway puts its maker before is the same model.
+    """
+    return _KNOWN.fullmatch(model.lower().rpartition("/")[2]) is not None
