@@ -132,7 +132,8 @@ from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.protocol import BaseSession, Session
+from agent_runtime.sessions.seed import export_session_file, import_session_file, import_session_table
 
 __all__ = [
     "CATALOG",
@@ -142,6 +143,7 @@ __all__ = [
     "AgentFile",
     "Archived",
     "AsyncRuntime",
+    "BaseSession",
     "BlockingTaskManager",
     "BoundExceededError",
     "CallChunk",
@@ -259,6 +261,9 @@ __all__ = [
     "compare_recording",
     "create_session",
     "exact_patterns",
+    "export_session_file",
+    "import_session_file",
+    "import_session_table",
     "is_covered",
     "on_ask_user",
     "on_completion_withdrawn",

@@ -16,6 +16,7 @@ import click
 
 from agent_runtime import AgentError, SandboxName
 from bot.apps.chat.commands import chat, run
+from bot.apps.chat.importing import import_session
 from bot.domain.errors import BotError
 
 T = TypeVar("T")
@@ -245,6 +246,7 @@ def settings() -> None:
 
 cli.add_command(run)
 cli.add_command(chat)
+cli.add_command(import_session)
 
 
 def main() -> None:

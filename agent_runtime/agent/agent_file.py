@@ -377,6 +377,9 @@ def _instructions(written: str, folder: Path) -> str:
 
 
 def _directory(path: Path) -> Path:
-    if not path.is_dir():
-        raise SettingsError(f"`work_dir`: {path} is not a directory; create it, or name another.")
+    """A directory, which is made if there is nothing of that name."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"`work_dir`: {path} is no directory and cannot be made: {error.strerror}.") from error
     return path.resolve()

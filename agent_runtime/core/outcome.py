@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
 
@@ -144,7 +145,24 @@ class Outcome:
         found: Plain = json.loads(self.output_json) if self.output_json else None
         return found
 
+    def to_dict(self) -> dict[str, Plain]:
+        """All of it as plain data, which JSON takes."""
+        data: dict[str, Plain] = asdict(self)
+        return data | {"status": self.status.value}
+
     @override
     def __str__(self) -> str:
         """The text for the person who asked."""
         return self.summary or self.reason or ""
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal. A text is never equal, and who compares with one is warned."""
+        if isinstance(other, str):
+            told = "An Outcome never equals a text; compare its `summary`, which is None unless the run has finished."
+            warnings.warn(told, stacklevel=2)
+        return isinstance(other, Outcome) and all(
+            getattr(self, each.name) == getattr(other, each.name) for each in fields(self)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # `pending` has a dictionary

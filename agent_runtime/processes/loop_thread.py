@@ -13,6 +13,9 @@ from agent_runtime.core.errors import UsageError
 
 T = TypeVar("T")
 
+_ENDING_SECONDS = 5.0
+"""How long tasks may take to end when their loop is stopped."""
+
 
 class LoopThread:
     """One event loop in one thread of its own, started by the first use.
@@ -100,7 +103,7 @@ def _is_in_a_loop() -> bool:
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped.
+    """Run a loop until it is stopped, and end its tasks then.
 
     A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and whoever waits for another task
     would never end. The error is the task's own result, too, and reaches who waits for that.
@@ -110,4 +113,9 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
         except (KeyboardInterrupt, SystemExit):
             continue
-        return
+        break
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:  # a task that is pending when its loop is gone is warned about
+        loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))

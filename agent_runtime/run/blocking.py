@@ -37,7 +37,7 @@ class Runtime:
 
     def __init__(  # noqa: PLR0917 - the seed's documented signature
         self,
-        agent: Agent | AgentFile | Path | str,
+        agent_file: Agent | AgentFile | Path | str,
         session: Session | str = "memory",
         session_id: str | None = None,
         session_dir: Path | None = None,
@@ -51,7 +51,7 @@ class Runtime:
         """Prepare an agent; see `AsyncRuntime` for the arguments.
 
         Args:
-            agent: an agent described in code, or the path of an `agent.yaml`.
+            agent_file: the path of an `agent.yaml`, or an agent described in code.
             session: `memory`, `file`, `db`, or a session of your own.
             session_id: names the conversation.
             session_dir: where `file` keeps its sessions.
@@ -68,9 +68,9 @@ class Runtime:
         self._loop = LoopThread("Runtime", "AsyncRuntime")
         self._finalizer = weakref.finalize(self, self._loop.stop)
         hooks = HookSystem()
-        ask = None if quiet else console.install(hooks, interactive=console.is_interactive())
+        ask = None if quiet else console.install(hooks)
         self._runtime = AsyncRuntime(
-            agent,
+            agent_file,
             session,
             session_id=session_id,
             session_dir=session_dir,

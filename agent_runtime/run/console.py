@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Callable
 
@@ -11,12 +13,10 @@ from agent_runtime.run.hooks import EventType, HookSystem
 _RESULT_CHARS = 200
 
 
-def install(hooks: HookSystem, *, interactive: bool) -> Callable[[str], str | None] | None:
+def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
     """Register defaults that give way, kind by kind, to the first handler of the caller's own.
 
-    Args:
-        hooks: of the runtime.
-        interactive: whether somebody can be asked on the terminal.
+    Lines that are piped into the program answer questions. They approve nothing: whoever wrote them saw no call.
 
     Returns:
         What asks a question that no handler answers; None when nobody can be asked.
@@ -34,15 +34,14 @@ def install(hooks: HookSystem, *, interactive: bool) -> Callable[[str], str | No
         (EventType.END, _end),
     ):
         hooks.register(kind, handler, default=True)
-    if not interactive:
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        hooks.register(EventType.PERMISSION_REQUEST, _permission, default=True)
+        return _input
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if sys.stdin is not None else 0
+    except (OSError, ValueError):  # closed, or no file
         return None
-    hooks.register(EventType.PERMISSION_REQUEST, _permission, default=True)
-    return _input
-
-
-def is_interactive() -> bool:
-    """Whether somebody sits at this process's terminal."""
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return _input if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
 
 
 def _stream(text: str, **_: object) -> None:

@@ -53,15 +53,15 @@ class AsyncRuntime:
         agent: who works, with which model, where.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the seed's documented signature
         self,
-        agent: Agent | AgentFile | Path | str,
+        agent_file: Agent | AgentFile | Path | str,
         session: Session | str = "memory",
-        *,
         session_id: str | None = None,
         session_dir: Path | None = None,
+        stream: bool = False,  # noqa: FBT001, FBT002 - the seed's documented signature
         db_url: str | None = None,
-        stream: bool = False,
+        *,
         listeners: Sequence[Listener] = (),
         hooks: HookSystem | None = None,
         state_key: bytes | None = None,
@@ -72,12 +72,12 @@ class AsyncRuntime:
         """Prepare an agent; nothing is started before the first run.
 
         Args:
-            agent: an agent described in code, or the path of an `agent.yaml`.
+            agent_file: the path of an `agent.yaml`, or an agent described in code.
             session: `memory`, `file`, `db`, or a session of your own.
             session_id: names the conversation; by default the agent's name in lower case with hyphens.
             session_dir: where `file` keeps its sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
-            db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
             stream: whether handlers get text as it comes (True), or once a reply is complete.
+            db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
             listeners: told of every event, as the values of `agent_runtime.core.events`.
             hooks: handlers that are registered already.
             state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
@@ -91,7 +91,7 @@ class AsyncRuntime:
             SettingsError: something in it cannot work.
             SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
-        self.agent = agent if isinstance(agent, Agent) else Agent.from_file(agent)
+        self.agent = agent_file if isinstance(agent_file, Agent) else Agent.from_file(agent_file)
         name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
             session = create_session(session, session_id or slug(name), name, session_dir, db_url)
@@ -108,7 +108,7 @@ class AsyncRuntime:
         self._talk: Conversation | None = None
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
-        self._resets = 0
+        self._resets = self._aborts = 0
         self._resumable = resumable
         self._closed = False
 
@@ -172,8 +172,10 @@ class AsyncRuntime:
         """
         self.registry.register_tool(name, func, replace=replace)
 
-    async def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Outcome:
+    def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Coroutine[Any, Any, Outcome]:
         """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
+
+        It is a coroutine, which `abort` also stops before it has begun, e.g. right after `asyncio.create_task`.
 
         Args:
             task: what to do; a plain string is a goal without quotes and images.
@@ -190,8 +192,11 @@ class AsyncRuntime:
             UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
                 or the caller is one of its own handlers or tools, for which the run under way waits.
         """
+        return self._run(Task(goal=task) if isinstance(task, str) else task, facts, self._aborts)
+
+    async def _run(self, task: Task, facts: Sequence[str], aborts: int) -> Outcome:
+        """Take one task, unless `abort` was called since there were `aborts` of them."""
         self._require_outside()
-        task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
             raise UsageError("The task is empty: say what the agent should do.")
         require_sight(self.agent.provider, task.images)
@@ -202,6 +207,8 @@ class AsyncRuntime:
             self._require_usable(resets)
             if (pending := self.pending) is not None:
                 raise ResumeError(ResumeCode.UNANSWERED, request=pending.request_id, tool=pending.tool)
+            if aborts != self._aborts:
+                return Outcome(status=Status.STOPPED, reason="The run was stopped before it began.")
             return await self._see(lambda run: run.begin(task, facts))
 
     async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
@@ -241,9 +248,15 @@ class AsyncRuntime:
         self._state.send(message, id)
 
     def abort(self) -> None:
-        """Stop the run that is under way, if any; its outcome has the status `stopped`. From any thread."""
+        """Stop the run that is under way, or else those that were called and have not begun. From any thread.
+
+        Its outcome has the status `stopped`.
+        """
         work = self._work
-        if work is None or (loop := work.get_loop()).is_closed():
+        if work is None:
+            self._aborts += 1
+            return
+        if (loop := work.get_loop()).is_closed():
             return
         try:
             here = asyncio.get_running_loop() is loop

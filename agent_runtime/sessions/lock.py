@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent_runtime.core.errors import SessionError, SessionInUseError
+
+_OURS = ("agent_runtime.", "filelock", "bot.")
+"""Packages whose calls are not what opened a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,16 +26,22 @@ class Holder:
         pid: its process id.
         host: the machine that it runs on.
         since: since when, in seconds since 1970.
+        place: where its program opened the session: file and line; empty where that is not known.
     """
 
     pid: int
     host: str
     since: float
+    place: str = ""
 
     @classmethod
     def here(cls) -> Self:
         """This process, from now on."""
-        return cls(pid=os.getpid(), host=socket.gethostname(), since=time.time())
+        frame = sys._getframe()  # noqa: SLF001 - documented, and a traceback's frames cost a hundred times as much
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
+            frame = frame.f_back
+        place = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+        return cls(pid=os.getpid(), host=socket.gethostname(), since=time.time(), place=place)
 
     @property
     def is_this_process(self) -> bool:
@@ -46,7 +56,9 @@ def in_use(session_id: str, holder: Holder | None) -> SessionInUseError:
     else:
         since = f", since {datetime.fromtimestamp(holder.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if holder.is_this_process:
-            who, remedy = f"this process{since}", "Close that runtime or session"
+            opened = f", opened by {holder.place}" if holder.place else ""
+            who = f"a runtime or session of this process that was not closed{since}{opened}"
+            remedy = "Call its close(), or make it in a `with` statement"
         else:
             who, remedy = f"process {holder.pid} on {holder.host}{since}", "Wait until that is done, or stop it"
     return SessionInUseError(f"Session {session_id!r} is in use by {who}. {remedy}, or use another session.")

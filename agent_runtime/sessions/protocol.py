@@ -1,11 +1,12 @@
-"""The protocol of a session store: an append-only log of events."""
+"""The protocols of a session store: an append-only log of events, and the same as messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from agent_runtime.core.events import Recorded
+from agent_runtime.sessions.messages import ChatMessage, Metadata
 
 
 class Session(Protocol):
@@ -47,6 +48,32 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Give the store and its lock back; idempotent."""
+        ...
+
+
+@runtime_checkable
+class BaseSession(Protocol):
+    """A session as messages of role and content, which all of ours give and take, as those of CodePilot 0.9 did."""
+
+    @property
+    def session_id(self) -> str:
+        """Names the conversation in its store."""
+        ...
+
+    def load(self) -> list[ChatMessage]:
+        """The whole conversation."""
+        ...
+
+    def save(self, messages: Iterable[object]) -> None:
+        """Make the conversation this one."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the whole conversation."""
+        ...
+
+    def metadata(self) -> Metadata | None:
+        """What is known of it; None when it is empty."""
         ...
 
 

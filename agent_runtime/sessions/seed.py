@@ -8,59 +8,47 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.database import open_database
-from agent_runtime.sessions.messages import ChatMessage, Metadata, told
+from agent_runtime.sessions.messages import told
+from agent_runtime.sessions.protocol import BaseSession
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class MessageStore(Protocol):
-    """A session that gives and takes messages; all of ours do."""
-
-    @property
-    def session_id(self) -> str:
-        """Names the conversation in its store."""
-        ...
-
-    def load(self) -> list[ChatMessage]:
-        """The whole conversation."""
-        ...
-
-    def save(self, messages: Iterable[object]) -> None:
-        """Make the conversation this one."""
-        ...
-
-    def metadata(self) -> Metadata | None:
-        """What is known of it; None when it is empty."""
-        ...
-
-
-def import_seed_file(path: Path | str, session: MessageStore) -> int:
-    """Bring a session file of the original CodePilot into an empty session.
+def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
+    """Bring a session file of CodePilot 0.9 into an empty session.
 
     What the original archived is brought over as its summaries: the texts behind them are its own state.
 
+    Args:
+        path: the file.
+        session_for: gives the empty session to fill, by the id that the file has.
+
     Returns:
-        How many messages it held.
+        That id; the file's name where it has none.
 
     Raises:
         SessionError: the file cannot be read or has another form, or the session is not empty. Nothing was changed.
     """
+    path = Path(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SessionError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise SessionError(f"{path} is not a session file: it is not UTF-8 text.") from error
-    return _import(text, str(path), session)
+    content = _content(text, str(path))
+    session_id = str(content.get("session_id") or path.stem)
+    _fill(session_for(session_id), content, str(path))
+    return session_id
 
 
-def export_seed_file(session: MessageStore, path: Path | str) -> None:
+def export_session_file(session: BaseSession, path: Path | str) -> None:
     """Write a session as a file that the original CodePilot reads.
 
     Raises:
@@ -79,8 +67,8 @@ def export_seed_file(session: MessageStore, path: Path | str) -> None:
         raise SessionError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def import_seed_table(
-    db_url: str, session_for: Callable[[str], MessageStore], *, table: str = "codepilot_sessions"
+def import_session_table(
+    db_url: str, session_for: Callable[[str], BaseSession], *, table: str = "codepilot_sessions"
 ) -> list[str]:
     """Bring all sessions of the original CodePilot's table over; the table is left as it is.
 
@@ -98,23 +86,37 @@ def import_seed_table(
     """
     rows = open_database(db_url).seed_rows(table)
     for session_id, text in rows:
-        _import(text, f"Session {session_id!r} of the table {table}", session_for(session_id))
+        name = f"Session {session_id!r} of the table {table}"
+        _fill(session_for(session_id), _content(text, name), name)
     return [session_id for session_id, _ in rows]
 
 
-def _import(text: str, name: str, session: MessageStore) -> int:
+def _content(text: str, name: str) -> dict[str, Any]:
+    """What a stored session says, its messages checked.
+
+    Raises:
+        SessionError: it has another form.
+    """
     try:
         data = json.loads(text)
-        content = {"messages": data} if isinstance(data, list) else data
-        messages, extra = list(content["messages"]), content.get("extra")
-        told(messages)
+        content = {"messages": data} if isinstance(data, list) else dict(data)
+        content["messages"] = list(content["messages"])
+        told(content["messages"])
     except SessionError as error:
         raise SessionError(f"{name}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SessionError(f"{name} is not in the form of the original CodePilot's sessions: {error}.") from error
-    if session.load():
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SessionError(f"{name} is not in the form of CodePilot 0.9's sessions: {error}.") from error
+    return content
+
+
+def _fill(session: BaseSession, content: Mapping[str, Any], name: str) -> None:
+    """Put messages into an empty session.
+
+    Raises:
+        SessionError: it is not empty.
+    """
+    if session.metadata() is not None:
         raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it first.")
-    session.save(messages)
-    if extra:
+    session.save(content["messages"])
+    if extra := content.get("extra"):
         _LOGGER.warning("%s: its data other than messages (%s) was not imported.", name, ", ".join(extra))
-    return len(messages)

@@ -145,7 +145,7 @@ class SessionDatabase:
                 f"The table {SESSIONS.name} in {self.name} belongs to another CodePilot, which stores its sessions "
                 f"in another format. Nothing was changed. Use another database; or rename the table (ALTER TABLE "
                 f"{SESSIONS.name} RENAME TO codepilot_sessions_original) and import its sessions with "
-                "`import_seed_table`."
+                "`import_session_table`."
             )
         return inspector.has_table(LEASES.name)
 

@@ -191,13 +191,22 @@ agent:
     ]
 
 
+def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(
+        "agent: {name: A, role: B, model: {provider: anthropic}, runtime: {work_dir: new/workspace}}",
+        encoding="utf-8",
+    )
+    assert AgentFile.load(tmp_path / "agent.yaml").work_dir == tmp_path / "new" / "workspace"
+    assert (tmp_path / "new" / "workspace").is_dir()
+
+
 @pytest.mark.parametrize(
     ("added", "told"),
     [
         ("  tools: [{name: find}, {name: find}]", r"find is listed more than once; keep one entry"),
         ("  memory: {global_summary_threshold: 7}", r":5: memory\.global_summary_threshold is 7"),
         ("  system_prompt: nowhere.md", r":5: .*nowhere\.md: cannot be read \(No such file"),
-        ("  runtime: {work_dir: nowhere}", r":5: `work_dir`: .*nowhere is not a directory; create it, or name another"),
+        ("  runtime: {work_dir: agent.yaml}", r":5: `work_dir`: .*agent.yaml is no directory and cannot be made"),
         ("    thinking: {enabled: true, budget_tokens: 9000}\n    max_tokens: 4096", r"max_tokens"),
         ("    fallback: [{provider: nobody}]", r":5: `agent\.model\.fallback\[0\]\.provider`: there is no provider"),
         ("  permissions: [{ask: writefile}]", r":5: .*Did you mean 'write_file'\?"),

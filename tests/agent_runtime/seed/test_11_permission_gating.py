@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,3 +250,16 @@ async def test_rules_about_paths_decide_by_file(start: Start, place: Path) -> No
     assert (place / "docs" / "a.md").exists()
     assert outcome.pending is not None
     assert outcome.pending.args["path"] == "src.py"
+
+
+def test_lines_that_are_piped_into_the_program_answer_questions_and_approve_nothing(tmp_path: Path) -> None:
+    tools = [{"name": "ask_user"}, {"name": "execute", "config": {"require_permission": True}}]
+    control = 'print("It is", ask_user("Which colour?"))\nexecute("main", "true")'
+    path = write_agent_file(tmp_path, reply(control, done="Done."), tools=tools)
+    program = "import sys\nfrom agent_runtime import Runtime\nwith Runtime(sys.argv[1]) as runtime:\n"
+    program += "    print(runtime.run('Paint').status, runtime.pending.kind)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], input="green\ny\n", capture_output=True, text=True, check=True
+    )
+    assert "Which colour?" in done.stdout
+    assert done.stdout.splitlines()[-1] == "paused permission"

@@ -47,6 +47,16 @@ class Endless(Model):
             self.closed = True
 
 
+async def test_it_stops_a_run_that_was_called_and_has_not_begun(start: Start) -> None:
+    runtime, model = start(reply(done="Anew."))
+    task = asyncio.create_task(runtime.run("Build a complete backend"))
+    runtime.abort()
+    outcome = await task
+    assert (outcome.status, model.requests) == (Status.STOPPED, [])
+    assert "before it began" in str(outcome)
+    assert str(await runtime.run("Again")) == "Anew."
+
+
 async def test_it_stops_before_the_next_call(start: Start, place: Path) -> None:
     runtime, _ = start(reply('first()\nexecute("main", "touch second")'), reply(done="Anew."))
 

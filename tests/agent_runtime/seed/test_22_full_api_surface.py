@@ -16,6 +16,7 @@ from typing_extensions import override
 import agent_runtime
 from agent_runtime import (
     AsyncRuntime,
+    BaseSession,
     DatabaseSession,
     EventType,
     FileSession,
@@ -38,6 +39,7 @@ NAMES = [
     "InMemorySession",
     "FileSession",
     "DatabaseSession",
+    "BaseSession",
     "create_session",
     "EventType",
     "HookSystem",
@@ -80,41 +82,19 @@ def test_the_names_are_there() -> None:
 
 
 @pytest.mark.parametrize("kind", [Runtime, AsyncRuntime])
-def test_a_runtime_takes_the_documented_arguments(kind: type) -> None:
-    known = parameters(kind)
-    assert known["session"] == "memory"
-    assert known["session_id"] is known["session_dir"] is known["db_url"] is None
-    assert known["stream"] is False
-
-
-def test_the_blocking_one_takes_them_by_position_too(tmp_path: Path) -> None:
-    path = str(write_agent_file(tmp_path, reply(done="Done.")))
-    with Runtime(path, "file", "mine", tmp_path / "sessions", True) as runtime:  # noqa: FBT003 - documented that way
-        assert isinstance(runtime.session, FileSession)
-        assert runtime.session.path.parent == tmp_path / "sessions"
-        runtime.hooks.register("stream", lambda **_: None)
-
-
-async def test_its_methods_and_attributes_are_the_documented_ones(
-    start: Callable[..., tuple[AsyncRuntime, Model]], start_sync: Callable[..., tuple[Runtime, Model]]
+def test_a_runtime_takes_the_documented_arguments_by_name_and_by_position(
+    tmp_path: Path, kind: type[Runtime | AsyncRuntime]
 ) -> None:
-    for runtime in (start()[0], start_sync()[0]):
-        for name in [
-            "run",
-            "send_message",
-            "reset",
-            "abort",
-            "register_tool",
-            "messages",
-            "session",
-            "hooks",
-            "registry",
-            "resume",
-            "close",
-        ]:
-            assert hasattr(runtime, name), name
-        assert parameters(runtime.register_tool)["replace"] is False
-        assert "task" in parameters(runtime.run)
+    path, url = str(write_agent_file(tmp_path, reply(done="."))), f"sqlite:///{tmp_path / 'sessions.db'}"
+    by_name = kind(agent_file=path, session="file", session_id="one", session_dir=tmp_path / "sessions")
+    by_position = kind(path, "db", "two", None, True, url)  # noqa: FBT003 - documented that way
+    assert isinstance(by_name.session, FileSession)
+    assert isinstance(by_position.session, DatabaseSession)
+    for runtime in (by_name, by_position):
+        if isinstance(runtime, Runtime):
+            runtime.close()
+        else:
+            asyncio.run(runtime.close())
 
 
 async def test_messages_session_hooks_and_registry_are_there_to_look_at(
@@ -124,6 +104,7 @@ async def test_messages_session_hooks_and_registry_are_there_to_look_at(
     await runtime.run("Do it")
     assert [set(message) for message in runtime.messages] == [{"role", "content"}] * 2
     assert isinstance(runtime.session, InMemorySession)
+    assert isinstance(runtime.session, BaseSession)
     assert isinstance(runtime.hooks, HookSystem)
     assert "execute" in runtime.registry.names
 

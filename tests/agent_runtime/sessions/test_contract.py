@@ -12,6 +12,7 @@ import pytest
 
 from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Observed, Recovered, Told
+from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
 from tests.agent_runtime.sessions.samples import SAMPLES
@@ -207,8 +208,10 @@ async def test_a_second_process_is_refused_with_the_holder_named(store: Store) -
 async def test_a_second_session_in_the_same_process_is_refused_too(store: Store) -> None:
     first = store.session()
     assert first.events == []
-    with pytest.raises(SessionInUseError, match="this process"):
+    with pytest.raises(SessionInUseError, match=r"of this process that was not closed, .*close\(\)") as refused:
         _ = store.session().events
+    if isinstance(first, FileSession):
+        assert f"opened by {__file__}, line " in str(refused.value)
     first.close()
     assert store.session().events == []
 

@@ -330,7 +330,7 @@ async def test_the_table_of_the_original_codepilot_is_left_alone_and_told_of(mak
         session.reset,
         lambda: session.append(a_message()),
     ):
-        with pytest.raises(SessionError, match="import_seed_table"):
+        with pytest.raises(SessionError, match="import_session_table"):
             use()
     assert sa.inspect(sa.create_engine(db_url, poolclass=sa.NullPool)).get_table_names() == ["codepilot_sessions"]
     assert len(run(db_url, "SELECT * FROM codepilot_sessions")) == 1

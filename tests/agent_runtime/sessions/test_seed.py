@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.sessions.seed import export_seed_file, import_seed_file, import_seed_table
+from agent_runtime.sessions.seed import export_session_file, import_session_file, import_session_table
 from tests.agent_runtime.sessions.stores import Store
 
 MESSAGES = [
@@ -37,7 +37,7 @@ def test_a_session_file_of_the_original_is_brought_in(
     seed: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = store.session("ecommerce-api")
-    assert import_seed_file(seed, session) == 2
+    assert import_session_file(seed, lambda _id: session) == "ecommerce-api"
     assert store.session("ecommerce-api").load() == MESSAGES
     assert "memory_state" in caplog.text
     assert "not imported" in caplog.text
@@ -46,14 +46,14 @@ def test_a_session_file_of_the_original_is_brought_in(
 def test_a_session_is_given_back_in_the_form_of_the_original(tmp_path: Path, store: Store) -> None:
     session = store.session("a/b", "BackendEngineer")
     session.save(MESSAGES)
-    export_seed_file(session, tmp_path / "out.json")
+    export_session_file(session, tmp_path / "out.json")
     content = json.loads((tmp_path / "out.json").read_text())
     assert list(content) == list(SEED)
     assert content["messages"] == MESSAGES
     assert content["extra"] == {}
     assert (content["session_id"], content["agent_name"]) == ("a/b", "BackendEngineer")
     copy = InMemorySession()
-    import_seed_file(tmp_path / "out.json", copy)
+    import_session_file(tmp_path / "out.json", lambda _id: copy)
     assert copy.load() == MESSAGES
 
 
@@ -61,7 +61,7 @@ def test_a_session_that_holds_something_is_not_overwritten(seed: Path) -> None:
     session = InMemorySession("mine")
     session.save(MESSAGES[:1])
     with pytest.raises(SessionError, match="'mine' is not empty"):
-        import_seed_file(seed, session)
+        import_session_file(seed, lambda _id: session)
     assert session.load() == MESSAGES[:1]
 
 
@@ -81,25 +81,25 @@ def test_a_file_in_another_form_is_refused_and_nothing_changes(tmp_path: Path, c
     path.write_text(content)
     session = InMemorySession()
     with pytest.raises(SessionError, match=rf"{path}.*{reason}"):
-        import_seed_file(path, session)
+        import_session_file(path, lambda _id: session)
     assert not session.exists()
 
 
 def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"none\.json .*No such file"):
-        import_seed_file(tmp_path / "none.json", InMemorySession())
+        import_session_file(tmp_path / "none.json", InMemorySession)
     (tmp_path / "x.json").write_bytes(b"\xff")
     with pytest.raises(SessionError, match="not UTF-8 text"):
-        import_seed_file(tmp_path / "x.json", InMemorySession())
+        import_session_file(tmp_path / "x.json", InMemorySession)
 
 
 def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     session = InMemorySession("mine")
     with pytest.raises(SessionError, match="'mine' is empty"):
-        export_seed_file(session, tmp_path / "out.json")
+        export_session_file(session, tmp_path / "out.json")
     session.save(MESSAGES)
     with pytest.raises(SessionError, match="cannot be written"):
-        export_seed_file(session, tmp_path / "no" / "out.json")
+        export_session_file(session, tmp_path / "no" / "out.json")
 
 
 def test_a_table_of_the_original_is_brought_in_beside_it(db_url: str) -> None:
@@ -118,9 +118,9 @@ def test_a_table_of_the_original_is_brought_in_beside_it(db_url: str) -> None:
             )
         connection.execute(sa.text("ALTER TABLE codepilot_sessions RENAME TO codepilot_sessions_original"))
     store = Store(db_url=db_url)
-    assert import_seed_table(db_url, store.session, table="codepilot_sessions_original") == ["old", "older"]
+    assert import_session_table(db_url, store.session, table="codepilot_sessions_original") == ["old", "older"]
     assert store.session("old").load() == MESSAGES
     assert store.session("older").load() == MESSAGES[:1]
     store.close()
     with pytest.raises(SessionError, match="cannot be used"):
-        import_seed_table(db_url, store.session, table="nowhere")
+        import_session_table(db_url, store.session, table="nowhere")
