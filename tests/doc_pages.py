@@ -23,7 +23,7 @@ import yaml
 from tests.source_files import ROOT
 
 ENTRY = ROOT / "docs" / "library.md"
-PAGES = (ENTRY, *sorted((ROOT / "docs" / "guide").glob("*.md")))
+PAGES = (ENTRY, *sorted((ROOT / "docs" / "guide").glob("*.md")), ROOT / "docs" / "from-codepilot.md")
 
 _MARKED = re.compile(
     r"^<!-- (?P<kind>file|example|output): (?P<name>\S+) -->\n"
