@@ -19,14 +19,12 @@ import pytest
 from dbos._sys_db_sqlite import SQLiteSystemDatabase
 from sqlalchemy import Compiled, Dialect, Engine
 
-from agent_runtime.context.toolchain import toolchain
 from agent_runtime.run import toolbox
-from agent_runtime.sandbox.protocol import Launch, Sandbox
 from bot.apps import services
 from bot.engine.durable import store
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
-from tests import forked
+from tests import forked, programs
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent
@@ -60,19 +58,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _programs() -> Iterator[None]:
-    """Ask a sandbox for its programs once, not in every run: node and npm alone take longer than most runs."""
-    known: dict[tuple[str, ...], str] = {}
-
-    async def remembered(sandbox: Sandbox, workspace: Path) -> str:
-        key = _without(workspace, sandbox.launch(["true"], workspace=workspace))
-        if key not in known:
-            known[key] = await toolchain(sandbox, workspace)
-        return known[key]
-
+def _programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    programs.kept.append(tmp_path_factory.mktemp("programs"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(toolbox, "toolchain", remembered)
+        patched.setattr(toolbox, "toolchain", programs.remembered(programs.kept[0]))
         yield
+    programs.kept.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -136,11 +127,6 @@ def _statements() -> Iterator[None]:
         patched.setattr(store, "_engine", sharing(store._engine))
         patched.setattr(SQLiteSystemDatabase, "_create_engine", sharing(SQLiteSystemDatabase._create_engine))
         yield
-
-
-def _without(workspace: Path, launch: Launch) -> tuple[str, ...]:
-    own = {str(workspace), str(workspace.resolve())}
-    return (*(word for word in launch.argv if word not in own), *map(str, launch.env.items()))
 
 
 @pytest.fixture(scope="session")

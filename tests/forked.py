@@ -21,6 +21,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Self
 
+from agent_runtime.run import toolbox
+from tests import programs
 from tests.source_files import ROOT
 
 _PRELOADED = [
@@ -35,6 +37,7 @@ _PRELOADED = [
     "bot.settings.load",
     "dbos._sys_db_sqlite",
     "pydantic_monty",
+    "tests.forked",
     "tree_sitter_bash",
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -59,7 +62,7 @@ class Forked:
             self.stdout = os.fdopen(os.dup(heard.fileno()), encoding="utf-8")
             told.close()
             heard.close()
-        self._process = _CONTEXT.Process(target=_call, args=(ends, function, *args), daemon=True)
+        self._process = _CONTEXT.Process(target=_call, args=(ends, [*programs.kept], function, *args), daemon=True)
         self._process.start()
         for end in ends:
             end.close()
@@ -143,8 +146,10 @@ def server() -> Iterator[None]:
         forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
 
 
-def _call(ends: tuple[Connection, ...], function: Callable[..., object], *args: object) -> None:
+def _call(ends: tuple[Connection, ...], kept: list[Path], function: Callable[..., object], *args: object) -> None:
     gc.freeze()  # to visit an object is to copy it
+    for folder in kept:
+        setattr(toolbox, "toolchain", programs.remembered(folder))  # noqa: B010 - it is not theirs to export
     for number, end in enumerate(ends):
         os.dup2(end.fileno(), number)
         end.close()

@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.acceptance.test_service_process import CODEPILOT, site
+from tests.acceptance.test_service_process import site
+from tests.forked import codepilot
 from tests.otlp import attributes, collecting
 from tests.stage import FIX
 from tests.waiting import eventually
@@ -114,8 +115,8 @@ async def test_a_job_that_another_process_finishes_stays_one_trace(hub: LocalHub
 async def test_a_worker_without_a_receiver_answers_on_the_port_for_metrics(hub: LocalHub, tmp_path: Path) -> None:
     async with site(hub, tmp_path) as here:
         log, variables = tmp_path / "work.log", {**here.variables, "CODEPILOT_METRICS_PORT": "0"}
-        with log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(CODEPILOT, "work", env=variables, stderr=stderr)
+        log.touch()
+        process = codepilot(["work"], env=variables, stderr=log)
         try:
             found: re.Match[str] = await eventually(
                 lambda: re.search(r"metrics on (http://\S+)/metrics", log.read_text()), within=20
@@ -125,7 +126,7 @@ async def test_a_worker_without_a_receiver_answers_on_the_port_for_metrics(hub: 
                     async with client.get(path) as answer:
                         assert answer.status == 200, await answer.text()
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             await process.wait()
 
 

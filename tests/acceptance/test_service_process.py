@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -22,7 +21,7 @@ from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
 from localhub import LocalHub
-from tests.forked import Forked, codepilot
+from tests.forked import Forked, codepilot, completed
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, Stage, acting, build, watch
@@ -247,7 +246,7 @@ async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path
         assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
         assert (stage.files_of(job_id) / "calc.py").is_file()
         assert processes_with(here.marker) == []
-        async with here.serving(installed=True) as second:
+        async with here.serving() as second:
             (await here.waiting(job_id)).touch()
             assert (await stage.end_of(command)).state is JobState.DONE, second.log.read_text()
             done_once(stage, issue.number)
@@ -318,24 +317,20 @@ async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Pat
     async with site(hub, tmp_path) as here:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
-            process = await asyncio.create_subprocess_exec(
-                CODEPILOT, "serve", env={**here.variables, "CODEPILOT_PORT": port}, stderr=asyncio.subprocess.PIPE
+            done = await asyncio.to_thread(
+                completed, ["serve"], env={**here.variables, "CODEPILOT_PORT": port}, at=tmp_path
             )
-            _, said = await process.communicate()
-        assert process.returncode == 2
-        assert f"127.0.0.1:{port}, which is not available:" in said.decode()
-        assert "Traceback" not in said.decode()
+        assert done.returncode == 2
+        assert f"127.0.0.1:{port}, which is not available:" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 async def test_a_missing_git_is_told_at_the_start(hub: LocalHub, tmp_path: Path) -> None:
     async with site(hub, tmp_path) as here:
-        process = await asyncio.create_subprocess_exec(
-            CODEPILOT, "serve", env={**here.variables, "PATH": "/nowhere"}, stderr=asyncio.subprocess.PIPE
-        )
-        _, said = await process.communicate()
-        assert process.returncode == 2
-        assert "`git` is not on the PATH; install it" in said.decode()
-        assert "Traceback" not in said.decode()
+        done = await asyncio.to_thread(completed, ["serve"], env={**here.variables, "PATH": "/nowhere"}, at=tmp_path)
+        assert done.returncode == 2
+        assert "`git` is not on the PATH; install it" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 _STUCK = """
@@ -371,14 +366,7 @@ async def test_a_service_whose_loop_is_stuck_ends_and_can_be_started_again(hub: 
 
 
 def test_missing_settings_are_all_named_at_once(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [CODEPILOT, "serve"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(["serve"], env={"PATH": os.environ["PATH"]}, at=tmp_path)
     assert done.returncode == 2
     for name in SETTINGS:
         assert f"{name} is not set" in done.stderr
@@ -398,9 +386,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
         "CODEPILOT_PRIVATE_KEY_FILE": str(key),
         "ANTHROPIC_API_KEY": "sk-ant-made-up",
     }
-    done = subprocess.run(
-        [CODEPILOT, "serve"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
+    done = completed(["serve"], env=variables, at=tmp_path)
     assert done.returncode == 2
     assert "CODEPILOT_PRIVATE_KEY_FILE" in done.stderr
     assert "AAAA" not in done.stderr

@@ -13,10 +13,10 @@ import pytest
 from bot.apps.process import guard
 from bot.domain.errors import ConfigError
 from bot.settings import load
+from tests.forked import completed
 from tests.source_files import ROOT
 
 SECRET = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
-CODEPILOT = Path(sys.executable).parent / "codepilot"
 _ORDINARY = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
 
 _READ = """
@@ -148,7 +148,7 @@ def test_the_service_does_not_start_as_root(command: str, tmp_path: Path) -> Non
         "ANTHROPIC_API_KEY": "k",
         "CODEPILOT_DATA_DIR": str(tmp_path / "data"),
     }
-    done = subprocess.run([CODEPILOT, command], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = completed([command], env=env, at=tmp_path)
     assert done.returncode == 2
     assert "root" in done.stderr
     assert not (tmp_path / "data").exists()

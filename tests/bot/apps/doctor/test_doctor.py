@@ -24,6 +24,7 @@ from bot.workspace.blob_address import open_blobs
 from localhub import LocalHub
 from tests import s3
 from tests.containers import StandIn
+from tests.forked import completed
 from tests.model_server import Fails, ModelServer
 from tests.postgres import PASSWORD, postgres_server, postgres_url
 from tests.stage import build
@@ -313,11 +314,11 @@ CODEPILOT = Path(sys.executable).parent / "codepilot"
 @pytest.mark.slow
 def test_the_command_prints_lines_or_json_and_its_exit_code_tells(environ: dict[str, str], tmp_path: Path) -> None:
     alone = {name: value for name, value in environ.items() if "APP_ID" not in name}
-    done = subprocess.run([CODEPILOT, "doctor"], env=alone, capture_output=True, text=True, check=False)
+    done = completed(["doctor"], env=alone, at=tmp_path)
     assert done.returncode == 1
     assert "failed   settings         CODEPILOT_APP_ID is not set\n" in done.stdout
     assert "The bot would not work here: 1 of" in done.stdout
-    told = subprocess.run([CODEPILOT, "doctor", "--json"], env=alone, capture_output=True, text=True, check=False)
+    told = completed(["doctor", "--json"], env=alone, at=tmp_path)
     assert told.returncode == 1
     assert json.loads(told.stdout)["could_work"] is False
     assert SECRET not in done.stdout + told.stdout
