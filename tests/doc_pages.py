@@ -11,15 +11,18 @@ A page marks its fences with comments; those with one name belong together:
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
-import subprocess
+import runpy
 import sys
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
+from tests.forked import returned
 from tests.source_files import ROOT
 
 ENTRY = ROOT / "docs" / "library.md"
@@ -32,23 +35,6 @@ _MARKED = re.compile(
 )
 _HIDDEN = re.compile(r"^<!-- (?P<kind>script|typed): (?P<name>\S+)\n(?P<text>.*?)^-->$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^(?P<before>.*)\n```python$", re.MULTILINE)
-_PRELUDE = """
-import builtins, runpy, sys
-
-ask = builtins.input
-
-
-def echoing(prompt=""):
-    line = ask(prompt)
-    print(line)
-    return line
-
-
-builtins.input = echoing
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a program so that what is typed appears, as it does on a terminal."""
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
 
 
@@ -102,15 +88,9 @@ class Page:
         program = folder / name if name in self.files else folder / "example.py"
         if name in self.examples:
             program.write_text(self.examples[name], encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", _PRELUDE, program.name, *arguments],
-            cwd=folder,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(folder), "PYTHONUNBUFFERED": "1"},
-            input=self.typed.get(name, "") if typed is None else typed,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+        stdin = self.typed.get(name, "") if typed is None else typed
+        done = returned(_run, program.name, *arguments, env=env, at=folder, stdin=stdin)
         assert done.returncode == 0, f"{self.path.name}, example {name}:\n{done.stdout}\n{done.stderr}"
         return _SECONDS.sub("0.0 s", done.stdout)
 
@@ -135,3 +115,19 @@ def _scripted(text: str, folder: Path) -> str:
     document = yaml.safe_load(text)
     document["agent"]["model"] = {"provider": "scripted", "script": str(folder / "script.yaml")}
     return yaml.safe_dump(document)
+
+
+def _run(program: str, *arguments: str) -> None:
+    """Run a program so that what is typed appears, as it does on a terminal."""
+    ask = builtins.input
+
+    def echoing(prompt: str = "") -> str:
+        line = ask(prompt)
+        print(line)  # noqa: T201 - see above
+        return line
+
+    builtins.input = echoing  # type: ignore[assignment]
+    warnings.simplefilter("error")
+    sys.path.insert(0, "")
+    sys.argv = [program, *arguments]
+    runpy.run_path(program, run_name="__main__")

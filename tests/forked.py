@@ -121,20 +121,28 @@ def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at:
         stderr: the file that takes its standard error.
         at: its working directory.
     """
-    return Forked(_codepilot, tuple(words), dict(env), stderr, at)
+    return Forked(_in, dict(env), stderr, at, _codepilot, tuple(words))
 
 
 def completed(
     words: Sequence[str], *, env: Mapping[str, str], at: Path, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Let `codepilot` come to its end in the directory `at`."""
-    with NamedTemporaryFile(encoding="utf-8", mode="r") as errors:
-        arguments = (tuple(words), dict(env), Path(errors.name), at)
-        with Forked(_codepilot, *arguments, piped=True) as process:
-            process.stdin.write(stdin)
-            process.stdin.close()
-            said = process.stdout.read()
-            return subprocess.CompletedProcess(words, process.join(), said, errors.read())
+    return returned(_codepilot, tuple(words), env=env, at=at, stdin=stdin)
+
+
+def returned(
+    function: Callable[..., object], *args: object, env: Mapping[str, str], at: Path, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Let a function of a module come to its end, with a whole environment, in the directory `at`."""
+    with (
+        NamedTemporaryFile(encoding="utf-8", mode="r") as errors,
+        Forked(_in, dict(env), Path(errors.name), at, function, *args, piped=True) as process,
+    ):
+        process.stdin.write(stdin)
+        process.stdin.close()
+        said = process.stdout.read()
+        return subprocess.CompletedProcess([function.__name__], process.join(), said, errors.read())
 
 
 @contextmanager
@@ -163,13 +171,17 @@ def _call(ends: tuple[Connection, ...], kept: list[Path], function: Callable[...
         atexit._run_exitfuncs()  # which such processes leave out
 
 
-def _codepilot(words: tuple[str, ...], env: dict[str, str], stderr: Path, at: Path = ROOT) -> None:
+def _in(env: dict[str, str], stderr: Path, at: Path, function: Callable[..., object], *args: object) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(at)
     target = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(target, sys.stderr.fileno())
     os.close(target)
+    function(*args)
+
+
+def _codepilot(words: tuple[str, ...]) -> None:
     sys.argv = ["codepilot", *words]
 
     from bot.__main__ import main  # noqa: PLC0415 - where it was imported already
