@@ -96,17 +96,22 @@ MISDEEDS = (
 )
 
 
-@pytest.mark.parametrize("misdeed", MISDEEDS, ids=lambda misdeed: misdeed.name)
-async def test_a_model_that_is_told_its_mistake_still_fixes_the_bug(
-    hub: LocalHub, tmp_path: Path, misdeed: Misdeed
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [*zip(MISDEEDS[::2], MISDEEDS[1::2], strict=True)],
+    ids=lambda misdeed: misdeed.name,
+)
+async def test_a_model_that_is_told_its_mistakes_still_fixes_the_bug(
+    hub: LocalHub, tmp_path: Path, one: Misdeed, other: Misdeed
 ) -> None:
-    wrong = ScriptedReply(text=misdeed.reply, stop=misdeed.stop)
-    right = ScriptedReply(text=FIX, expect=(misdeed.told,))
-    async with staged(hub, tmp_path, [wrong, right]) as stage:
+    wrong = ScriptedReply(text=one.reply, stop=one.stop)
+    wrong_again = ScriptedReply(text=other.reply, stop=other.stop, expect=(one.told,))
+    right = ScriptedReply(text=FIX, expect=(other.told,))
+    async with staged(hub, tmp_path, [wrong, wrong_again, right]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end.status
         assert COMPLETION in end.status
-        assert "2 steps" in end.status
+        assert "3 steps" in end.status
         [sha] = stage.bot_branches().values()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert stage.nothing_left()

@@ -454,17 +454,17 @@ async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
     await terminal.close()
 
 
-async def test_forty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
+async def test_twenty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
     sandbox = Bubblewrap(SandboxSettings())
     before, children = _descriptors(), _children()
-    for _ in range(40):
+    for _ in range(20):
         place = backend(sandbox, tmp_path)
         terminal = Terminal("main", backend=place)
         assert (await run(terminal, "echo hi")).output == "hi\n"
         await terminal.close()
         await place.close()
     # Fewer than half of a terminal's would be: other parts of the process come and go.
-    await eventually(lambda: _descriptors() < before + 20)
+    await eventually(lambda: _descriptors() < before + 10)
     await eventually(lambda: _children() <= children)
 
 
