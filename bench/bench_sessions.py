@@ -16,6 +16,7 @@ from agent_runtime.core.events import Observed, Recorded, Replied, ToolReturned
 from agent_runtime.core.outcome import Usage
 from agent_runtime.sessions.codec import encode
 from bench.measure import Figure, percentile
+from bench.stores import stores
 
 LENGTHS = (10, 1_000, 10_000)
 STEPS = 60
@@ -27,8 +28,8 @@ Make = Callable[[], Session]
 
 
 def measure() -> list[Figure]:
-    """Every store that is a file, on the disk of temporary files."""
-    with tempfile.TemporaryDirectory() as name:
+    """Every store: files on the disk of temporary files, and PostgreSQL where it is installed."""
+    with tempfile.TemporaryDirectory() as name, stores() as found:
         at = Path(name)
         url = f"sqlite:///{at / 'sessions.db'}"
         observed = Observed(step=1, text=_LINES * 1_300, ok=True)
@@ -37,6 +38,11 @@ def measure() -> list[Figure]:
             *_save("file", lambda: FileSession("save", session_dir=at), bound=3, beside=_SEED_AT_10_000),
             _bare(at / "bare"),
             *_save("db, SQLite", lambda: DatabaseSession("save", db_url=url)),
+            *(
+                _save("db, PostgreSQL", lambda: DatabaseSession("save", db_url=server))
+                if (server := found.get("PostgreSQL", str)())
+                else ()
+            ),
             _load("file", lambda: FileSession("load", session_dir=at)),
             _load("db, SQLite", lambda: DatabaseSession("load", db_url=url)),
             Figure(

@@ -7,6 +7,7 @@ connections are opened for a transaction and closed after it: sessions are many,
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -297,7 +298,16 @@ def _prepare_sqlite(engine: Engine) -> None:
 
     def connected(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # we begin transactions ourselves, below
-        connection.execute("PRAGMA journal_mode = WAL")
+        until = time.monotonic() + _SQLITE_BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # Of two that change a new file's journal at once SQLite lets one fail, without the wait of all else.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
         connection.execute("PRAGMA synchronous = FULL")
 
     def begun(connection: Connection) -> None:
