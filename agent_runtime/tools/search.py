@@ -1,4 +1,4 @@
-"""The tool that searches the workspace with ripgrep."""
+"""The tool that searches the workspace, with ripgrep where there is one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.index.model import CodeIndex
+from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import Launch, Sandbox
 from agent_runtime.tools.planned import Planned, text_of
 from agent_runtime.tools.preview import of_call
+from agent_runtime.workspace import plain_search
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
@@ -124,7 +126,7 @@ class SearchTools:
         where a name is defined.
 
         Raises:
-            ToolError: a wrong argument, an invalid pattern, a search that takes too long, or no ripgrep.
+            ToolError: a wrong argument, an invalid pattern, or a search that takes too long.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check(pattern, max_results, context)
         wanted = _include(include, scope)
@@ -132,19 +134,24 @@ class SearchTools:
             return await self._defined(pattern, self._targets(scope, target, wanted), wanted, max_results)
         targets = self._targets(scope, target, wanted)
         withholds = self._withholds if scope == "codebase" else None  # what is named was decided on by its name
-        hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds)
-        if targets:
+        program, everything = ripgrep(), scope != "codebase"
+        hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds, columns=program is None)
+        if targets and program is None:
+            arguments = (self._workspace, pattern, targets, context, everything)
+            output = await run_bounded(plain_search.search, *arguments, seconds=self._seconds, what="find")
+            await asyncio.to_thread(hits.feed, output)
+        elif targets and program is not None:
             options = [*_OPTIONS, *_SHAPE, f"--context={context}", *(wanted.options if wanted else ())]
             options += ["--no-ignore-parent"] if targets == ["."] else []
-            options += ["--text"] if scope != "codebase" else []
+            options += ["--text"] if everything else []
             try:
                 async with asyncio.timeout(self._seconds):
-                    await self._search([*options, "-e", pattern, "--", *map(_argument, targets)], hits)
+                    await self._search(program, [*options, "-e", pattern, "--", *map(_argument, targets)], hits)
                     if names := hits.cut():
                         # Where a match stands in its line is asked for these few files only: it costs ripgrep much.
                         again = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
                         placed = Hits(most=max_results, context=context, columns=True)
-                        await self._search([*again, *map(_argument, names)], placed)
+                        await self._search(program, [*again, *map(_argument, names)], placed)
                         hits.place(placed)
             except TimeoutError as error:
                 raise ToolError(
@@ -213,16 +220,17 @@ class SearchTools:
         if target is not None and self._workspace.is_temporary(target):
             raise ToolError(f"target {target!r}: find looks only into the workspace; use grep", kind="ValueError")
 
-    async def _search(self, arguments: Sequence[str], hits: Hits) -> None:
+    async def _search(self, ripgrep: Path, arguments: Sequence[str], hits: Hits) -> None:
         """Give all output of a search to `hits`.
 
         Raises:
             ToolError: ripgrep refused, or a line is too long.
         """
-        program = self._program if self._program is not None and not self._program.busy else self._new_program()
+        idle = self._program is not None and not self._program.busy
+        program = self._program if self._program is not None and idle else self._new_program(ripgrep)
         self._program = self._program or program
         try:
-            async with aclosing(program.run([str(ripgrep()), *arguments])) as chunks:
+            async with aclosing(program.run([str(ripgrep), *arguments])) as chunks:
                 async for chunk in chunks:
                     if hits.takes_time:  # RE2 lets others run meanwhile
                         await asyncio.to_thread(hits.feed, chunk)
@@ -234,7 +242,7 @@ class SearchTools:
         if program.errors and program.exit_code != 0:
             raise ToolError(f"find: {program.errors}", kind="ValueError")
 
-    def _new_program(self) -> Runner:
+    def _new_program(self, ripgrep: Path) -> Runner:
         root, readable = self._workspace.root, self._workspace.readable
         if self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
@@ -242,8 +250,8 @@ class SearchTools:
             return Direct(partial(self._in_container, self._sandbox), root)
         from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
-        place = ripgrep()  # beside this Python, where the sandbox shows nothing
-        return Resident(self._sandbox, root, {**readable, str(place): place})
+        # It lies beside this Python, where the sandbox shows nothing.
+        return Resident(self._sandbox, root, {**readable, str(ripgrep): ripgrep})
 
     def _in_container(self, sandbox: Sandbox, argv: Sequence[str]) -> Launch:
         """A search in a container of its own, which ends by itself when nobody reads what it writes."""

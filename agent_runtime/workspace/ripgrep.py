@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.spawn import end, started
 from agent_runtime.sandbox.protocol import Launch
 
@@ -40,16 +39,10 @@ class Runner(Protocol):
         ...
 
 
-def ripgrep() -> Path:
-    """The program that the wheel installs beside this Python; else one on the PATH.
-
-    Raises:
-        ToolError: there is none.
-    """
+def ripgrep() -> Path | None:
+    """The program that the wheel installs beside this Python; else one on the PATH; None where there is neither."""
     found = shutil.which("rg", path=str(Path(sys.prefix, _SCRIPTS))) or shutil.which("rg")
-    if found is None:
-        raise ToolError("find: ripgrep is missing; install it with `pip install ripgrep`")
-    return Path(found)
+    return None if found is None else Path(found)
 
 
 class Direct:

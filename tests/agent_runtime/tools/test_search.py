@@ -231,8 +231,35 @@ def test_the_locked_ripgrep_comes_before_one_on_the_path(tmp_path: Path, monkeyp
     monkeypatch.setattr("sys.prefix", "/nonexistent")
     assert ripgrep() == tmp_path / "rg"
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(ToolError, match="ripgrep is missing"):
-        ripgrep()
+    assert ripgrep() is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments"),
+    [
+        ("needle", {}),
+        ("needle", {"max_results": 2}),
+        (r"^n.*e$", {}),
+        ("--force", {}),
+        ("ü.r", {}),
+        ("needle", {"include": "*.py"}),
+        ("needle", {"scope": "files", "target": ["a.py", "out.log", "blob.bin"]}),
+        ("needle", {"target": "src", "context": 1}),
+        ("nowhere", {}),
+    ],
+)
+async def test_without_ripgrep_the_same_is_found(
+    root: Path, search: SearchTools, monkeypatch: pytest.MonkeyPatch, pattern: str, arguments: dict[str, Any]
+) -> None:
+    (root / "options.txt").write_text("git push --force\nüber\n" + "x" * 500 + " needle " + "y" * 500 + "\n")
+    (root / "blob.bin").write_bytes(b"\0needle\n")
+    expected = await search.find(pattern, **arguments)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr("sys.prefix", "/nonexistent")
+    result = await search.find(pattern, **arguments)
+    assert (result.value, result.text) == (expected.value, expected.text)
+    with pytest.raises(ToolError, match=r"find: .*missing"):
+        await search.find("(", **arguments)
 
 
 async def test_a_search_that_finds_far_too_much_is_counted_to_the_end(root: Path, search: SearchTools) -> None:
