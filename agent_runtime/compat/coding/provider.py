@@ -14,11 +14,12 @@ from llm.parts import TextPart, ToolCallPart, ToolResultPart
 
 from agent_runtime.compat.coding.turn import call_of
 from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.faults import ModelService
+from agent_runtime.providers.blocks import BlockJoiner
+from agent_runtime.providers.faults import BrokenOffError, ModelService
 from agent_runtime.providers.llm import events_of, judging
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import CallChunk, Chunk, Message, ReplyEnd, Request, TextChunk, ToolCalling
+from agent_runtime.providers.protocol import CallChunk, Chunk, Message, Piece, ReplyEnd, Request, TextChunk, ToolCalling
 from agent_runtime.providers.sdk import in_turns
 
 _NOT_MADE = "Cancelled: the session ended before this call was made"
@@ -89,9 +90,8 @@ class ConversationProvider:
     async def close(self) -> None:
         """Nothing to give back: plugins keep their connections to themselves."""
 
-    async def _attempt(
-        self, request: Request, service: ModelService
-    ) -> AsyncGenerator[TextChunk | CallChunk | ReplyEnd]:
+    async def _attempt(self, request: Request, service: ModelService) -> AsyncGenerator[Piece]:
+        joiner, broken = BlockJoiner(), ""
         with judging(service):
             response = self._asked(request)
             events = events_of(response)
@@ -99,11 +99,16 @@ class ConversationProvider:
             arriving = in_turns(events)
             while True:
                 with judging(service):
-                    event = await anext(arriving, None)
+                    try:
+                        event = await anext(arriving, None)
+                    except json.JSONDecodeError as error:  # plugins read the arguments of calls
+                        broken, event = str(error), None
                 if event is None:
                     break
                 if event.type == "text" and event.chunk:
-                    yield TextChunk(text=event.chunk)
+                    yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
+        if broken:
+            raise BrokenOffError(f"the model wrote a call whose arguments are no JSON: {broken}", billed=True)
         self._responses[response.id] = response
         await self._done(response)
         with judging(service):

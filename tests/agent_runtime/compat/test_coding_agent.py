@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -170,6 +171,12 @@ def test_each_response_is_kept_once_it_is_complete_and_reads_as_it_was_said(proj
     assert list(db.query("select name from threads")) == [{"name": "Read it."}]
     results = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert results[1].output.startswith("Error: file not found: ")
+
+
+def test_a_call_whose_arguments_cannot_be_read_is_asked_for_again(project: Path) -> None:
+    with CodingAgent(ScriptedModel(json.JSONDecodeError("cut off", "{", 1), "Well."), project) as agent:
+        assert agent.run("Read it.").text == "Well."
+        assert len(agent.conversation.responses) == 1
 
 
 def test_a_conversation_goes_on_with_its_history_and_what_was_left_open_is_answered(project: Path) -> None:
