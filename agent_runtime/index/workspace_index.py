@@ -90,6 +90,7 @@ class WorkspaceIndex:
         self._withholds = withholds
         self._folder: Path | None = None
         self._refused: list[str] = []
+        self._late = False  # a file was refused for the time it took, which a busy machine may have taken
         self._work: asyncio.Task[IndexState] | None = None
         self.state = IndexState()
         self.unanswered = ""
@@ -248,13 +249,14 @@ class WorkspaceIndex:
                 if most == 1:
                     told, _ = await self._round(place, 0)
                     self._refused.append(str(told["behind"]))
+                    self._late |= error.bound == "seconds"
                 most = max(1, min(most, 1024) // 4)
                 continue
             parsed += int(cast("int", told["parsed"]))
             if database:
                 await in_thread(partial(_written, place, database))
             if not told["behind"]:
-                if parsed and first and self._kept is not None:
+                if parsed and first and self._kept is not None and not self._late:
                     await in_thread(partial(_store, place, self._kept))
                 left_out = (
                     f"the code index has the first {told['files']:,} source files only" if told["truncated"] else ""

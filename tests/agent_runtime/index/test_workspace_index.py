@@ -7,9 +7,11 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index import building, workspace_index
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.index.workspace_index import WorkspaceIndex
@@ -149,6 +151,27 @@ async def test_strangers_files_are_read_within_bounds(root: Path, monkeypatch: p
         assert not await index.ready(_READY)
         assert "memory" in index.state.problem
         await index.close()
+
+
+@pytest.mark.parametrize(("bound", "is_kept"), [("seconds", False), ("memory", True)])
+async def test_a_file_that_was_refused_on_a_busy_machine_is_tried_again_by_the_next_run(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: Literal["seconds", "memory"], *, is_kept: bool
+) -> None:
+    with Workspace(root) as workspace:
+        index = WorkspaceIndex(workspace, tmp_path / "kept.db")
+        real = index._round
+
+        async def slow(place: Path, most: int) -> tuple[dict[str, object], bytes]:
+            if most and not index._refused:
+                raise BoundExceededError("too much", bound=bound)
+            return await real(place, most)
+
+        monkeypatch.setattr(index, "_round", slow)
+        assert await index.ready(_READY)
+        assert await index.named("discounted")
+        assert len(index._refused) == 1
+        await index.close()
+    assert (tmp_path / "kept.db").exists() is is_kept
 
 
 async def test_questions_are_answered_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
