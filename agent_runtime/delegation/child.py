@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Persona
@@ -12,6 +13,8 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
 from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling, tool_calling
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,22 @@ def shared(limits: RunLimits, spent: Spent, promised: Iterable[tuple[RunLimits, 
         max_tokens=None if tokens is None else int(left["tokens"]),
         max_cost_usd=left.get("US dollars"),
     )
+
+
+def lesser(limits: RunLimits, left: RunLimits) -> RunLimits:
+    """Limits of a run that somebody has chosen, as far as so much is left."""
+    return replace(
+        limits,
+        max_steps=min(limits.max_steps, left.max_steps),
+        max_seconds=min(limits.max_seconds, left.max_seconds),
+        max_tokens=_least(limits.max_tokens, left.max_tokens),
+        max_cost_usd=_least(limits.max_cost_usd, left.max_cost_usd),
+    )
+
+
+def _least(one: N | None, other: N | None) -> N | None:
+    """The smaller bound; None is none."""
+    return one if other is None else other if one is None else min(one, other)
 
 
 def priced(usage: Usage) -> float:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
 from agent_runtime.core.outcome import Outcome, PendingCall, Status
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
-from agent_runtime.delegation.child import derived, shared
+from agent_runtime.delegation.child import derived, lesser, shared
 from agent_runtime.delegation.copying import CopyBounds, copied
 from agent_runtime.delegation.merging import Merge, changed, diff_of, merge, state_of
 from agent_runtime.delegation.protocol import Adopt, ChildRuntime, DelegatingRun, StartRuntime, TaskStatus
@@ -49,6 +49,7 @@ class _Child:
     base: Manifest
     runtime: ChildRuntime
     step_timeout: float | None
+    also: Collection[str]
     steps: int = 0
     pending: PendingCall | None = None
     answer: asyncio.Future[tuple[bool | None, str] | None] | None = None
@@ -108,6 +109,8 @@ class Children:
         step_timeout: float | None = None,
         task_timeout: float | None = None,
         facts: Sequence[str] = (DELEGATED,),
+        limits: RunLimits | None = None,
+        also: Collection[str] = (),
     ) -> str:
         """Begin a child run on a copy of the workspace as it is now.
 
@@ -118,6 +121,8 @@ class Children:
             step_timeout: seconds that one of its steps may take.
             task_timeout: seconds that it may take; never more than its parent has left.
             facts: what it should know of its place, one line each.
+            limits: its limits in place of a share; of what is left, no more.
+            also: files whose changes are collected although git ignores them.
 
         Returns:
             The task's name.
@@ -136,18 +141,16 @@ class Children:
             raise ToolError(
                 f"delegate: {self._bounds.at_once} tasks are under way, and no more may be at once; collect one first"
             )
-        limits = shared(
-            self._agent.policy.limits,
-            self._parent.spent,
-            [(child.limits, child.runtime.usage) for child in running],
-            self._bounds.share,
-        )
+        promised = [(child.limits, child.runtime.usage) for child in running]
+        share = self._bounds.share if limits is None else 1.0
+        left = shared(self._agent.policy.limits, self._parent.spent, promised, share)
+        given = left if limits is None else lesser(limits, left)
         if task_timeout is not None:
-            limits = replace(limits, max_seconds=min(task_timeout, limits.max_seconds))
+            given = replace(given, max_seconds=min(task_timeout, given.max_seconds))
         names = None if files is None else self._canonical(files)
         self._starting += 1
         try:
-            return await self._begun(task, limits, names, as_whom, step_timeout=step_timeout, facts=facts)
+            return await self._begun(task, given, names, as_whom, step_timeout=step_timeout, facts=facts, also=also)
         finally:
             self._starting -= 1
 
@@ -266,6 +269,7 @@ class Children:
         *,
         step_timeout: float | None,
         facts: Sequence[str],
+        also: Collection[str],
     ) -> str:
         bounds = CopyBounds(
             size=self._bounds.max_copy_bytes,
@@ -283,7 +287,7 @@ class Children:
             await copied(self._workspace, place, names, bounds)
             files = Workspace(place, seen_as=self._agent.sandbox.seen_as(place))
             undo.callback(files.close)
-            base = await state_of(files)
+            base = await state_of(files, also)
             name = self._parent.named()
             agent = derived(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
             try:
@@ -299,6 +303,7 @@ class Children:
                 base=base,
                 runtime=runtime,
                 step_timeout=step_timeout,
+                also=also,
             )
             undo.pop_all()
         self._children[name] = child
@@ -343,7 +348,7 @@ class Children:
     async def _result(self, child: _Child) -> ChildResult:
         """What a child run that has ended changed in its copy."""
         try:
-            child.now = await state_of(child.files)
+            child.now = await state_of(child.files, child.also)
             paths = changed(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
             hides = partial(self._agent.policy.withholds, "read_file")

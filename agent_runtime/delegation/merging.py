@@ -6,9 +6,10 @@ that both have changed, and not to the same, is a conflict.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.bounded import run_bounded
@@ -38,8 +39,12 @@ class Merge:
     conflicts: tuple[str, ...] = ()
 
 
-async def state_of(files: Workspace) -> Manifest:
+async def state_of(files: Workspace, also: Collection[str] = ()) -> Manifest:
     """What all files of a copy hold.
+
+    Args:
+        files: the copy.
+        also: files that are looked at although git ignores them, as far as they are regular ones that are there.
 
     Raises:
         ToolError: there are too many to be compared.
@@ -52,7 +57,18 @@ async def state_of(files: Workspace) -> Manifest:
             "not be told; name the `files` that the task needs",
             kind="ValueError",
         )
-    return manifest
+    ignored = await asyncio.to_thread(lambda: dict(_told(files, sorted(set(also) - manifest.entries.keys()))))
+    return replace(manifest, entries={**manifest.entries, **ignored})
+
+
+def _told(files: Workspace, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        try:
+            found = _State.of(files, path).told
+        except ToolError:  # a link, a directory or a very large file
+            continue
+        if found is not None:
+            yield path, found
 
 
 def changed(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -> list[str]:

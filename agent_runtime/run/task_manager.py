@@ -14,7 +14,7 @@ files, never more, and a share of its limits; what it asks people, the parent's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,10 @@ from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import ToolError, UsageError
 from agent_runtime.core.events import ChildWatched, Event
 from agent_runtime.core.outcome import Usage
+from agent_runtime.core.policy import RunLimits
+from agent_runtime.core.task import Task
 from agent_runtime.delegation.child import Spent
-from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.children import DELEGATED, Children
 from agent_runtime.delegation.protocol import TaskStatus
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.blocking import Runtime
@@ -54,24 +56,31 @@ class TaskManager:
 
     async def start_task(  # noqa: PLR0917 - Pygent's documented signature
         self,
-        prompt: str,
+        prompt: str | Task,
         parent_rt: AsyncRuntime,
         files: Sequence[str] | None = None,
         parent_depth: int = 0,
         step_timeout: float | None = None,
         task_timeout: float | None = None,
         persona: str | Persona | None = None,
+        *,
+        facts: Sequence[str] = (DELEGATED,),
+        limits: RunLimits | None = None,
+        also: Collection[str] = (),
     ) -> str:
         """Begin a task on a copy of a runtime's workspace as it is now.
 
         Args:
-            prompt: what is to be done.
+            prompt: what is to be done; a plain string is a goal without quotes and images.
             parent_rt: whose workspace, agent and handlers.
             files: the files and directories that are copied; None for all.
             parent_depth: how deep the parent stands in tasks itself.
             step_timeout: seconds that one step may take.
             task_timeout: seconds that the task may take.
             persona: as whom the child works.
+            facts: what the model should know of its workspace, one line each.
+            limits: the limits of its run in place of a share; of what is left, no more.
+            also: files whose changes are collected although git ignores them, e.g. those that are committed.
 
         Returns:
             The task's name.
@@ -90,7 +99,14 @@ class TaskManager:
             self._callers.append(caller)
         with _told():
             task = await caller.children.start(
-                prompt, files=files, persona=persona, step_timeout=step_timeout, task_timeout=task_timeout
+                prompt,
+                files=files,
+                persona=persona,
+                step_timeout=step_timeout,
+                task_timeout=task_timeout,
+                facts=facts,
+                limits=limits,
+                also=also,
             )
         self._tasks[task] = caller
         return task
@@ -172,6 +188,15 @@ class TaskManager:
         with _told():
             source = self._of(task_id).copy_of(task_id)
             return await in_thread(partial(_copied, source, rt.agent.work_dir, path, dest or path))
+
+    def copy_of(self, task_id: str) -> Path:
+        """The directory of a task's copy; its child may have written anything there.
+
+        Raises:
+            UsageError: there is no such task.
+        """
+        with _told():
+            return self._of(task_id).copy_of(task_id).root
 
     async def close(self, parent_rt: AsyncRuntime | None = None) -> None:
         """End what is under way, and remove all copies, before the runtimes are closed; idempotent.

@@ -28,6 +28,7 @@ class Options:
         base: the branch that an issue's work begins at, and its pull request is for.
         dry_run: show what would be published, and publish nothing.
         new: open another pull request for an issue, where one of the bot's is open.
+        candidates: how many attempts are made at the same time, of which the best is published.
     """
 
     model: str | None = None
@@ -36,6 +37,7 @@ class Options:
     base: str | None = None
     dry_run: bool = False
     new: bool = False
+    candidates: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

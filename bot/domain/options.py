@@ -92,6 +92,13 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             field="max_steps",
             value=_steps,
         ),
+        "candidates": Option(
+            argument="N",
+            meaning="The number of attempts at the same time, of which the best is published; cannot exceed the "
+            "operator's limit.",
+            field="candidates",
+            value=_steps,
+        ),
         "base": Option(
             argument="BRANCH",
             meaning="The branch to start from and to open a new pull request against; on issues only.",

@@ -57,7 +57,7 @@ _LIKE = "--like"
 _REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
-_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new"})
+_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
 
 
 def _continue(text: str, _: Options) -> Command:
@@ -118,7 +118,7 @@ VERBS: tuple[Verb, ...] = (
         arguments="[what to look at]",
         meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
         make=lambda goal, options: Review(goal=goal, options=options),
-        options=tuple(name for name in OPTIONS if name not in {"base", "new"}),
+        options=tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
     ),
     Verb(
         name="explain",

@@ -87,6 +87,7 @@ class Grant:
         tools: what the agent has; none where no agent is needed.
         model: which one works; empty for the operator's.
         dry_run: whether everything is made and nothing sent.
+        candidates: how many attempts are made at the same time, of which the best is published.
         replay: whether the change may follow a head that moved meanwhile: not where a label bound to a commit, and so
             to its code, allowed the run.
         protected: globs of files that are published only when a person approves it, beside the built-in ones.
@@ -101,6 +102,7 @@ class Grant:
     tools: tuple[str, ...] = ()
     model: str = ""
     dry_run: bool = False
+    candidates: int = 1
     replay: bool = False
     protected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -17,12 +17,14 @@ class EffectiveOptions:
 
     Attributes:
         model: which one works.
-        limits: its bounds.
+        limits: its bounds; of all attempts together, where there are several.
+        candidates: how many attempts are made at the same time.
         notes: sentences about what was cut or left out.
     """
 
     model: str
     limits: RunLimits
+    candidates: int = 1
     notes: tuple[str, ...] = ()
 
 
@@ -59,4 +61,12 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
         notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
         steps = limits.max_steps
     limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
-    return EffectiveOptions(model=model, limits=limits, notes=tuple(notes))
+    candidates = options.candidates or 1
+    most_candidates = min(bounds.max_candidates, config.max_candidates or bounds.max_candidates)
+    if candidates > 1 and verb != "fix":
+        notes.append(f"`--candidates` has no effect on `{verb}`.")
+        candidates = 1
+    elif candidates > most_candidates:
+        notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {most_candidates}.")
+        candidates = most_candidates
+    return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes))

@@ -198,6 +198,7 @@ def _granted(
         else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments),
         model=made.model,
         dry_run=options.dry_run or request.bounds.dry_run,
+        candidates=made.candidates,
         replay=publish == "pull_branch" and not found.bound,
         protected=request.config.protected,
         notes=(*continues, *found.notes, *made.notes, *spared),

@@ -238,6 +238,8 @@ class FileKeys(_Keys):
     """The maximum cost of a run in US dollars."""
     max_steps: _Steps | None = None
     """The maximum number of steps in a run."""
+    max_candidates: Annotated[int, Field(ge=1, le=8)] | None = None
+    """The maximum of `--candidates`, if it is to be lower than the operator's."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
     labels: LabelNames = Field(default_factory=LabelNames)
     language: Annotated[str, AfterValidator(_language)] | None = None

@@ -34,6 +34,7 @@ from bot.jobs.services import AgentSpec
 from bot.jobs.sessions import opened
 from bot.jobs.setup import SetupResult
 from bot.pipeline import pictures
+from bot.pipeline.candidates import Candidates
 from bot.pipeline.deliver import ResultDelivery
 from bot.pipeline.denied_calls import NOBODY_ANSWERS, deny_unanswerable
 from bot.pipeline.host_check import is_to_be_proven, keep, prove
@@ -136,7 +137,9 @@ class AgentRun:
                     return await self._end(tree, Outcome(status=Status.STOPPED))
                 await self._reporter.keep()
                 brief, ready = prepared
-                return await self._end(tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready)))
+                return await self._end(
+                    tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready, tree))
+                )
 
     async def _go_on(self, asked: Waiting, answer: ApprovalAnswer) -> Ending:
         """Continue at the call that waited, in the files as they were left."""
@@ -187,16 +190,20 @@ class AgentRun:
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, context.job, begun.command, material), ready
 
-    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult) -> Outcome:
+    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult, tree: Tree) -> Outcome:
         """Show the agent its task, with pictures where its model sees."""
         begun, sees = self._assignment, runtime.agent.provider.sees_images
         task = await self._unless_stopped(pictures.shown(self._context, begun.here.repo.full_name, brief, sees=sees))
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        facts = (begun.head_fact, *ready.facts, *(() if self._context.can_ask else (NOBODY_ANSWERS,)))
+        facts = (begun.head_fact, *ready.facts, *(() if self._asks else (NOBODY_ANSWERS,)))
         task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=begun.output_schema)
-        return await runtime.run(task, facts=facts)
+        if begun.grant.candidates == 1:
+            return await runtime.run(task, facts=facts)
+        candidates = Candidates(runtime, self._reporter, begun.grant.candidates, tree.blobs)
+        self._interrupt = candidates.stop
+        return await candidates.best(task, facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives, or None when somebody stops the job meanwhile."""
@@ -234,7 +241,7 @@ class AgentRun:
         listeners = (self._listen, *context.services.listeners)
         async with opened(session), context.services.agent(order, listeners) as runtime:
             self._messages.go_to(runtime)
-            if context.can_ask:
+            if self._asks:
                 runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
                 runtime.hooks.register("permission_request", approves_alike(context, begun))
             else:
@@ -263,7 +270,8 @@ class AgentRun:
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
-        self._reporter.edited(change)
+        if not self._reporter.progress.attempts:  # a candidate was judged in its copy, which its files came from
+            self._reporter.edited(change)
         if outcome.status is Status.FINISHED and change and is_to_be_proven(context, self._assignment):
             proven = await self._unless_stopped(prove(context, self._reporter, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
@@ -286,6 +294,11 @@ class AgentRun:
         async with context.services.workspaces.open(context.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
             return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)
+
+    @property
+    def _asks(self) -> bool:
+        """Whether people are asked; of several candidates none waits for an answer."""
+        return self._context.can_ask and self._assignment.grant.candidates == 1
 
     def _is_to_stay(self) -> bool:
         """Whether the files are needed once more."""

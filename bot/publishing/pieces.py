@@ -5,11 +5,13 @@ from __future__ import annotations
 from bot.publishing.showing import fits
 from bot.publishing.text import clip, code, fenced, one_line
 from bot.publishing.unseen import spelled_out
-from bot.publishing.view import Activity, DeniedCall, PendingView, StatusView
+from bot.publishing.view import Activity, CandidateView, DeniedCall, PendingView, StatusView
 from bot.workspace.change import FileChange
 
 _CUT_CHARS = 6_000
 _ASKED_CHARS = 200
+_SAID_CHARS = 300
+_MANY_LINES = 1_000_000
 _WITHHELD_CHARS = 20_000
 _FILE = ".github/codepilot.yml"
 _CUT_PREVIEW = "… truncated: too long to be shown, so it cannot be approved"
@@ -55,6 +57,17 @@ def denied_line(denied: DeniedCall) -> str:
         case _:
             return f"Not answered: {asked}. Write the answer into your next command."
     return f"{asked}. To allow it, {how}."
+
+
+def attempt_line(attempt: CandidateView) -> str:
+    """One of several attempts, and what the host saw of it."""
+    cost = "" if attempt.usage.cost_usd is None else f", ${attempt.usage.cost_usd:.2f}"
+    lines = "very many lines" if attempt.lines >= _MANY_LINES else f"{attempt.lines:,} lines"
+    change = f"{attempt.files:,} files, {lines}" if attempt.files else "no change"
+    said = f": {code(one_line(attempt.summary, _SAID_CHARS))}" if attempt.summary else ""
+    name = f"**Attempt {attempt.number}**{', taken' if attempt.taken else ''}"
+    verdict = attempt.verdict.value.replace("_", " ")
+    return f"{name}: {attempt.ended.replace('_', ' ')}, {verdict}, {change}, {attempt.steps} steps{cost}{said}"
 
 
 def withheld_diff(view: StatusView) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from agent_runtime import (
+    ChildWatched,
     Event,
     ModelAwaited,
     NetworkLost,
@@ -22,7 +23,7 @@ from bot.publishing.checking import checking
 from bot.publishing.rerun import Rerun, step_lines
 from bot.publishing.text import duration
 from bot.publishing.verdict import Check, Edits, judged
-from bot.publishing.view import Activity, DeniedCall
+from bot.publishing.view import Activity, CandidateView, DeniedCall
 
 _MOST_DENIED = 50
 _TICK_SECONDS = 0.01
@@ -50,6 +51,7 @@ class Progress:
         awaits: what the run waits for to go on, or empty.
         warning: what the comment says of what went wrong before the agent started, or empty.
         setup_failed: the setup command that failed before the agent started, and how, or empty.
+        attempts: for a fix with candidates: all of them, once they have ended.
     """
 
     activities: tuple[Activity, ...] = ()
@@ -67,6 +69,7 @@ class Progress:
     warning: str = ""
     awaits: str = ""
     setup_failed: str = ""
+    attempts: tuple[CandidateView, ...] = ()
 
     @property
     def judged(self) -> tuple[Check, ...]:
@@ -107,16 +110,25 @@ class Progress:
         match event:
             case StepStarted():
                 return replace(self, steps=event.step)
+            case ChildWatched(task=task, event=inner):
+                return self._attempted(task, inner)
             case Replied() | ReplyBroken() | Summarised() | ModelAwaited():
                 return self._heard(event)
             case ToolCalled():
                 return self.told(Activity(label=event.label, state="doing"))
             case ToolReturned():
                 return self._returned(event)
-            case NetworkLost(reason=reason):
-                return replace(self, network_lost=reason)
             case _:
-                return self
+                return replace(self, network_lost=event.reason) if isinstance(event, NetworkLost) else self
+
+    def _attempted(self, task: str, event: Event) -> Progress:
+        """The progress once one of several attempts has done something, until one of them is taken."""
+        if isinstance(event, Replied | ReplyBroken | Summarised):
+            return replace(self, usage=self.usage + event.usage)
+        if isinstance(event, ToolReturned):
+            label = f"attempt {task.removeprefix('t')}: {event.label}"
+            return self.told(Activity(label=label, state="done" if event.ok else "failed"))
+        return self
 
     def _heard(self, event: Replied | ReplyBroken | Summarised | ModelAwaited) -> Progress:
         """The progress once the model answered, or did not."""

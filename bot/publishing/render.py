@@ -14,6 +14,7 @@ from bot.publishing.pieces import (
     PENDING_HEADS,
     activity_line,
     answers,
+    attempt_line,
     denied_line,
     file_line,
     footer,
@@ -93,6 +94,7 @@ class _Shown:
     more_files: list[str]
     checks: list[str]
     denied: list[str]
+    attempts: list[str]
     withheld_diff: str
     links: str
     footer: str
@@ -189,6 +191,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         more_files=[] if bare else files[_FILES_SHOWN:],
         checks=table(view.checks),
         denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
+        attempts=[attempt_line(each) for each in view.attempts],
         withheld_diff="" if bare else withheld_diff(view),
         links=links(view),
         footer=" · ".join([*(_meanwhile(view) if live else ()), footer(view)]),

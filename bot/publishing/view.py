@@ -10,7 +10,7 @@ from bot.publishing.inert import Allowed
 from bot.publishing.verdict import Check, Verdict
 from bot.workspace.change import FileChange
 
-__all__ = ["Activity", "Check", "DeniedCall", "PendingView", "State", "StatusView", "Verdict"]
+__all__ = ["Activity", "CandidateView", "Check", "DeniedCall", "PendingView", "State", "StatusView", "Verdict"]
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
@@ -42,6 +42,33 @@ class DeniedCall:
     reason: str
     setting: Literal["allow-commands", "level", "label", "label-off", ""] = ""
     value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateView:
+    """One of several attempts at a fix.
+
+    Attributes:
+        number: from 1.
+        ended: how its run ended, e.g. `finished`.
+        verdict: what the host saw of it.
+        files: how many files it changed.
+        lines: how many lines.
+        steps: model replies.
+        usage: tokens and money.
+        summary: what the agent says of it.
+        taken: whether its change became the job's.
+    """
+
+    number: int
+    ended: str
+    verdict: Verdict
+    files: int
+    lines: int
+    steps: int
+    usage: Usage
+    summary: str
+    taken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +135,7 @@ class StatusView:
         files: what changed.
         checks: commands the agent ran whose exit codes say whether something is right, oldest first.
         denied: calls that needed a person where nobody could be asked, oldest first.
+        attempts: for a fix with candidates: all of them.
         commit_sha: of the commit that was made.
         commit_url: its page.
         pull_number: of the pull request that was opened.
@@ -153,6 +181,7 @@ class StatusView:
     files: tuple[FileChange, ...] = ()
     checks: tuple[Check, ...] = ()
     denied: tuple[DeniedCall, ...] = ()
+    attempts: tuple[CandidateView, ...] = ()
     commit_sha: str | None = None
     commit_url: str | None = None
     pull_number: int | None = None

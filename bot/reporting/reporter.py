@@ -163,6 +163,7 @@ class StatusReporter:
             "activities": progress.shown,
             "checks": progress.judged,
             "denied": progress.denied,
+            "attempts": progress.attempts,
             "steps": progress.steps,
             "usage": progress.usage,
             "warning": progress.warning,

@@ -83,6 +83,9 @@ class AgentSettings:
     """The maximum cost of a run in US dollars, or `none`."""
     max_seconds: Annotated[int, Field(ge=10, le=86_400), Written("1800")] = 1800
     """The time limit of a run in seconds."""
+    max_candidates: Annotated[int, Field(ge=1, le=8), Written("3")] = 3
+    """The maximum of `--candidates`: attempts at one fix at the same time, each with its own copy of the files and its
+    own sandbox."""
     model_patience: Annotated[int, Field(ge=0, le=604_800), Written("21600")] = 21_600
     """Seconds that a job waits for an unavailable model service before it fails and its work is kept; at most 900 in a
     workflow's run."""
@@ -171,4 +174,5 @@ def bounds_of(settings: AgentSettings) -> Bounds:
         trusted_bots=settings.trusted_bots,
         allowed_users=settings.allowed_users,
         review_on=settings.review_on,
+        max_candidates=settings.max_candidates,
     )

@@ -34,6 +34,9 @@ def project(tmp_path: Path) -> Path:
     (root / "lib").mkdir(parents=True)
     (root / "lib" / "a.txt").write_text("one\n")
     (root / "b.txt").write_text("first\n")
+    (root / ".gitignore").write_text("*.log\n")
+    for name in ("committed.log", "other.log"):
+        (root / name).write_text("1\n")
     return root
 
 
@@ -44,12 +47,14 @@ def agent_in(project: Path, *, policy: Policy | None = None) -> Agent:
 
 async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -> None:
     children = Children(
-        ALPHA=[block('execute("main", "echo 2 > lib/a.txt; echo 3 > c.txt", check=True)', done="Alpha.")],
+        ALPHA=[
+            block('execute("main", "echo 2 > lib/a.txt; echo 3 > c.txt; tee *.log < c.txt", check=True)', done="Alpha.")
+        ],
         BETA=[block('print(list_files())\nexecute("main", "sleep 100", timeout=100)')],
     )
     manager, told = TaskManager(Delegation(provider=children, at_once=2)), list[Event]()
     async with AsyncRuntime(agent_in(project, policy=ASKS), listeners=[told.append]) as runtime:
-        alpha = await manager.start_task("ALPHA", runtime)
+        alpha = await manager.start_task("ALPHA", runtime, also=["committed.log"])
         beta = await manager.start_task("BETA", runtime, files=["lib"], task_timeout=60)
         with pytest.raises(UsageError, match="2 tasks are under way"):
             await manager.start_task("GAMMA", runtime)
@@ -58,7 +63,7 @@ async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -
         manager.answer(alpha, approve=True)
         status = await manager.wait(alpha)
         assert (status.state, str(status.outcome), status.usage.requests) == ("finished", "Alpha.", 1)
-        assert status.changes == ("created: c.txt", "modified: lib/a.txt")
+        assert status.changes == ("created: c.txt", "modified: committed.log", "modified: lib/a.txt")
         assert [each.task for each in told if isinstance(each, ChildWatched) and isinstance(each.event, Ended)] == [
             alpha
         ]

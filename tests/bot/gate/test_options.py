@@ -75,3 +75,13 @@ def test_a_model_that_the_configuration_may_not_name_is_left_out_and_told() -> N
     made = _settled(Options(), config=RepoConfig(model="huge"))
     assert made.model == "usual"
     assert "names the model `huge`, which is not offered here; I used `usual`." in made.notes[0]
+
+
+def test_candidates_are_bounded_by_the_operator_and_the_repository_and_are_for_fixes_only() -> None:
+    assert _settled(Options()).candidates == 1
+    assert _settled(Options(candidates=3)).candidates == 3
+    made = _settled(Options(candidates=4), config=RepoConfig(max_candidates=2))
+    assert (made.candidates, made.notes) == (2, ("4 candidates exceed the limit here; they were reduced to 2.",))
+    assert _settled(Options(candidates=4), config=RepoConfig(max_candidates=8)).candidates == 3
+    made = _settled(Options(candidates=2), verb="ask")
+    assert (made.candidates, made.notes) == (1, ("`--candidates` has no effect on `ask`.",))

@@ -101,6 +101,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_MAX_STEPS": "7",
         "CODEPILOT_MAX_COST_USD": "none",
         "CODEPILOT_MAX_SECONDS": "60",
+        "CODEPILOT_MAX_CANDIDATES": "5",
         "CODEPILOT_TRUSTED_BOTS": "1, Renovate[bot]",
         "CODEPILOT_ALLOWED_USERS": "Mona, octo-cat",
         "CODEPILOT_REVIEW_ON": "Opened, push",
@@ -154,7 +155,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"renovate[bot]"}))
     assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
     assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
-    assert (agent.model_patience, agent.model_silence) == (120, 1200)
+    assert (agent.model_patience, agent.model_silence, agent.max_candidates) == (120, 1200, 5)
     assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
     assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
     assert agent.models == ("qwen-max", "qwen-turbo")

@@ -1,0 +1,179 @@
+"""Several attempts at one fix at the same time; the best is brought into the job's files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent_runtime import (
+    AsyncRuntime,
+    ChildWatched,
+    Delegation,
+    Event,
+    Outcome,
+    Status,
+    Task,
+    TaskManager,
+    TaskStatus,
+    Usage,
+    UsageError,
+)
+from bot.publishing.progress import Progress
+from bot.publishing.verdict import Edits, Verdict, verdict_of
+from bot.publishing.view import CandidateView
+from bot.reporting.reporter import StatusReporter
+
+log = logging.getLogger(__name__)
+
+_ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
+_SUMMARY_CHARS = 2_000
+_CUT_LINES = 1_000_000
+"""Lines of a diff that is too long to be shown whole."""
+
+
+class Candidates:
+    """The attempts of one job. They share its budget, and each has a copy of its files."""
+
+    def __init__(self, runtime: AsyncRuntime, reporter: StatusReporter, count: int, committed: Collection[str]) -> None:
+        """Start nothing yet.
+
+        Args:
+            runtime: the job's; it runs nothing itself.
+            reporter: shows all attempts.
+            count: how many attempts.
+            committed: the files of the commit that is worked on, some of which git may ignore.
+        """
+        self._runtime, self._reporter, self._count = runtime, reporter, count
+        self._committed = frozenset(committed)
+        # Beside the job's files: on the same file system, and removed with them if this process dies.
+        copies = runtime.agent.work_dir.parent
+        self._manager = TaskManager(Delegation(max_tasks=count, at_once=count, copies=copies))
+        self._begun = reporter.progress
+        self._progress: dict[str, Progress] = {}
+        self._ending: list[asyncio.Task[None]] = []
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End all attempts; the best is still brought into the job's files, as unfinished work."""
+        self._stopped = True
+        self._ending += [asyncio.ensure_future(self._manager.cancel(each)) for each in self._progress]
+
+    async def best(self, task: Task, facts: Sequence[str]) -> Outcome:
+        """Make the attempts, and give how the best one ended; where none can be made, work without them."""
+        self._runtime.hooks.add(self._listen)
+        try:
+            why = await self._start(task, facts)
+            if not self._progress and not self._stopped:
+                self._reporter.warn(f"No candidates were made: {why} I made one attempt.")
+                return await self._runtime.run(task, facts=facts)
+            if self._stopped:  # also those that began in this moment
+                self.stop()
+            statuses = [await self._manager.wait(each) for each in self._progress]
+            await asyncio.gather(*self._ending)
+            judged = [await asyncio.to_thread(self._judged, number, each) for number, each in enumerate(statuses, 1)]
+            return await self._chosen(judged)
+        finally:
+            await self._manager.close()
+
+    async def _start(self, task: Task, facts: Sequence[str]) -> str:
+        """Start as many attempts as can be; gives why there are not more, or nothing."""
+        limits = self._runtime.agent.policy.limits
+        money, tokens = limits.max_cost_usd, limits.max_tokens
+        each = replace(
+            limits,
+            max_cost_usd=None if money is None else money / self._count,
+            max_tokens=None if tokens is None else tokens // self._count,
+        )
+        while len(self._progress) < self._count and not self._stopped:
+            try:
+                name = await self._manager.start_task(
+                    task, self._runtime, facts=facts, limits=each, also=self._committed
+                )
+            except UsageError as error:
+                log.warning("only %s of %s attempts were started: %s", len(self._progress), self._count, error)
+                return f"{error}."
+            self._progress.setdefault(name, self._begun)
+        return ""
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, ChildWatched):
+            self._progress[event.task] = self._progress.get(event.task, self._begun).after(event.event)
+
+    def _judged(self, number: int, status: TaskStatus) -> _Judged:
+        """What the host saw of an attempt. Its programs have ended, so nothing changes its files any more."""
+        names = [change.partition(": ")[2] for change in status.changes]
+        progress = self._progress[status.id]
+        if times := _written(self._manager.copy_of(status.id), names):
+            progress = progress.edited(Edits(first=min(times), last=max(times)))
+        verdict = verdict_of(progress.judged, changed=bool(names), setup_failed=bool(progress.setup_failed))
+        outcome = status.outcome or Outcome(status=Status.FAILED)
+        lines = [line for line in status.diff.splitlines() if line.startswith(("+", "-"))]
+        heads = sum(line.startswith(("+++ ", "--- ")) for line in lines)
+        attempt = CandidateView(
+            number=number,
+            ended=outcome.status.value,
+            verdict=verdict,
+            files=len(names),
+            lines=_CUT_LINES if "\n… cut; " in status.diff else len(lines) - heads,
+            steps=status.steps,
+            usage=status.usage,
+            summary=str(outcome)[:_SUMMARY_CHARS],
+        )
+        log.info("attempt %s: %s", number, attempt)
+        return _Judged(task=status.id, attempt=attempt, progress=progress, outcome=outcome)
+
+    async def _chosen(self, judged: Sequence[_Judged]) -> Outcome:
+        """Bring the best attempt into the job's files that can be, and report all."""
+        usage = sum((each.attempt.usage for each in judged), Usage())
+        reporter, outcome = self._reporter, Outcome(status=Status.STOPPED)
+        taken: _Judged | None = None
+        for each in sorted(judged, key=lambda each: each.rank):
+            try:
+                await self._manager.collect(each.task)
+            except UsageError as error:  # a link, for example, or a very large file
+                reporter.warn(f"Attempt {each.attempt.number} could not be taken. {error}")
+                outcome = Outcome(status=Status.FAILED, reason="The change of no attempt could be taken.")
+                continue
+            taken, outcome = each, each.outcome
+            break
+        attempts = tuple(replace(each.attempt, taken=each is taken) for each in judged)
+        shown = taken.progress if taken else reporter.progress
+        now = reporter.progress
+        reporter.progress = replace(shown, usage=usage, denied=now.denied, warning=now.warning, attempts=attempts)
+        if self._stopped:
+            outcome = replace(outcome, status=Status.STOPPED)
+        return replace(outcome, usage=usage, pending=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """An attempt that has ended, and what the host saw of it."""
+
+    task: str
+    attempt: CandidateView
+    progress: Progress
+    outcome: Outcome
+
+    @property
+    def rank(self) -> tuple[bool, int, int, int]:
+        """Sorts the best one first: finished, its checks pass, the smallest change."""
+        told = self.attempt
+        finished = self.outcome.status is Status.FINISHED
+        return not finished, _ORDER.index(told.verdict), told.lines + told.files, told.number
+
+
+def _written(copy: Path, names: Sequence[str]) -> list[float]:
+    """When the changed files of a copy were written, which no program can set; infinite where a name is unknown."""
+    times: list[float] = []
+    for name in names:
+        if not name:  # more files than are told by name
+            return [math.inf]
+        try:
+            times.append((copy / name).lstat().st_ctime)
+        except OSError:  # deleted
+            continue
+    return times

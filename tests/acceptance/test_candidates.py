@@ -1,0 +1,59 @@
+"""`--candidates`: several attempts at one fix, of which the best is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_runtime import ChildWatched, ToolCalled
+from bot.domain.job import JobState
+from localhub import LocalHub
+from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
+from tests.waiting import eventually
+
+CHECK = 'execute("main", "sh check.sh", check=True)'
+LONG = acting(
+    f'write_file("calc.py")\nwrite_file("notes.md")\n{CHECK}',
+    FIXED_CALC,
+    "One.\nTwo.\n",
+    completion="Fixed, with notes.",
+)
+UNCHECKED = acting('write_file("README.md")', "# Calculator\n", completion="I changed the title.")
+SLOW = acting('write_file("calc.py")\nexecute("main", "sleep 100", timeout=100)', FIXED_CALC)
+
+
+def attempts_at_work(stage: Stage) -> set[str]:
+    """The attempts that have made their second call."""
+    seen = [each for each in stage.events if isinstance(each, ChildWatched)]
+    return {each.task for each in seen if isinstance(each.event, ToolCalled) and each.event.number == 2}
+
+
+async def test_the_attempt_whose_checks_pass_and_whose_change_is_smallest_is_published(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [LONG, FIX, UNCHECKED]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix --candidates 3")
+        assert end.state is JobState.DONE, end
+        [branch] = stage.bot_branches()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+        assert stage.git("diff", "--name-only", "main", branch) == "calc.py"
+        assert COMPLETION in end.status
+        assert "<details><summary>3 attempts</summary>" in end.status
+        [taken] = [line for line in end.status.splitlines() if line.startswith("- **Attempt") and "taken" in line]
+        assert "finished, verified, 1 files, 2 lines" in taken
+        assert "I changed the title." in end.status
+        assert "Fixed, with notes." in end.status
+        await eventually(lambda: stage.nothing_left() or None)
+
+
+async def test_stop_ends_all_attempts_and_keeps_the_work_of_one(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SLOW, SLOW]) as stage:
+        number = stage.issue().number
+        asked = stage.say(number, "/codepilot fix --candidates 9")
+        await eventually(lambda: len(attempts_at_work(stage)) == 2 or None, within=30.0)
+        stage.say(number, "/codepilot stop")
+        end = await stage.end_of(asked)
+        assert end.state is JobState.STOPPED, end
+        assert "9 candidates exceed the limit here; they were reduced to 3." in end.status
+        [branch] = stage.bot_branches()  # as for every work that is stopped
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+        assert not stage.pulls()
