@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from agent_runtime.compat.coding import shown
+from agent_runtime.compat.commands import Commands
 from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import BoundExceededError, SandboxError, SettingsError, ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick
-from agent_runtime.terminals.place import LiveTerminal, Place, place
-from agent_runtime.terminals.spool import OutputLogs, Spool
+from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools import apart
 from agent_runtime.tools.changes import FileWrite
 from agent_runtime.tools.planned import Planned, refused
@@ -68,9 +67,7 @@ class CodingActions:
         self.root = root
         self._kind = sandbox
         self._logs = OutputLogs()
-        self._place: Place | None = None
-        self._terminal: LiveTerminal | None = None
-        self._turn = asyncio.Lock()
+        self._commands = Commands(lambda: self.sandbox, root, self._logs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the method of that name
         """A tool by the name that models know it by."""
@@ -233,38 +230,17 @@ class CodingActions:
         if "\0" in command or timeout <= 0:
             raise ToolError("command must be without NUL, and timeout above 0", kind="ValueError")
         seconds = min(timeout, _MOST_SECONDS)
-        async with self._turn:
-            terminal = self._terminal or self._started()
-            try:
-                report = await terminal.run(f"bash -c {shlex.quote(command)} </dev/null", timeout=seconds)
-                if report.status in {"running", "waiting for input"}:
-                    await self._end_commands()
-            except asyncio.CancelledError:
-                await self._end_commands()
-                raise
+        report = await self._commands.run(command, seconds=seconds)
         return _told(shown.ended(report, timeout=seconds))
 
     async def close(self) -> None:
         """End everything that was started, and give everything back; idempotent."""
-        await self._end_commands()
+        await self._commands.close()
         if "_search" in self.__dict__:
             self._search.close()
         if "_workspace" in self.__dict__:
             self._workspace.close()
         self._logs.close()
-
-    def _started(self) -> LiveTerminal:
-        spool = Spool(self._logs.directory, seen_as=next(iter(self._logs.seen_in(self.sandbox))))
-        self._place = place(self.sandbox, self.root, self._logs.seen_in(self.sandbox), spool)
-        self._terminal = self._place.terminal("coding", self._place.shells[0])
-        return self._terminal
-
-    async def _end_commands(self) -> None:
-        """End the sandbox: nothing that a command has started outlives it. The next command gets a new one."""
-        here, terminal, self._place, self._terminal = self._place, self._terminal, None, None
-        if here is not None and terminal is not None:
-            await here.close()
-            await terminal.close()
 
     def _directory(self, path: str) -> str:
         """What the names of files in a directory begin with.

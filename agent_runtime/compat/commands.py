@@ -1,0 +1,64 @@
+"""Commands beneath one directory, each in a bash of its own, in one sandbox. Without a sandbox nothing runs."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.place import LiveTerminal, Place, place
+from agent_runtime.terminals.spool import OutputLogs, Spool
+
+
+class Commands:
+    """Runs one command at a time. Use it from one thread, which has to live as long as what the commands start."""
+
+    def __init__(self, sandbox: Callable[[], Sandbox], root: Path, logs: OutputLogs) -> None:
+        """Get ready; no program is started yet.
+
+        Args:
+            sandbox: gives the sandbox, or raises a `SandboxError` where there is none.
+            root: the directory that they work in.
+            logs: where whole outputs are kept.
+        """
+        self._sandbox = sandbox
+        self._root = root
+        self._logs = logs
+        self._place: Place | None = None
+        self._terminal: LiveTerminal | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self, command: str, *, seconds: float) -> CommandReport:
+        """Run a command without input. One that does not end in time is ended, with everything that was started.
+
+        Raises:
+            SandboxError: there is no sandbox, or it cannot be started.
+        """
+        async with self._turn:
+            terminal = self._terminal or self._started()
+            try:
+                # With `bash -c` no spelling of a command can leave the terminal's own shell waiting for more.
+                report = await terminal.run(f"bash -c {shlex.quote(command)} </dev/null", timeout=seconds)
+                if report.status in {"running", "waiting for input"}:
+                    await self.close()
+            except asyncio.CancelledError:
+                await self.close()
+                raise
+        return report
+
+    async def close(self) -> None:
+        """End the sandbox: nothing that a command has started outlives it. A next command gets a new one."""
+        here, terminal, self._place, self._terminal = self._place, self._terminal, None, None
+        if here is not None and terminal is not None:
+            await here.close()
+            await terminal.close()
+
+    def _started(self) -> LiveTerminal:
+        sandbox = self._sandbox()
+        seen = self._logs.seen_in(sandbox)
+        self._place = place(sandbox, self._root, seen, Spool(self._logs.directory, seen_as=next(iter(seen))))
+        self._terminal = self._place.terminal("commands", self._place.shells[0])
+        return self._terminal
