@@ -1,0 +1,232 @@
+"""A workspace, and commands that run in it in a sandbox."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import secrets
+import shutil
+import weakref
+from contextlib import ExitStack
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from agent_runtime.compat.commands import Commands
+from agent_runtime.compat.pygent import transfer
+from agent_runtime.compat.pygent.config import variable
+from agent_runtime.core.errors import SandboxError, SettingsError
+from agent_runtime.processes.loop_thread import LoopThread
+from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
+from agent_runtime.sandbox.select import SandboxName, pick
+from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.spool import OutputLogs
+from agent_runtime.workspace.files import Workspace
+
+log = logging.getLogger(__name__)
+
+StrPath = str | os.PathLike[str]
+
+_IMAGE = "python:3.12-slim"
+_READ_BYTES = 10_000_000
+
+
+class Runtime:
+    """A directory to work in. Commands run in a sandbox that sees only that directory and has no network.
+
+    Without a sandbox that works on this machine commands are refused; they never run on the machine itself, unless
+    `sandbox="local"` says so.
+
+    Attributes:
+        base_dir: the directory.
+        image: the image that containers are made of.
+        task_depth: how deep this workspace stands in delegated tasks.
+    """
+
+    def __init__(
+        self,
+        image: str | None = None,
+        use_docker: bool | None = None,  # noqa: FBT001 - the documented signature
+        initial_files: list[str] | None = None,
+        workspace: StrPath | None = None,
+        *,
+        sandbox: SandboxName | None = None,
+    ) -> None:
+        """Make the directory; no program is started yet, but for a container that is tried out.
+
+        Args:
+            image: the image for containers; by default `PYGENT_IMAGE`, else `python:3.12-slim`. It is never fetched.
+            use_docker: True for a container, False for a sandbox without one; by default what `PYGENT_USE_DOCKER` says,
+                else what works.
+            initial_files: files and directories of this machine that are copied into the workspace; by default those of
+                `PYGENT_INIT_FILES`. One that is missing is left out, with a warning in the log.
+            workspace: the directory, which `cleanup` leaves; by default `PYGENT_WORKSPACE`, else a new directory below
+                the current one, which `cleanup` removes.
+            sandbox: the kind of sandbox, in place of `use_docker`.
+
+        Raises:
+            SandboxError: a container is wanted, and there is none on this machine.
+            SettingsError: there is no such sandbox.
+            ToolError: an initial file cannot be copied.
+        """
+        given = variable("WORKSPACE") if workspace is None else workspace
+        self._persistent = given is not None
+        self.base_dir = Path(given or f"agent_{secrets.token_hex(4)}").expanduser().absolute()
+        self.image = image or variable("IMAGE") or _IMAGE
+        self.task_depth = 0
+        if use_docker is None and (said := variable("USE_DOCKER")) is not None:
+            use_docker = said != "0"
+        without: SandboxName = "auto" if use_docker is None else "bubblewrap"
+        self.sandbox_kind: SandboxName = sandbox or ("docker" if use_docker else without)
+        if self.sandbox_kind == "docker":
+            self.sandbox  # noqa: B018 - tried here, so that it is refused before anything is made
+        self.base_dir.mkdir(parents=True, exist_ok=True)
+        self._logs = OutputLogs()
+        self._commands = Commands(lambda: self.sandbox, self.base_dir, self._logs)
+        self._loop = LoopThread("Runtime")
+        self._finalizer = weakref.finalize(self, self._loop.stop)
+        named = (variable("INIT_FILES") or "").split(os.pathsep) if initial_files is None else initial_files
+        for name in filter(None, (each.strip() for each in named)):
+            if self.upload_file(name).endswith("not found"):
+                log.warning("The initial file %r does not exist, so it was not copied into %s.", name, self.base_dir)
+
+    def __enter__(self) -> Self:
+        """Enter; see `cleanup`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clean up."""
+        self.cleanup()
+
+    @property
+    def use_docker(self) -> bool:
+        """Whether commands run in a container."""
+        return self.sandbox_kind == "docker" or (self.sandbox_kind == "auto" and self._level == "docker")
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        """Where commands run.
+
+        Raises:
+            SandboxError: there is none of this kind on this machine.
+        """
+        return pick(self.sandbox_kind, SandboxSettings(container=ContainerSettings(image=self.image)))
+
+    @cached_property
+    def files(self) -> Workspace:
+        """The files of the workspace. No path leads out of it."""
+        return Workspace(self.base_dir, seen_as=self.sandbox.seen_as(self.base_dir) if self._level else None)
+
+    def bash(self, cmd: str, timeout: float = 30) -> str:
+        """Run a command, and give it with its output and its exit code.
+
+        Of much output the first and the last 5,000 characters are given. After `timeout` seconds everything that runs
+        is ended.
+        """
+        head = f"$ {cmd}\n"
+        if "\0" in cmd:
+            return f"{head}[error] a command cannot hold a NUL character"
+        if timeout <= 0:
+            return f"{head}[timeout after {timeout:g}s]"
+        try:
+            report = self._loop.see(partial(self._commands.run, cmd, seconds=timeout))
+        except (SandboxError, SettingsError) as error:
+            return f"{head}[error] {error}"
+        return head + _told(report, timeout)
+
+    def write_file(self, path: StrPath, content: str) -> str:
+        """Create or replace a file of the workspace.
+
+        Raises:
+            ToolError: it cannot be written there; nothing was.
+        """
+        name = self.files.resolve(os.fspath(path))
+        self.files.write_bytes(name, content.encode())
+        return f"Wrote {name}"
+
+    def read_file(self, path: StrPath, binary: bool = False) -> str:  # noqa: FBT001, FBT002 - the documented signature
+        """The content of a file of the workspace; in base64 where that is asked for, or the file is no UTF-8.
+
+        Raises:
+            ToolError: the path leaves the workspace, or the file is none that can be read, or larger than 10 MB.
+        """
+        name = self.files.resolve(os.fspath(path))
+        if not self.files.exists(name):
+            return f"file {name} not found"
+        data = self.files.read_bytes(name, _READ_BYTES)
+        try:
+            return base64.b64encode(data).decode() if binary else data.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(data).decode()
+
+    def upload_file(self, src: StrPath, dest: StrPath | None = None) -> str:
+        """Copy a file or directory of this machine into the workspace; see `transfer.copy`.
+
+        Raises:
+            ToolError: it cannot be copied there.
+        """
+        source = Path(src).expanduser().resolve()
+        if not source.exists():
+            return f"file {src} not found"
+        name = self.files.resolve(source.name if dest is None else os.fspath(dest))
+        with Workspace(source.parent) as place:
+            transfer.copy(place, source.name, self.files, name)
+        return f"Uploaded {name}"
+
+    def export_file(self, path: StrPath, dest: StrPath) -> str:
+        """Copy a file or directory of the workspace to a place on this machine; see `transfer.copy`.
+
+        Raises:
+            ToolError: the path leaves the workspace, or it cannot be copied there.
+        """
+        name = self.files.resolve(os.fspath(path))
+        if not self.files.exists(name):
+            return f"file {path} not found"
+        target = Path(dest).expanduser().resolve()
+        if target.is_dir() and not self.files.is_directory(name):
+            target /= Path(name).name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with Workspace(target.parent) as place:
+            transfer.copy(self.files, name, place, target.name)
+        return f"Exported {name}"
+
+    def stop_commands(self) -> None:
+        """End everything that commands have started."""
+        if self._finalizer.alive:
+            self._loop.see(self._commands.close)
+
+    def cleanup(self) -> None:
+        """End everything, and remove the workspace, unless it was named; idempotent."""
+        with ExitStack() as stack:
+            if not self._persistent:
+                stack.callback(shutil.rmtree, self.base_dir, ignore_errors=True)
+            stack.callback(self._logs.close)
+            if "files" in self.__dict__:
+                stack.callback(self.files.close)
+            stack.callback(self._finalizer)
+            self.stop_commands()
+
+    @property
+    def _level(self) -> str:
+        """What protects this machine; empty where nothing does, and so no command runs."""
+        try:
+            return self.sandbox.level
+        except SandboxError:  # files need none
+            return ""
+
+
+def _told(report: CommandReport, timeout: float) -> str:
+    """What a command wrote, and how it ended, in the last line."""
+    output = report.output if not report.output or report.output.endswith("\n") else f"{report.output}\n"
+    notes = [report.note, f"the whole output: {report.log}" if report.log else ""]
+    output += "".join(f"[{note}]\n" for note in notes if note)
+    if report.exit_code is not None:
+        return f"{output}[exit code: {report.exit_code}]"
+    if report.status == "running":
+        return f"{output}[timeout after {timeout:g}s]"
+    why = "it asked for input, and there is none" if report.status == "waiting for input" else report.status
+    return f"{output}[error] the command did not end: {why}"

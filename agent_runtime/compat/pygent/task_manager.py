@@ -1,0 +1,334 @@
+"""Tasks that run beside the program, each by an agent of its own in a workspace of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from agent_runtime.agent.agent import Agent as CoreAgent
+from agent_runtime.agent.delegation import Delegation
+from agent_runtime.compat.pygent import transfer
+from agent_runtime.compat.pygent.agent import Agent
+from agent_runtime.compat.pygent.config import number, task_personas
+from agent_runtime.compat.pygent.persona import Persona
+from agent_runtime.compat.pygent.runtime import Runtime
+from agent_runtime.core.errors import UsageError
+from agent_runtime.core.events import Event
+from agent_runtime.core.outcome import Outcome, Status, Usage
+from agent_runtime.core.policy import Policy, RunLimits
+from agent_runtime.core.task import Task as CoreTask
+from agent_runtime.delegation.child import Spent
+from agent_runtime.delegation.children import Children
+from agent_runtime.delegation.protocol import TaskStatus
+from agent_runtime.processes.daemon_thread import run_in_daemon_thread
+from agent_runtime.processes.loop_thread import LoopThread
+from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.workspace.staging import apply_all
+
+_STEP_SECONDS, _TASK_SECONDS = 300.0, 1200.0
+_MAX_TASKS = 3
+_PAUSE = 0.05
+
+
+class TaskManager:
+    """Launches agents that work beside the program, and tells how they are getting on.
+
+    Attributes:
+        tasks: the tasks so far, by id.
+        personas: as whom tasks work that name no persona, by turns.
+        max_tasks: how many may be under way at once.
+        agent_factory: makes the agent of a task.
+    """
+
+    def __init__(
+        self,
+        agent_factory: Callable[..., Any] | None = None,
+        max_tasks: int | None = None,
+        personas: list[Persona] | None = None,
+        *,
+        on_event: Callable[[str, Event], object] | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            agent_factory: makes an agent, given the persona, if it takes one; by default an `Agent`.
+            max_tasks: how many may be under way at once; by default `PYGENT_MAX_TASKS`, else 3.
+            personas: by default `PYGENT_TASK_PERSONAS_JSON`, `PYGENT_TASK_PERSONAS`, or the one of all agents.
+            on_event: told of each event of a task, with the task's id.
+
+        Raises:
+            SettingsError: a variable cannot be read.
+        """
+        most = number("MAX_TASKS") if max_tasks is None else max_tasks
+        self.max_tasks = _MAX_TASKS if most is None else int(most)
+        self.agent_factory: Callable[..., Any] = agent_factory or _default_agent
+        self.personas = personas or task_personas()
+        self.tasks: dict[str, DelegatedTask] = {}
+        self._started = 0
+        self._starting = threading.Lock()
+        self._on_event = on_event or (lambda _task, _event: None)
+        self._loop = LoopThread("TaskManager")
+        self._finalizer = weakref.finalize(self, self._loop.stop)
+
+    def start_task(  # noqa: PLR0917 - the documented signature
+        self,
+        prompt: str,
+        parent_rt: Runtime,
+        files: list[str] | None = None,
+        parent_depth: int = 0,
+        step_timeout: float | None = None,
+        task_timeout: float | None = None,
+        persona: Persona | str | None = None,
+    ) -> str:
+        """Begin a task in a workspace of its own, with the parent's kind of sandbox.
+
+        Args:
+            prompt: what is to be done.
+            parent_rt: the workspace of whoever delegates.
+            files: files and directories that are copied from there; by default none.
+            parent_depth: how deep whoever delegates stands in tasks itself.
+            step_timeout: seconds that a step may take; by default `PYGENT_STEP_TIMEOUT`, else 300.
+            task_timeout: seconds that the task may take; by default `PYGENT_TASK_TIMEOUT`, else 1200.
+            persona: as whom the agent works, or the name of one of `personas`; by default they take turns.
+
+        Returns:
+            The task's id.
+
+        Raises:
+            RuntimeError: too many tasks are under way, or a task may not delegate.
+            SandboxError: there is no sandbox for commands.
+            SettingsError: a variable is no number.
+            FileNotFoundError: there is no such file in the parent's workspace.
+            ToolError: a file lies elsewhere, or cannot be copied.
+        """
+        if max(parent_depth, parent_rt.task_depth) >= 1:
+            raise RuntimeError("nested delegation is not allowed")
+        with self._starting:  # agents delegate from threads of their own
+            if sum(each.status == "running" for each in self.tasks.values()) >= self.max_tasks:
+                raise RuntimeError(f"max {self.max_tasks} tasks reached")
+            for each in files or ():
+                if not parent_rt.files.exists(each):
+                    raise FileNotFoundError(f"file {each} not found in the workspace {parent_rt.base_dir}")
+            step = _first(step_timeout, number("STEP_TIMEOUT"), _STEP_SECONDS)
+            total = _first(task_timeout, number("TASK_TIMEOUT"), _TASK_SECONDS)
+            as_whom = self._persona(persona)
+            takes_one = inspect.signature(self.agent_factory).parameters
+            agent = self.agent_factory(as_whom) if takes_one else self.agent_factory()
+            if isinstance(own := getattr(agent, "runtime", None), Runtime) and own is not parent_rt:
+                own.cleanup()  # the task works elsewhere
+            agent.persona = as_whom
+            id_ = secrets.token_hex(4)
+            child = _Child(agent, parent_rt, partial(agent.run_until_stop, step_timeout=step, max_time=total))
+            children = Children(
+                CoreAgent(
+                    provider=ScriptedProvider(()),  # never asked: the task's agent has a model of its own
+                    work_dir=parent_rt.base_dir,
+                    sandbox=parent_rt.sandbox,
+                    policy=Policy(limits=RunLimits(max_seconds=total)),
+                    delegation=Delegation(max_tasks=1, share=1.0),
+                ),
+                _Caller(id_, self._on_event),
+                parent_rt.files,
+                child.begin,
+                partial(apply_all, parent_rt.files),
+            )
+            self._loop.see(partial(children.start, prompt, files=files or []))
+            self.tasks[id_] = DelegatedTask(id=id_, agent=agent, timeout=total, children=children, loop=self._loop)
+            return id_
+
+    def status(self, task_id: str) -> str:
+        """How a task is getting on: `running`, `finished`, `timeout after 60s`, `error: …`, or how else it ended."""
+        return self.tasks[task_id].status if task_id in self.tasks else f"Task {task_id} not found"
+
+    def result(self, task_id: str) -> TaskStatus:
+        """The same with what the task used, and what it changed in its workspace.
+
+        Raises:
+            UsageError: there is no such task.
+        """
+        return self._of(task_id).result
+
+    def cancel(self, task_id: str) -> None:
+        """End a task. Its workspace stays until `close`.
+
+        Raises:
+            UsageError: there is no such task.
+        """
+        self._loop.see(partial(self._of(task_id).children.cancel, task_id))
+
+    def collect_file(self, rt: Runtime, task_id: str, path: str, dest: str | None = None) -> str:
+        """Copy a file or directory of a task's workspace into `rt`; see `transfer.copy`.
+
+        Raises:
+            ToolError: a path leaves its workspace, or it cannot be copied there.
+        """
+        if task_id not in self.tasks:
+            return f"Task {task_id} not found"
+        source = self.tasks[task_id].children.copy_of(task_id)
+        name = source.resolve(path)
+        if not source.exists(name):
+            return f"file {path} not found"
+        target = rt.files.resolve(dest or path)
+        transfer.copy(source, name, rt.files, target)
+        return f"Retrieved {target}"
+
+    def close(self) -> None:
+        """End all tasks, and remove their workspaces; idempotent."""
+        if self._finalizer.alive:
+            for task in self.tasks.values():
+                self._loop.see(task.children.forget)
+            self.tasks.clear()
+            self._finalizer()
+
+    def _of(self, task_id: str) -> DelegatedTask:
+        if task_id not in self.tasks:
+            raise UsageError(f"There is no task {task_id!r}; there is {', '.join(self.tasks) or 'none'}.")
+        return self.tasks[task_id]
+
+    def _persona(self, wanted: Persona | str | None) -> Persona:
+        if isinstance(wanted, Persona):
+            return wanted
+        if wanted is None:
+            self._started += 1
+            return self.personas[(self._started - 1) % len(self.personas)]
+        return next((each for each in self.personas if each.name == wanted), Persona(wanted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegatedTask:
+    """A task.
+
+    Attributes:
+        id: names it.
+        agent: who works on it.
+        timeout: seconds that it may take.
+        children: the child run that it is.
+        loop: where that is seen to its end.
+    """
+
+    id: str
+    agent: Any
+    timeout: float
+    children: Children
+    loop: LoopThread
+
+    @property
+    def result(self) -> TaskStatus:
+        """How it is getting on, what it used and changed."""
+        return self.children.status(self.id)
+
+    @property
+    def status(self) -> str:
+        """How it is getting on, in a few words."""
+        outcome = self.result.outcome
+        if outcome is None:
+            return "running"
+        match outcome.status:
+            case Status.FINISHED | Status.ANSWERED:
+                return "finished"
+            case Status.TIMEOUT:
+                return f"timeout after {self.timeout:g}s"
+            case Status.FAILED | Status.SANDBOX_FAILED | Status.MODEL_UNAVAILABLE:
+                return f"error: {outcome.reason}"
+            case other:
+                return f"{other}: {outcome.reason}"
+
+    @property
+    def thread(self) -> DelegatedTask:
+        """What `join` waits for."""
+        return self
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, or for so many seconds."""
+
+        async def wait() -> None:
+            await asyncio.wait([asyncio.ensure_future(self.children.wait(self.id))], timeout=timeout)
+
+        self.loop.see(wait)
+
+
+class _Child:
+    """The agent of a task, as child runs are driven."""
+
+    def __init__(self, agent: Any, parent: Runtime, work: Callable[[str], object]) -> None:  # noqa: ANN401 - any agent with `run_until_stop`
+        self._agent, self._parent, self._work = agent, parent, work
+        self._stop = asyncio.Event()
+
+    def begin(self, described: CoreAgent, _task: str, told: Callable[[Event], None]) -> _Child:
+        """Give it its workspace."""
+        self._agent.runtime = Runtime(
+            image=self._parent.image, workspace=described.work_dir, sandbox=self._parent.sandbox_kind
+        )
+        self._agent.runtime.task_depth = self._parent.task_depth + 1
+        if isinstance(self._agent, Agent):
+            self._agent.listeners.append(told)
+        return self
+
+    async def run(self, task: CoreTask, *, facts: Sequence[str]) -> Outcome:  # noqa: ARG002 - the interface of all children
+        """Work on a task, in a thread that does not keep the process from ending."""
+        working = asyncio.ensure_future(run_in_daemon_thread(partial(self._work, task.goal)))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        while not working.done() and isinstance(self._agent, Agent):  # it may not have begun yet
+            await asyncio.to_thread(self._agent.abort)
+            await asyncio.wait([working], timeout=_PAUSE)
+        try:
+            outcome = await working
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's agent or model raises, the task ends
+            return Outcome(status=Status.FAILED, reason=str(error) or type(error).__name__, usage=self.usage)
+        return outcome if isinstance(outcome, Outcome) else Outcome(status=Status.FINISHED)
+
+    async def resume(self, *, approve: bool | None, note: str, request_id: str | None) -> Outcome:  # noqa: ARG002 - the same
+        """Refuse: nothing of it ever waits for a person."""
+        raise UsageError("The task waits for nothing.")
+
+    @property
+    def usage(self) -> Usage:
+        """What its model calls have used."""
+        return self._agent.usage if isinstance(self._agent, Agent) else Usage()
+
+    def abort(self) -> None:
+        """Stop it."""
+        self._stop.set()
+
+    async def close(self) -> None:
+        """Give back all but its workspace."""
+        if isinstance(self._agent, Agent):
+            await asyncio.to_thread(self._agent.close)
+        await asyncio.to_thread(self._agent.runtime.stop_commands)
+
+
+class _Caller:
+    """Whoever delegates one task, as child runs know it."""
+
+    spent, tools = Spent(), ()
+
+    def __init__(self, task: str, told: Callable[[str, Event], object]) -> None:
+        self._task, self._told = task, told
+
+    def named(self) -> str:
+        """The name of the task."""
+        return self._task
+
+    def past(self, task: str) -> None:
+        """Nothing is known of earlier ones."""
+
+    def tell(self, task: str, event: Event) -> None:
+        """Pass an event on."""
+        self._told(task, event)
+
+
+def _default_agent(persona: Persona) -> Agent:
+    return Agent(runtime=None, persona=persona, history_file=None)
+
+
+def _first(*values: float | None) -> float:
+    return next(each for each in values if each is not None)
