@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import llm
+from llm.cli import cli
 from llm.parts import StreamEvent
+from llm.plugins import load_plugins, pm
 from typing_extensions import override
+
+from agent_runtime.compat.coding import plugin
 
 Call = tuple[str, dict[str, object]]
 Turn = str | Exception | Sequence[Call]
@@ -47,6 +52,20 @@ class ScriptedModel(llm.Model):
         """What the newest request brought: results of calls, then the user's words."""
         prompt = self.prompts[-1]
         return [*(each.output for each in prompt.tool_results), *filter(None, [prompt.prompt])]
+
+
+@contextmanager
+def plugged(models: object) -> Iterator[None]:
+    """Let `llm` have a plugin with models, and ours, which is registered already where its entry point is installed."""
+    load_plugins()  # type: ignore[no-untyped-call]
+    if not any(name == "codepilot" for name, _ in pm.list_name_plugin()):
+        pm.register(plugin, name="codepilot")
+        plugin.register_commands(cli)
+    pm.register(models, name="models of a test")
+    try:
+        yield
+    finally:
+        pm.unregister(name="models of a test")
 
 
 def write(path: str, content: str = "made\n") -> Call:

@@ -18,13 +18,9 @@ from agent_runtime.core.errors import ModelError, ResumeError, SettingsError, Us
 from tests.agent_runtime.compat.llm_models import ScriptedModel, execute, read, write
 
 
-def test_the_example_of_the_document(project: Path) -> None:
+def test_a_result_has_the_answer_the_calls_and_what_was_used_and_the_conversation_goes_on(project: Path) -> None:
     model = ScriptedModel([read("hello.txt"), write("fix.txt")], "Fixed.", "Added.")
-    agent = CodingAgent(
-        model=model,
-        root=str(project),
-        approve=True,
-    )
+    agent = CodingAgent(model, project, approve=True)
     result = agent.run("Fix the failing test in tests/test_parser.py")
 
     assert result.text == "Fixed."

@@ -30,23 +30,6 @@ def tools(root: Path) -> Iterator[CodingTools]:
         yield made
 
 
-def test_the_examples_of_the_document(tools: CodingTools, root: Path) -> None:
-    (root / "big.log").write_text("".join(f"line {number}\n" for number in range(1, 201)))
-
-    assert tools.read_file("README.md") == "     1\t# Title\n     2\twords"
-    page = tools.read_file("big.log", offset=100, limit=50)
-    assert page.startswith("   101\tline 101\n")
-    assert page.endswith("   150\tline 150\n... 50 more lines, use offset=150 to continue")
-    assert tools.write_file("notes/todo.md", "- ship it\n") == "Wrote 10 bytes to notes/todo.md"
-    assert (root / "notes/todo.md").read_text() == "- ship it\n"
-    edited = tools.edit_file("app.py", "DEBUG = True", "DEBUG = False")
-    assert edited.startswith("Made 1 replacement in app.py:\n--- app.py (before)\n+++ app.py (after)\n@@ ")
-    assert "\n-DEBUG = True\n+DEBUG = False\n" in edited
-    assert tools.list_files("**/*.py") == "app.py"
-    assert tools.search_files("TODO", glob="*.py") == "app.py:3:# TODO: tidy"
-    assert tools.execute_command("cat app.py | wc -l; exit 3", timeout=300) == "3\nExit code: 3"
-
-
 def test_a_replacement_keeps_how_a_file_is_written(tools: CodingTools, root: Path) -> None:
     crlf = root / "crlf.txt"
     crlf.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree")

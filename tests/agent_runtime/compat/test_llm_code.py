@@ -11,10 +11,9 @@ import llm
 import pytest
 from click.testing import CliRunner, Result
 from llm.cli import cli
-from llm.plugins import load_plugins, pm
 
 from agent_runtime.compat.coding import plugin
-from tests.agent_runtime.compat.llm_models import Call, ScriptedModel, Turn, execute, read, write
+from tests.agent_runtime.compat.llm_models import Call, ScriptedModel, Turn, execute, plugged, read, write
 
 Say = Callable[..., ScriptedModel]
 ROOT = Path(__file__).parents[3]
@@ -36,19 +35,14 @@ class _Models:
 
 @pytest.fixture
 def say() -> Iterator[Say]:
-    load_plugins()  # type: ignore[no-untyped-call]
     models = _Models()
-    pm.register(models, name="scripted")
-    if not any(name == "codepilot" for name, _ in pm.list_name_plugin()):  # registered by its entry point
-        pm.register(plugin, name="codepilot")
-        plugin.register_commands(cli)
 
     def script(*turns: Turn) -> ScriptedModel:
         models.model.script = [*turns]
         return models.model
 
-    yield script
-    pm.unregister(name="scripted")
+    with plugged(models):
+        yield script
 
 
 def _llm(*arguments: str, typed: str = "") -> Result:
