@@ -41,7 +41,7 @@ class Runner(Protocol):
 
 def ripgrep() -> Path | None:
     """The program that the wheel installs beside this Python; else one on the PATH; None where there is neither."""
-    found = shutil.which("rg", path=str(Path(sys.prefix, _SCRIPTS))) or shutil.which("rg")
+    found = shutil.which(str(Path(sys.prefix, _SCRIPTS, "rg"))) or shutil.which("rg")
     return None if found is None else Path(found)
 
 

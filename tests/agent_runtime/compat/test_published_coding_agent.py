@@ -23,8 +23,6 @@ DIFFERENT = {
     "TestLoggingAndContinue.test_session_is_logged_to_llm_db",
     "TestLoggingAndContinue.test_continue_resumes_most_recent_conversation",
     "TestLoggingAndContinue.test_cid_resumes_specific_conversation",
-    # Takes ripgrep away, which comes with our package.
-    "TestSearchFiles.test_python_fallback_matches_rg",
     # Expects the path outside of the sandbox.
     "TestExecuteCommand.test_runs_in_session_root",
 }
