@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from agent_runtime.core.events import Replied
 from agent_runtime.core.images import Image
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ def scrubbed(value: T, scrub: Scrub) -> T:
         case _ if is_dataclass(value) and not isinstance(value, type):
             texts = (field.name for field in fields(value) if field.type not in _WORDS)
             clean = replace(value, **{name: scrubbed(getattr(value, name), scrub) for name in texts})
+            if isinstance(value, Replied) and clean.reasoning != value.reasoning:
+                clean = replace(clean, reasoning="")  # signed: a service refuses what was changed
         case _:
             pass
     return clean  # type: ignore[no-any-return] # what is changed keeps its type

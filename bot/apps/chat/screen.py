@@ -56,6 +56,8 @@ class ChatScreen:
         """Whether a call of this step failed, and with it most likely the control block."""
         self._told_why = False
         """Whether it has been said why the reply under way broke off."""
+        self._said: list[str] = []
+        """The prose of this step, which is the summary where a reply without calls ends the task."""
         self._files: dict[str, None] = {}
 
     def on_event(self, event: Event) -> None:
@@ -64,8 +66,9 @@ class ChatScreen:
             case Started():
                 self._files.clear()
             case StepStarted():
-                self._failed = False
+                self._failed, self._said = False, []
             case Streamed(text=text, completion=False):
+                self._said.append(text)
                 if self._open == "call":
                     self._end_line()
                 self._print(text, style="", end="")
@@ -110,7 +113,8 @@ class ChatScreen:
     def ended(self, outcome: Outcome) -> None:
         """Say how a run ended, and what it used."""
         self._end_line()
-        if outcome.status is Status.FINISHED and outcome.summary and self._console.is_terminal:
+        is_shown = "".join(self._said).rstrip().endswith(outcome.summary or "")
+        if outcome.status is Status.FINISHED and not is_shown and outcome.summary and self._console.is_terminal:
             self._console.print()
             self._console.print(Markdown(visible(outcome.summary), hyperlinks=False))
             self._console.print()

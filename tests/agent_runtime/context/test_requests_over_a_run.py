@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,13 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.context.transcript import Transcript, messages
+from agent_runtime.core.calls import ToolRequest, TransportName
 from agent_runtime.core.events import Event, Recorded, Shrunk, Summarised
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.providers.script import ScriptedReply
 from tests.agent_runtime.image_files import picture
+from tests.agent_runtime.transports.native.parts import require_answered
 
 STEPS = 60
 IMAGES = (picture("issue #1"), picture("issue #2", shade=9))
@@ -55,7 +59,7 @@ EVERY_TOOL = [
 class Recorder(ScriptedProvider):
     """The scripted model, which notes on a timeline what it was asked."""
 
-    def __init__(self, replies: list[str], timeline: list[Request | Event]) -> None:
+    def __init__(self, replies: list[str | ScriptedReply], timeline: list[Request | Event]) -> None:
         super().__init__(replies, sees_images=True)
         self._timeline = timeline
 
@@ -77,7 +81,19 @@ def block(code: str) -> str:
     return f"On.\n```codepilot\n{code}\n```\n"
 
 
-async def two_runs(project: Path, memory: MemorySettings) -> tuple[list[Request | Event], list[Recorded], set[str]]:
+def native(code: str) -> ScriptedReply:
+    """The same step by native tool calls: what a block writes is an argument there."""
+    call, _, content = code.partition("\n```\n```text\n")
+    if content:
+        call = f"{call.removesuffix(')')}, content={content!r})"
+    script = ToolRequest(id="c1", name="script", arguments=json.dumps({"code": call}))
+    listed = ToolRequest(id="c2", name="list_files", arguments="{}")
+    return ScriptedReply(text="On.", calls=(script, listed))
+
+
+async def two_runs(
+    project: Path, memory: MemorySettings, transport: TransportName
+) -> tuple[list[Request | Event], list[Recorded], set[str]]:
     """A short task, then the long one.
 
     Returns:
@@ -89,7 +105,9 @@ async def two_runs(project: Path, memory: MemorySettings) -> tuple[list[Request 
     ]
     # A task is archived once, and shown again once.
     steps = [step for number, step in enumerate(steps) if number < 15 or "_context(task" not in step]
-    replies = [*map(block, ['read_file("long.txt")'] * 3), DONE, *map(block, steps), *[DONE] * 10]
+    step: Callable[[str], str | ScriptedReply] = block if transport == "blocks" else native
+    done = DONE if transport == "blocks" else "Done."
+    replies = [*map(step, ['read_file("long.txt")'] * 3), done, *map(step, steps), *[done] * 10]
     agent = Agent(
         provider=Recorder(replies, timeline),
         work_dir=project,
@@ -97,6 +115,7 @@ async def two_runs(project: Path, memory: MemorySettings) -> tuple[list[Request 
         policy=Policy(limits=RunLimits(max_steps=2 * STEPS, max_repeated_calls=2 * STEPS)),
         chat=False,
         memory=memory,
+        transport=transport,
     )
     async with AsyncRuntime(agent, listeners=[timeline.append], console=lambda _question: "yes") as runtime:
         assert (await runtime.run("Look at the long file")).status is Status.FINISHED
@@ -112,7 +131,7 @@ def breaks(timeline: list[Request | Event]) -> tuple[int, int]:
         earlier, later = timeline[before], timeline[after]
         assert isinstance(earlier, Request)
         assert isinstance(later, Request)
-        if later.system != earlier.system:
+        if (later.system, later.tools) != (earlier.system, earlier.tools):
             unexplained += 1
         elif later.messages[: len(earlier.messages)] != earlier.messages:
             said = any(isinstance(each, Shrunk | Summarised) for each in timeline[before:after])
@@ -121,8 +140,11 @@ def breaks(timeline: list[Request | Event]) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-async def test_each_request_extends_the_one_before_except_where_the_log_says_so(project: Path) -> None:
-    timeline, log, tools = await two_runs(project, MemorySettings())
+@pytest.mark.parametrize("transport", ["blocks", "tools"])
+async def test_each_request_extends_the_one_before_except_where_the_log_says_so(
+    project: Path, transport: TransportName
+) -> None:
+    timeline, log, tools = await two_runs(project, MemorySettings(), transport)
     requests = [each for each in timeline if isinstance(each, Request)]
     assert len(requests) >= STEPS
     shown = [[message.images for message in request.messages if message.images] for request in requests]
@@ -134,8 +156,14 @@ async def test_each_request_extends_the_one_before_except_where_the_log_says_so(
 
 
 @pytest.mark.slow
-async def test_with_a_small_window_summaries_come_and_the_log_still_tells_the_same(project: Path) -> None:
-    timeline, log, _ = await two_runs(project, MemorySettings(max_context_tokens=SMALL))
+@pytest.mark.parametrize("transport", ["blocks", "tools"])
+async def test_with_a_small_window_summaries_come_and_the_log_still_tells_the_same(
+    project: Path, transport: TransportName
+) -> None:
+    timeline, log, _ = await two_runs(project, MemorySettings(max_context_tokens=SMALL), transport)
+    for each in timeline:
+        if isinstance(each, Request):
+            require_answered(each.messages)
     summaries = [event for event in log if isinstance(event, Summarised)]
     assert summaries
     unexplained, explained = breaks(timeline)

@@ -173,6 +173,14 @@ def test_the_files_are_those_of_one_run() -> None:
     assert "changed" not in shown.text
 
 
+def test_a_summary_that_was_the_prose_of_the_last_reply_is_not_shown_twice() -> None:
+    shown = Shown(terminal=True)
+    shown.after(StepStarted(step=1, max_steps=2), Streamed(text="It is "), StreamReset(attempt=2))
+    shown.after(Streamed(text="All "), Streamed(text="done.\n"))
+    shown.screen.ended(Outcome(status=Status.FINISHED, summary="All done.", steps=1))
+    assert shown.text.count("done.") == 1
+
+
 def test_a_completion_stands_at_the_end_of_a_terminal() -> None:
     outcome = Outcome(status=Status.FINISHED, summary="All **done**:\n\n* one\n* two\x1b[2K", steps=1)
     terminal, pipe = Shown(terminal=True), Shown()
