@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
 from bot.jobs.services import AgentMaker, AgentSpec, Listener
@@ -15,7 +16,12 @@ Models = Callable[[str], Provider]
 
 
 def agent_maker(
-    make_provider: Models, sandbox: Sandbox, *, state_key: bytes, scrub: Callable[[str], str]
+    make_provider: Models,
+    sandbox: Sandbox,
+    *,
+    state_key: bytes,
+    scrub: Callable[[str], str],
+    transport: Literal["blocks", "tools"] | None = None,
 ) -> AgentMaker:
     """What makes the agent of each job.
 
@@ -24,6 +30,7 @@ def agent_maker(
         sandbox: where commands run.
         state_key: signs runs that wait for a person.
         scrub: takes the bot's secrets out of what is recorded.
+        transport: how models call tools; None for what suits each.
     """
 
     def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
@@ -39,6 +46,7 @@ def agent_maker(
             scrub=scrub,
             start_in=order.start_in,
             kept_index=order.kept_index,
+            transport=transport,
         )
         if order.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)

@@ -92,6 +92,9 @@ class AgentSettings:
     model_silence: Annotated[int | None, Field(ge=1, le=7_200), Written("900")] = None
     """Seconds without data from the model service before a reply is considered broken off; by default 900 for a model
     that may think and 300 for others."""
+    model_transport: Annotated[Literal["auto", "blocks", "tools"], parsing.Lower, Written("tools")] = "auto"
+    """How the model calls tools: `blocks` (Python in its replies), `tools` (the model service's own tool calls), or
+    `auto` for what suits the model."""
     data_dir: Annotated[parsing.FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
     """The directory of the mirrors, the workspaces and, by default, the jobs; created if it is missing."""
     triggers: Annotated[parsing.Triggers, Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER")] = (

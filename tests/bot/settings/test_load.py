@@ -133,6 +133,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_CACHE_DAYS": "8",
         "CODEPILOT_MODEL_PATIENCE": "120",
         "CODEPILOT_MODEL_SILENCE": "1200",
+        "CODEPILOT_MODEL_TRANSPORT": "Tools",
         "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
@@ -156,6 +157,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
     assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
     assert (agent.model_patience, agent.model_silence, agent.max_candidates) == (120, 1200, 5)
+    assert agent.model_transport == "tools"
     assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
     assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
     assert agent.models == ("qwen-max", "qwen-turbo")
