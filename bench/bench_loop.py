@@ -15,6 +15,7 @@ from pathlib import Path
 from agent_runtime import (
     Agent,
     AsyncRuntime,
+    CallChunk,
     Chunk,
     Event,
     FileSession,
@@ -32,6 +33,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.core.events import Told
+from agent_runtime.providers.protocol import ToolCalling
 from bench.measure import Figure, percentile
 
 STEPS = 300
@@ -40,6 +42,8 @@ RUNS = 9
 by up to half, for seconds at a time."""
 PAST = 10_000
 _NOTHING = "```codepilot\npass  # {step}\n```\n"
+_CALL = '{{"path": "a.py", "start_line": 1, "end_line": 20}}'
+"""The arguments of the same call made natively."""
 _READ = '```codepilot\nread_file("a.py", 1, 20)  # {step}\n```\n'
 _IDLE = """
 import json, re, sys, tempfile
@@ -61,11 +65,16 @@ class _Model:
     def __init__(self, text: str) -> None:
         self._text = text
         self._step = 0
+        self.tool_calling: ToolCalling = "preferred" if text == _CALL else "supported"
 
     async def reply(self, _request: Request) -> AsyncGenerator[Chunk]:
         self._step += 1
         yield ReplyStart(attempt=1)
-        yield TextChunk(text=self._text.format(step=self._step))
+        if self._text == _CALL:
+            yield TextChunk(text=f"Step {self._step}.")
+            yield CallChunk(index=0, id=f"c{self._step}", name="read_file", arguments=self._text.format())
+        else:
+            yield TextChunk(text=self._text.format(step=self._step))
         yield ReplyEnd(stop="stop", usage=Usage(requests=1))
 
     async def close(self) -> None:
@@ -81,6 +90,7 @@ def measure() -> list[Figure]:
         ("an empty block, session in a file", _NOTHING, "file", 0, 3.0),
         (f"an empty block, session in a file, {PAST:,} messages before", _NOTHING, "file", PAST, 3.0),
         ("a block that reads a file, session in memory", _READ, "memory", 0, 3.0),
+        ("a native call that reads a file, session in memory", _CALL, "memory", 0, 3.0),
     ):
         early, late = map(min, zip(*(_steps(block, kind, past) for _ in range(RUNS)), strict=True))
         figures.append(Figure(what=f"step with {what}, steps 10 to 60", value=early, unit="ms", bound=bound))
