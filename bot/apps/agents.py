@@ -5,37 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
 from bot.jobs.services import AgentMaker, AgentSpec, Listener
 from bot.settings.agent import AgentSettings
 
-Models = Callable[[str], Provider]
-"""From the name of a model to the model; the empty name is the operator's own."""
-
 
 def agent_maker(
-    make_provider: Models,
+    settings: AgentSettings,
+    provider: Callable[[], Provider] | None,
     sandbox: Sandbox,
     *,
     state_key: bytes,
     scrub: Callable[[str], str],
-    transport: Literal["blocks", "tools"] | None = None,
 ) -> AgentMaker:
     """What makes the agent of each job.
 
     Args:
-        make_provider: makes the model of a run.
+        settings: the operator's; they name the model of a job that names none.
+        provider: makes every model, in place of those that the settings name.
         sandbox: where commands run.
         state_key: signs runs that wait for a person.
         scrub: takes the bot's secrets out of what is recorded.
-        transport: how models call tools; None for what suits each.
     """
 
     def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
+        named = replace(settings, model=order.model) if order.model not in {"", "scripted"} else settings
         agent = Agent(
-            provider=make_provider(order.model),
+            provider=provider() if provider is not None else model_of(named),
             work_dir=order.work_dir,
             sandbox=sandbox,
             network=order.network,
@@ -46,7 +43,7 @@ def agent_maker(
             scrub=scrub,
             start_in=order.start_in,
             kept_index=order.kept_index,
-            transport=transport,
+            transport=None if settings.model_transport == "auto" else settings.model_transport,
         )
         if order.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
@@ -59,18 +56,6 @@ def agent_maker(
         )
 
     return make
-
-
-def models(settings: AgentSettings, provider: Callable[[], Provider] | None = None) -> Models:
-    """What makes the model of each run.
-
-    Args:
-        settings: the operator's.
-        provider: makes every model, in place of those that the settings name.
-    """
-    if provider is not None:
-        return lambda _name: provider()
-    return lambda name: model_of(replace(settings, model=name) if name not in {"", "scripted"} else settings)
 
 
 def model_of(settings: AgentSettings) -> Provider:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from agent_runtime import Network, Provider, SandboxSettings, pick_sandbox
-from bot.apps.agents import agent_maker, models
+from bot.apps.agents import agent_maker
 from bot.apps.keys import key_for
 from bot.apps.storage import JobStorage
 from bot.apps.toolchains import directories_to_show
@@ -97,13 +97,7 @@ def services(
             cache=cache,
             on_runner=not comes_back,
         ),
-        agent=agent_maker(
-            models(agent, provider),
-            sandbox,
-            state_key=key,
-            scrub=redactor.redact_known,
-            transport=None if agent.model_transport == "auto" else agent.model_transport,
-        ),
+        agent=agent_maker(agent, provider, sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
         redactor=redactor,
         trigger=agent.trigger,
