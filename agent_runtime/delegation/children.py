@@ -320,12 +320,15 @@ class Children:
         finally:
             if child.timer is not None:
                 child.timer.cancel()
-            await child.runtime.close()
-            child.result = await self._result(child)
-            child.outcome = outcome
-            self._parent.tell(child.id, Ended(outcome=outcome))
-            self._parent.tell(child.id, child.result)
-            child.turned.set()
+            try:
+                await child.runtime.close()
+                child.result = await self._result(child)
+            finally:  # whatever failed, nobody waits for ever
+                child.outcome = outcome
+                self._parent.tell(child.id, Ended(outcome=outcome))
+                if child.result is not None:
+                    self._parent.tell(child.id, child.result)
+                child.turned.set()
 
     async def _worked(self, child: _Child, facts: Sequence[str]) -> Outcome:
         """Let a child run work until it ends; it waits for answers for as long as it takes."""
@@ -351,12 +354,15 @@ class Children:
             child.now = await state_of(child.files, child.also)
             paths = changed(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
-            hides = partial(self._agent.policy.withholds, "read_file")
-            diff = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], hides)
+            diff = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
         except (BoundExceededError, ToolError) as error:
             child.problem = str(error)
             return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be told: {error}")
         return ChildResult(task=child.id, changes=tuple(told), diff=diff)
+
+    def _hides(self, path: str) -> bool:
+        """Whether nothing of a file's content is to be shown."""
+        return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
 
     def _heard(self, child: _Child, event: Event) -> None:
         """Take in an event of a child run. How it ended is told by `_see`, and that it waits, by its status."""

@@ -19,18 +19,24 @@ from agent_runtime import (
     Ended,
     Event,
     FileSession,
+    InMemorySession,
     Observed,
     PendingCall,
     Persona,
     Policy,
+    Recovered,
+    Replied,
     Rule,
     RunLimits,
     Sandbox,
     SandboxSettings,
     ScriptedProvider,
     Session,
+    Started,
     Status,
+    Task,
     ToolCalled,
+    Usage,
     pick_sandbox,
 )
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
@@ -149,12 +155,14 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
     ]
     children = Children(ALPHA=attempts)
     code = 'delegate("ALPHA", persona="reader")\ncollect("t1")'
-    bounds = Delegation(personas=(Persona(name="reader", tools=("read_file", "write_file", "execute", "delegate")),))
+    tools = ("read_file", "write_file", "execute", "delegate", "find")
+    bounds = Delegation(personas=(Persona(name="reader", tools=tools),))
     limits = RunLimits(max_steps=21, max_tokens=1_000_000)
     async with start(
         block(code), DONE, children=children, delegation=bounds, policy=Policy(rules=rules, limits=limits)
     ) as runtime:
         runtime.register_tool("custom", lambda: 1)
+        runtime.register_tool("find", lambda pattern: [], replace=True)  # the built-in one may be more than it may have
         assert (await runtime.run("Have it done")).status is Status.FINISHED
         seen = [event.text for _, event in children_of(runtime) if isinstance(event, Observed)]
         assert "write_file is not allowed in this run" in seen[0]
@@ -163,9 +171,8 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
         assert "collect is not allowed in this run: a rule denies 'b.txt'" in shown(runtime)
         assert "a secret" not in "".join(each.diff for each in runtime.session.events if isinstance(each, ChildResult))
     assert (project / "b.txt").read_text() == "first\n"
-    told = [
-        name for name in ("list_files", "delegate", "custom", "execute") if f"def {name}" in children.requests[0].system
-    ]
+    system, names = children.requests[0].system, ("list_files", "delegate", "custom", "find", "execute")
+    told = [name for name in names if f"def {name}(" in system]
     assert told == ["execute"]
 
 
@@ -271,3 +278,44 @@ async def test_a_parent_that_is_aborted_ends_its_children_and_their_copies_go(
         ends = [event.outcome for _, event in children_of(runtime) if isinstance(event, Ended)]
         assert [each.status for each in ends] == [Status.STOPPED], children_of(runtime)
         assert not list(copies.iterdir())
+
+
+async def test_after_a_pause_in_the_same_process_what_was_stopped_is_still_there(
+    start: Callable[..., AsyncRuntime], project: Path
+) -> None:
+    rules = (Rule(decision="ask", tool="execute", commands=("date",)),)
+    wait = block('write_file("a.txt")\nexecute("main", "sleep 100", timeout=100)', "changed\n")
+    first = block('delegate("ALPHA")\nlate()\nexecute("main", "date")')
+    then = block('print(collect("t1", ["a.txt"]))\ndelegate("BETA")', done="Done.")
+    seen: list[Event] = []
+    children = Children(ALPHA=[wait], BETA=[block('execute("main", "sleep 100", timeout=100)')])
+
+    async def late() -> None:
+        await eventually(lambda: ("t1", 2) in calls_in(seen))
+
+    async with start(first, then, children=children, policy=Policy(rules=rules), listeners=(seen.append,)) as runtime:
+        runtime.register_tool("late", late)
+        assert (await runtime.run("Have it done")).status is Status.PAUSED
+        assert (await runtime.resume(approve=True)).status is Status.FINISHED, shown(runtime)
+        assert "gone with the process" not in shown(runtime)
+        ends = {task: event.outcome.status for task, event in children_of(runtime) if isinstance(event, Ended)}
+        assert ends == {"t1": Status.STOPPED, "t2": Status.STOPPED}  # the second one by its parent's end
+    assert (project / "a.txt").read_text() == "changed\n"
+
+
+async def test_when_its_process_died_the_model_is_told_which_tasks_are_lost(start: Callable[..., AsyncRuntime]) -> None:
+    session = InMemorySession("died")
+    used = Usage(requests=1, input_tokens=7)
+    session.append(Started(task=Task(goal="Share"), opening="Share", run_id="r1"))
+    session.append(Replied(step=1, text=block('delegate("ALPHA")'), usage=used))
+    session.append(ChildRecorded(task="t1", event=Started(task=Task(goal="ALPHA"), opening="ALPHA", run_id="r2")))
+    session.append(ChildRecorded(task="t1", event=Replied(step=1, text="", usage=used)))
+    look = block('print(task_status("t1"))\nprint(delegate("BETA"), collect("t2"))', done="Done.")
+    async with start(look, children=Children(BETA=[DONE]), session=session) as runtime:
+        outcome = await runtime.resume()
+        assert outcome.status is Status.FINISHED, shown(runtime)
+        assert outcome.usage.input_tokens > 14
+        told = "".join(event.text for event in runtime.session.events if isinstance(event, Recovered))
+        assert "gone with the process that ran them: t1" in told
+        assert "The process that ran it ended." in shown(runtime)
+        assert "t2 []" in shown(runtime)

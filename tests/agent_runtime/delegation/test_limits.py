@@ -1,0 +1,93 @@
+"""Shares of what is left, and merges of what two have changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import Delegation, Persona, Policy, Rule, RunLimits, SettingsError, Usage
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitted
+from agent_runtime.delegation.child import Spent, lesser, shared
+from agent_runtime.delegation.merging import changed, merge
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.state import Manifest
+
+LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds=100)
+
+
+def test_a_child_gets_a_share_of_what_is_neither_used_nor_promised() -> None:
+    spent = Spent(usage=Usage(input_tokens=200, cost_usd=1.0), steps=4, seconds=30)
+    first = shared(LIMITS, spent, [], 0.5)
+    assert (first.max_steps, first.max_tokens, first.max_cost_usd, first.max_seconds) == (8, 400, 1.5, 70)
+    second = shared(LIMITS, spent, [(first, Usage())], 0.5)
+    assert (second.max_tokens, second.max_cost_usd) == (200, 0.75)
+    # What the first has used since is in the parent's usage, too, and is counted once.
+    used = Usage(input_tokens=100, cost_usd=0.5)
+    third = shared(LIMITS, Spent(usage=spent.usage + used, steps=4, seconds=30), [(first, used)], 0.5)
+    assert (third.max_tokens, third.max_cost_usd) == (200, 0.75)
+    assert lesser(RunLimits(max_steps=50, max_cost_usd=9), first).max_steps == 8
+    assert lesser(RunLimits(max_steps=50, max_cost_usd=9), first).max_cost_usd == 1.5
+
+
+def test_where_a_price_is_not_known_tokens_count_as_money() -> None:
+    found = shared(RunLimits(max_cost_usd=1.0), Spent(usage=Usage(input_tokens=200_000, cost_usd=None)), [], 1.0)
+    assert found.max_cost_usd == 0.5
+
+
+@pytest.mark.parametrize(
+    ("spent", "what"),
+    [
+        (Spent(steps=20), "steps"),
+        (Spent(seconds=100), "seconds"),
+        (Spent(usage=Usage(input_tokens=1_000)), "tokens"),
+        (Spent(usage=Usage(cost_usd=4.0)), "US dollars"),
+    ],
+)
+def test_without_anything_left_nothing_is_delegated(spent: Spent, what: str) -> None:
+    with pytest.raises(ToolError, match=f"no {what} of this run are left"):
+        shared(LIMITS, spent, [], 0.5)
+
+
+def test_a_persona_cannot_widen_what_its_parent_may_do() -> None:
+    for rule in (Rule(decision="allow", tool="execute"), Rule(decision="ask", tool="execute")):
+        with pytest.raises(SettingsError, match="must be a 'deny'"):
+            Persona(name="p", denied=(rule,))
+    with pytest.raises(SettingsError, match="share=2"):
+        Delegation(share=2)
+
+
+def test_what_is_collected_is_decided_by_the_rules_about_writes() -> None:
+    call = CallFacts(tool="collect", paths=("src/a.py",), writes=True)
+    denies = Policy(rules=(Rule(decision="deny", tool="write_file", paths=("src/**",)),))
+    asks = Policy(rules=(Rule(decision="ask", tool="write_file"),))
+    assert isinstance(denies.decide(call), Denied)
+    assert isinstance(asks.decide(call), NeedsApproval)
+    assert not denies.always_allows("collect")
+    assert isinstance(Policy(denied_tools={"write_file": "reads only"}).decide(call), Denied)
+    assert isinstance(Policy().decide(call), Permitted)
+    assert isinstance(Policy(default="deny").decide(call), Denied)
+    assert isinstance(Policy(default="deny").decide(CallFacts(tool="delegate")), Permitted)
+
+
+def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+        for name in ("same", "theirs", "both", "equal", "gone", "hidden"):
+            (root / name).write_text("0")
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        base = Manifest.of(child)
+        for name, text in {"theirs": "1", "both": "1", "equal": "1", "new": "1", "taken": "1"}.items():
+            (theirs / name).write_text(text)
+        for name, text in {"both": "2", "equal": "1", "taken": "2"}.items():
+            (ours / name).write_text(text)
+        (theirs / "gone").unlink()
+        (theirs / ".gitignore").write_text("hidden\n")  # is no reason to delete it elsewhere
+        now = Manifest.of(child)
+        paths = changed(base, now)
+        merged = merge(child, parent, base.entries, paths)
+        assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
+        assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
+        assert changed(base, now, ["gone", "no"]) == ["gone"]
