@@ -289,8 +289,8 @@ class CodingAgent:
         if approved is None and self.approve is True:
             return True
         if approved is None and callable(self.approve):
-            asked = self._turn.asked(tool)
-            call = CodingCall(tool, {**pending.args}, asked, preview=pending.preview)
+            asked = self._turn.asked(tool, pending.args)
+            call = CodingCall(tool, {**pending.args}, asked and asked.tool_call_id, preview=pending.preview)
             approved = await self._caller.ask(self.approve, self._tools.get(tool), call) or False
         if approved is None:
             return None

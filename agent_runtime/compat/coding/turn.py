@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +29,7 @@ class Turn:
         self.made: list[Made] = []
         self.declined = False
         self._open: list[llm.ToolCall] = []
+        self._earlier = 0
 
     @property
     def pending(self) -> list[llm.ToolCall]:
@@ -36,11 +38,12 @@ class Turn:
 
     def begin(self) -> None:
         """Begin with a leg of a run; calls that wait stay."""
-        self.texts, self.made = [], []
+        self.texts, self.made, self._earlier = [], [], 0
 
-    def asked(self, tool: str) -> str | None:
-        """The id of the next call of a tool."""
-        return next((each.tool_call_id for each in self._open if each.name == tool), None)
+    def asked(self, tool: str, args: Mapping[str, object]) -> llm.ToolCall | None:
+        """The open call that is made with these arguments, or else the next one of the tool."""
+        calls = [each for each in self._open if each.name == tool]
+        return next((each for each in calls if each.arguments == args), calls[0] if calls else None)
 
     def take(self, event: Event) -> Made | None:
         """Take an event; gives the call that was made, if it tells of one."""
@@ -48,18 +51,22 @@ class Turn:
             case Replied(text=text, requests=requests):
                 if text.strip():
                     self.texts.append(text)
-                self._open = [call_of(each) for each in requests]
+                self._open, self._earlier = [call_of(each) for each in requests], len(self.made)
             case ToolReturned(tool=tool, args=args, text=text, ok=ok):
-                call = next((each for each in self._open if each.name == tool), None)
+                call = self.asked(tool, args)
                 if call is not None:
                     self._open.remove(call)
                 declined, self.declined = self.declined, False
                 made = self._add(call or llm.ToolCall(name=tool, arguments={**args}), text, ok=ok, declined=declined)
                 return None if declined else made
-            case Observed(answers=answers):  # those that could not be made at all, e.g. of a tool that there is not
-                texts = {each.id: each.text for each in answers}
-                for call in self.pending:
-                    self._add(call, texts.get(call.tool_call_id or "", ""), ok=False)
+            case Observed(answers=answers):
+                texts = {each.id: each.text if each.ok else f"Error: {each.text}" for each in answers}
+                for call, result in self.made[self._earlier :]:
+                    if result.exception is None:  # the record of a call leaves the middle of a long text out
+                        result.output = texts.get(call.tool_call_id or "", result.output)
+                for call in self._open:  # could not be made at all, e.g. of a tool that there is not
+                    told = texts.get(call.tool_call_id or "", "")
+                    self.made.append((call, llm.ToolResult(call.name, told, tool_call_id=call.tool_call_id)))
                 self._open = []
             case _:
                 pass

@@ -98,6 +98,26 @@ def test_a_call_like_one_that_was_approved_on_resume_asks_again(project: Path) -
         assert agent.resume().text == "Done."
 
 
+def test_a_write_is_not_made_over_what_changed_while_somebody_looked_at_it(project: Path) -> None:
+    def approve(_tool: llm.Tool | None, _call: llm.ToolCall) -> bool:
+        (project / "hello.txt").write_text("mine\n")
+        return True
+
+    with CodingAgent(ScriptedModel([write("hello.txt")], "Well."), project, approve) as agent:
+        result = agent.run("Write.")
+
+    assert result.tool_calls[0][1].output.startswith("Error: Nothing was written")
+    assert (project / "hello.txt").read_text() == "mine\n"
+
+
+def test_a_long_result_is_given_whole(project: Path) -> None:
+    (project / "long.txt").write_text("".join(f"line {number}\n" for number in range(1_500)))
+    with CodingAgent(ScriptedModel([read("long.txt")], "Read."), project) as agent:
+        output = agent.run("Read it.").tool_calls[0][1].output
+
+    assert [line.partition("\t")[2] for line in output.split("\n")] == [f"line {number}" for number in range(1_500)]
+
+
 def test_pending_calls_that_files_moved_under_cannot_be_approved(project: Path) -> None:
     with CodingAgent(ScriptedModel([write("hello.txt")], "Ended."), project) as agent:
         agent.run("Write.")
