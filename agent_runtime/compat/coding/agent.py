@@ -290,7 +290,7 @@ class CodingAgent:
             return True
         if approved is None and callable(self.approve):
             asked = self._turn.asked(tool, pending.args)
-            call = CodingCall(tool, {**pending.args}, asked and asked.tool_call_id, preview=pending.preview)
+            call = CodingCall(tool, {**pending.args}, asked.tool_call_id if asked else None, preview=pending.preview)
             approved = await self._caller.ask(self.approve, self._tools.get(tool), call) or False
         if approved is None:
             return None
