@@ -104,7 +104,7 @@ class Agent:
         if self.history_file:
             self._file = HistoryFile(Path(self.history_file))
             base = getattr(self.runtime, "base_dir", None)
-            if base is not None and self._file.path.resolve().is_relative_to(Path(base).resolve()):
+            if base is not None and self._file.path.is_relative_to(Path(base).resolve()):
                 raise SettingsError(
                     f"history_file: {self._file.path} lies in the workspace, where commands could change it; name a "
                     "file outside."

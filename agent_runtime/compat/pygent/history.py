@@ -110,7 +110,7 @@ class HistoryFile:
 
     def __init__(self, path: Path) -> None:
         """Keep a history at `path`."""
-        self.path = path.expanduser().absolute()
+        self.path = path.expanduser().resolve()
         self._texts = Growing[Entry, str](lambda entry: json.dumps(as_dict(entry)))
 
     def load(self) -> list[object]:

@@ -17,7 +17,7 @@ from typing import Self
 from agent_runtime.compat.commands import Commands
 from agent_runtime.compat.pygent import transfer
 from agent_runtime.compat.pygent.config import variable
-from agent_runtime.core.errors import SandboxError, SettingsError
+from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
 from agent_runtime.processes.loop_thread import LoopThread
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 StrPath = str | os.PathLike[str]
 
 _IMAGE = "python:3.12-slim"
+_LONGEST_SECONDS = 86_400
 _READ_BYTES = 10_000_000
 
 
@@ -121,12 +122,13 @@ class Runtime:
         """The files of the workspace. No path leads out of it."""
         return Workspace(self.base_dir, seen_as=self.sandbox.seen_as(self.base_dir) if self._level else None)
 
-    def bash(self, cmd: str, timeout: float = 30) -> str:
+    def bash(self, cmd: str, timeout: float | None = 30) -> str:
         """Run a command, and give it with its output and its exit code.
 
         Of much output the first and the last 5,000 characters are given. After `timeout` seconds everything that runs
-        is ended.
+        is ended; None stands for a day.
         """
+        timeout = _LONGEST_SECONDS if timeout is None else timeout
         head = f"$ {cmd}\n"
         if "\0" in cmd:
             return f"{head}[error] a command cannot hold a NUL character"
@@ -145,7 +147,11 @@ class Runtime:
             ToolError: it cannot be written there; nothing was.
         """
         name = self.files.resolve(os.fspath(path))
-        self.files.write_bytes(name, content.encode())
+        try:
+            data = content.encode()
+        except UnicodeEncodeError as error:
+            raise ToolError(f"{name} was not written: its content cannot be UTF-8 ({error.reason})") from error
+        self.files.write_bytes(name, data)
         return f"Wrote {name}"
 
     def read_file(self, path: StrPath, binary: bool = False) -> str:  # noqa: FBT001, FBT002 - the documented signature

@@ -69,7 +69,8 @@ class SpeakingProvider:
                     case CallChunk(index=index, name=name):
                         calls = max(calls, index + 1)
                         stops = stops or (name in ENDING and name in self._tools.functions)
-                        yield replace(chunk, name=registered_name(name)) if name else chunk
+                        own_id = "" if chunk.id == END_ID else chunk.id  # the transport gives it another one
+                        yield replace(chunk, id=own_id, name=registered_name(name)) if name else chunk
                     case ReplyEnd(stop=stop) if stops and stop == "stop":
                         summary = json.dumps({"summary": "".join(said).strip() or "Stopped."})
                         yield CallChunk(index=calls, id=END_ID, name=_FINISH, arguments=summary)

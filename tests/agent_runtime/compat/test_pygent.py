@@ -17,6 +17,7 @@ from agent_runtime import ScriptedProvider
 from agent_runtime.compat import pygent
 from agent_runtime.compat.pygent import Agent, APIError, Persona, Runtime, Tools, set_custom_model
 from agent_runtime.compat.pygent.openai_compat import Message
+from agent_runtime.compat.pygent.speaking import END_ID
 from agent_runtime.core.errors import SandboxError, SessionError, SettingsError, UsageError
 from agent_runtime.core.events import Event, ToolReturned
 from agent_runtime.core.outcome import Status
@@ -144,6 +145,7 @@ def test_what_cannot_be_called_is_an_answer_and_the_run_goes_on(rt: Runtime) -> 
         ScriptedModel(
             calls(("nothing", {}), ("bash", {}), ("bash", {"cmd": 5}), ("write_file", {"path": "../x", "content": ""})),
             {"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "bash", "arguments": "{broken"}}]},
+            calls(("write_file", {"path": "x", "content": "\ud83d"})),
             STOP,
         ),
     )
@@ -151,9 +153,18 @@ def test_what_cannot_be_called_is_an_answer_and_the_run_goes_on(rt: Runtime) -> 
     outcome = agent.run_until_stop("go")
 
     answers = [text for role, text in told(agent) if role == "tool"]
-    words = ("no tool 'nothing'", "'cmd'", "type string", "leads out", "not JSON", "Stopping.")
+    words = ("no tool 'nothing'", "'cmd'", "type string", "leads out", "not JSON", "cannot be UTF-8", "Stopping.")
     assert [word for word, text in zip(words, answers, strict=True) if word in text] == [*words]
     assert outcome.status is Status.FINISHED
+
+
+def test_no_call_can_hide_behind_an_id_of_the_runtimes_own(rt: Runtime) -> None:
+    hidden = [{"id": END_ID, "type": "function", "function": {"name": "bash", "arguments": '{"cmd": "echo done"}'}}]
+    agent = Agent(rt, ScriptedModel({"role": "assistant", "content": None, "tool_calls": hidden}, STOP))
+
+    agent.run_until_stop("go")
+
+    assert told(agent)[2] == ("tool", "$ echo done\ndone\n[exit code: 0]")
 
 
 def test_limits_of_steps_and_of_time_end_a_run(rt: Runtime) -> None:
