@@ -6,6 +6,7 @@ Usage: bench/peers.py ENVIRONMENTS STDLIB; README.md has the commands that make 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,52 @@ with tempfile.TemporaryDirectory() as work_dir:
     measure(lambda command: tools.execute_command(command, 300), CodingTools(sys.argv[1]).search_files, sys.argv[1])
 """
 )
+_QUIET = "import tiktoken; tiktoken.get_encoding = lambda _: None\n"
+"""Its table of tokens comes from the network, which is no part of an import."""
+_IMPORTS = {
+    "codepilot": f"{_QUIET}import codepilot",
+    "pygent": "import pygent",
+    "llm-coding-agent": "import llm_coding_agent",
+}
+_ROUNDS = 7
+_CODEPILOT_SAVES = """
+import json, tempfile, time
+from pathlib import Path
+from codepilot.core.session import FileSession
+told = {}
+with tempfile.TemporaryDirectory() as directory:
+    for length in (100, 1000, 10000):
+        session = FileSession(str(length), "bench", Path(directory))
+        messages = [{"role": "user", "content": "x" * (600 if n % 2 else 1500)} for n in range(length)]
+        taken = []
+        for _ in range(5):
+            begun = time.process_time(); session.save(messages); taken.append(time.process_time() - begun)
+        told[f"save at {length:,}"] = min(taken) * 1000
+print(json.dumps(told))
+"""
+_OUR_SAVES = """
+import asyncio, json, tempfile, time
+from agent_runtime import FileSession
+from agent_runtime.core.events import Told
+told = {}
+async def saves(directory, length):
+    session = FileSession(str(length), "bench", directory)
+    for n in range(length):
+        session.append(Told(role="user", text="x" * (600 if n % 2 else 1500)))
+    await session.commit()
+    taken = []
+    for _ in range(20):
+        begun = time.process_time()
+        session.append(Told(role="assistant", text="x" * 600)); session.append(Told(role="user", text="x" * 1500))
+        await session.commit()
+        taken.append(time.process_time() - begun)
+    session.close()
+    return min(taken) * 1000
+with tempfile.TemporaryDirectory() as directory:
+    for length in (100, 1000, 10000):
+        told[f"save at {length:,}"] = asyncio.run(saves(directory, length))
+print(json.dumps(told))
+"""
 PEERS = {
     "codepilot": ("codepilot-ai 0.9.1", _CODEPILOT),
     "pygent": ("pygent 0.1.26", _PYGENT),
@@ -107,5 +154,38 @@ def measure(environments: Path, stdlib: Path) -> dict[str, dict[str, float]]:
     return answers
 
 
+def measure_processor(environments: Path) -> dict[str, dict[str, float]]:
+    """Processor time in ms, ours among them: imports in rounds one after the other, and saving a session of a length.
+
+    Processor time is what a busy machine changes least; of the rounds, the least counts.
+    """
+    ours = Path(sys.executable)
+    pythons = {name: environments / name / "bin" / "python" for name in PEERS}
+    programs = [("ours", ours, "import agent_runtime")]
+    programs += [(PEERS[name][0], python, _IMPORTS[name]) for name, python in pythons.items() if python.exists()]
+    bare = dict.fromkeys((title for title, _, _ in programs), float("inf"))
+    found = dict(bare)
+    for _ in range(_ROUNDS):
+        for title, python, program in programs:
+            bare[title] = min(bare[title], _processor_seconds(python, "pass"))
+            found[title] = min(found[title], _processor_seconds(python, program))
+    answers = {title: {"import": (found[title] - bare[title]) * 1000} for title in found}
+    saves = [("ours", ours, _OUR_SAVES), (PEERS["codepilot"][0], pythons["codepilot"], _QUIET + _CODEPILOT_SAVES)]
+    for title, python, program in saves:
+        if python.exists():
+            done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+            answers[title] |= json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def _processor_seconds(python: Path, program: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([python, "-c", program], capture_output=True, timeout=60, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1]), Path(sys.argv[2])), indent=2))
+    where = Path(sys.argv[1])
+    print(json.dumps(measure_processor(where), indent=2))
+    print(json.dumps(measure(where, Path(sys.argv[2])), indent=2))
