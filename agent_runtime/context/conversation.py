@@ -231,8 +231,7 @@ class Conversation:
 
     def _charge(self, request: Request, fault: ReplyFault, text: str) -> None:
         """Record what a summary that broke off has probably cost."""
-        told = (request.system, request.status)
-        sent = sum(map(estimate, told)) + sum(map(estimate_message, request.messages))
+        sent = self._system_tokens + estimate(request.status) + sum(map(estimate_message, request.messages))
         usage = self._cost(fault.model or self._provider.model, sent, text)
         self._log.record(ReplyBroken(reason=fault.reason, usage=usage))
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.context.transcript import Transcript, messages
@@ -22,8 +23,10 @@ from agent_runtime.core.events import (
 )
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import PendingCall, Usage
+from agent_runtime.providers.protocol import Message
 from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
 from tests.agent_runtime.image_files import picture
+from tests.agent_runtime.sessions.samples import any_event
 
 WAITING = PendingCall(
     request_id="1", kind="permission", tool="execute", args={}, reason="asked", preview="$ ls", workspace="0"
@@ -304,3 +307,15 @@ def test_a_log_with_images_grows_like_any_other(log: list[Recorded]) -> None:
     growing = Transcript()
     for end in range(len(log) + 1):
         assert growing.messages(log[:end]) == messages(log[:end])
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@given(events=st.lists(any_event(), max_size=12), calls_tools=st.booleans())
+def test_whatever_a_log_holds_each_request_has_its_answer_in_the_next_message(
+    events: list[Recorded], *, calls_tools: bool
+) -> None:
+    told = Transcript(max_entry_chars=40, calls_tools=calls_tools).messages(events)
+    assert [message.role for message in told] == ["user" if n % 2 == 0 else "assistant" for n in range(len(told))]
+    for before, after in pairwise([Message(role="assistant", text=""), *told]):
+        assert [each.id for each in after.answers] == [each.id for each in before.requests]
+    assert calls_tools or not any(message.requests or message.answers for message in told)

@@ -94,6 +94,34 @@ async def test_a_call_that_cannot_be_made_is_answered_and_those_after_it_are_mad
     assert (outcome.status, outcome.steps) == (Status.FINISHED, 2)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("write_file", {"path": "secret/a.txt", "content": "x"}),
+        ("write_file", {"path": "b/../secret/a.txt", "content": "x", "mode": "a"}),
+        (
+            "write_file",
+            {"mode": "patch", "content": "*** Begin Patch\n*** Add File: secret/a.txt\n+x\n*** End Patch\n"},
+        ),
+        ("script", {"code": 'write_file("secret/a.txt", "x")'}),
+        ("execute", {"session_id": "main", "command": "cd /; rm -rf x"}),
+        ("script", {"code": 'execute("main", "true && rm -rf x")'}),
+    ],
+)
+async def test_rules_about_files_and_commands_hold_for_every_way_of_calling(
+    start: Start, place: Path, call: tuple[str, object]
+) -> None:
+    rules = (
+        Rule(decision="deny", tool="write_file", paths=("secret/**",), reason="not yours"),
+        Rule(decision="deny", tool="execute", commands=("rm *",), reason="not yours"),
+    )
+    async with start(asks(call), DONE, policy=Policy(rules=rules)) as runtime:
+        assert (await runtime.run("Do it")).status is Status.FINISHED
+    assert not answers(runtime)[0].ok
+    assert "not yours" in answers(runtime)[0].text
+    assert not (place / "secret").exists()
+
+
 async def test_a_summary_counts_only_if_every_call_of_its_reply_succeeds(start: Start) -> None:
     live: list[Event] = []
     bad = ("read_file", {"path": "nowhere.txt"})
