@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_runtime.agent import agent as core
-from agent_runtime.compat.lease import lease_of
 from agent_runtime.compat.pygent.config import default_persona, number, variable
 from agent_runtime.compat.pygent.errors import APIError
 from agent_runtime.compat.pygent.history import Entry, HistoryFile, events_of, history_of
@@ -209,9 +208,8 @@ class Agent:
             max_steps=max_steps, max_seconds=_LONGEST_SECONDS if max_time is None else max_time, max_repeated_calls=20
         )
         self._step_timeout, self._timed_out = step_timeout, ""
-        base = getattr(self.runtime, "base_dir", None)
         try:
-            with lease_of(Path(base)) if base is not None else contextlib.nullcontext():
+            with self.runtime.held() if isinstance(self.runtime, Runtime) else contextlib.nullcontext():
                 outcome = self._loop.see(partial(self._worked, user_msg, limits))
         finally:
             self._refresh()

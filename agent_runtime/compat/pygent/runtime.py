@@ -7,17 +7,20 @@ import logging
 import os
 import secrets
 import shutil
+import threading
 import weakref
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from agent_runtime.compat.commands import Commands
+from agent_runtime.compat.lease import lease_of
 from agent_runtime.compat.pygent import transfer
 from agent_runtime.compat.pygent.config import variable
-from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
+from agent_runtime.core.errors import SandboxError, SettingsError, ToolError, UsageError
 from agent_runtime.processes.loop_thread import LoopThread
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick
@@ -44,6 +47,7 @@ class Runtime:
         base_dir: the directory.
         image: the image that containers are made of.
         task_depth: how deep this workspace stands in delegated tasks.
+        is_private: whether no other program knows the directory.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class Runtime:
         self.base_dir = Path(given or f"agent_{secrets.token_hex(4)}").expanduser().absolute()
         self.image = image or variable("IMAGE") or _IMAGE
         self.task_depth = 0
+        self.is_private = not self._persistent
+        self._in_use = threading.Lock()
         if use_docker is None and (said := variable("USE_DOCKER")) is not None:
             use_docker = said != "0"
         without: SandboxName = "auto" if use_docker is None else "bubblewrap"
@@ -199,6 +205,23 @@ class Runtime:
         with Workspace(target.parent) as place:
             transfer.copy(self.files, name, place, target.name)
         return f"Exported {name}"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the workspace for one agent's run.
+
+        Raises:
+            SettingsError: the lock on a directory that was named cannot be made.
+            UsageError: another agent works there.
+        """
+        with ExitStack() as stack:
+            if not self.is_private:  # the lock leaves a file behind for each directory
+                stack.enter_context(lease_of(self.base_dir))
+            elif self._in_use.acquire(blocking=False):
+                stack.callback(self._in_use.release)
+            else:
+                raise UsageError(f"Another agent works in {self.base_dir}. Give this one a runtime of its own.")
+            yield
 
     def stop_commands(self) -> None:
         """End everything that commands have started."""

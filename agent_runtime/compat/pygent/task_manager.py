@@ -267,6 +267,7 @@ class _Child:
             image=self._parent.image, workspace=described.work_dir, sandbox=self._parent.sandbox_kind
         )
         self._agent.runtime.task_depth = self._parent.task_depth + 1
+        self._agent.runtime.is_private = True
         if isinstance(self._agent, Agent):
             self._agent.listeners.append(told)
         return self

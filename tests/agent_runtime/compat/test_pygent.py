@@ -86,6 +86,7 @@ def test_the_example_of_its_readme(tmp_path: Path) -> None:
 
     assert ag.history[-1]["content"] == "$ echo 'Hello World'\nHello World\n[exit code: 0]"
     assert not [*tmp_path.glob("agent_*")]
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_run_takes_steps_until_the_model_calls_stop(rt: Runtime) -> None:
@@ -298,7 +299,9 @@ async def test_the_default_model_speaks_to_a_service(rt: Runtime, monkeypatch: p
     ]
 
 
-def test_one_agent_at_a_time_works_in_a_workspace(rt: Runtime) -> None:
+@pytest.mark.parametrize("workspace", ["named", None])
+def test_one_agent_at_a_time_works_in_a_workspace(workspace: str | None) -> None:
+    rt = Runtime(workspace=workspace)
     other = Agent(rt, ScriptedModel(Message("assistant", "mine")))
     agent: Agent
     tools = Tools()
@@ -314,6 +317,7 @@ def test_one_agent_at_a_time_works_in_a_workspace(rt: Runtime) -> None:
     agent.close()
     with pytest.raises(UsageError, match="closed"):
         agent.step("hi")
+    rt.cleanup()
 
 
 def test_a_system_message_of_ones_own_stays_and_the_built_one_follows_the_tools(rt: Runtime) -> None:
