@@ -91,7 +91,7 @@ def running(bin_directory: Path, *, fsync: bool = False) -> Iterator[Postgres]:
         if user:
             for path in (home, password):
                 shutil.chown(path, user)
-        options = ["--auth=scram-sha-256", "--username=tester", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
+        options = ["--auth=md5", "--username=tester", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
         subprocess.run(
             [bin_directory / "initdb", "--no-sync", *options, "-D", home / "data"],
             check=True, stdout=subprocess.DEVNULL, cwd=home, user=user,
