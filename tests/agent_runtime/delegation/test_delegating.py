@@ -40,6 +40,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
+from tests.agent_runtime.transports.native.parts import Model, asks, finish
 from tests.waiting import eventually
 
 
@@ -319,3 +320,25 @@ async def test_when_its_process_died_the_model_is_told_which_tasks_are_lost(star
         assert "gone with the process that ran them: t1" in told
         assert "The process that ran it ended." in shown(runtime)
         assert "t2 []" in shown(runtime)
+
+
+async def test_both_use_the_models_own_tool_calls(project: Path, sandbox: Sandbox) -> None:
+    child = Model([asks(("write_file", {"path": "b.txt", "content": "second\n"}), finish("Beta."))])
+    calls = [("delegate", {"prompt": "Write b.txt"}), ("task_status", {"task": "t1"}), ("collect", {"task": "t1"})]
+    agent = Agent(
+        provider=Model([asks(*calls), asks(finish())]),
+        work_dir=project,
+        sandbox=sandbox,
+        delegation=Delegation(provider=child),
+        transport="tools",
+        chat=False,
+    )
+    async with AsyncRuntime(agent) as runtime:
+        outcome = await runtime.run("Share the work")
+        assert outcome.status is Status.FINISHED, shown(runtime)
+        told = [
+            answer.text for event in runtime.session.events if isinstance(event, Observed) for answer in event.answers
+        ]
+        assert "ended as finished" in told[2]
+        assert "modified: b.txt" in told[2]
+    assert (project / "b.txt").read_text() == "second\n"
