@@ -1,7 +1,8 @@
 """Alibaba's models through DashScope, which speaks OpenAI's Chat Completions.
 
 The service: https://www.alibabacloud.com/help/en/model-studio/compatibility-of-openai-with-dashscope; its errors, which
-`faults` knows: https://www.alibabacloud.com/help/en/model-studio/error-code.
+`faults` knows: https://www.alibabacloud.com/help/en/model-studio/error-code; several calls in one reply, only if they
+are asked for: https://www.alibabacloud.com/help/en/model-studio/qwen-function-calling.
 """
 
 from __future__ import annotations
@@ -48,4 +49,4 @@ class AlibabaProvider(OpenAIClient):
             secret=checked_key(api_key, provider="alibaba", variable=KEY_VARIABLE),
         )
         known = replace(options or ModelOptions(), api=None, cache_key=None, reasoning_effort=None)
-        super().__init__(service, options=known, api="chat", compatible=True)
+        super().__init__(service, options=known, api="chat", compatible=True, parallel_on_request=True)

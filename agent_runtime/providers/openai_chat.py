@@ -30,7 +30,7 @@ _CHAT_STOPS: dict[str, StopReason] = {"stop": "stop", "tool_calls": "stop", "fun
 
 
 def chat_body(
-    request: Request, *, model: str, options: ModelOptions, compatible: bool
+    request: Request, *, model: str, options: ModelOptions, compatible: bool, parallel: bool = False
 ) -> CompletionCreateParamsStreaming:
     """The request as Chat Completions reads it; `compatible` servers get only what the oldest of them know."""
     body: CompletionCreateParamsStreaming = {
@@ -51,6 +51,8 @@ def chat_body(
             }
             for tool in request.tools
         ]
+    if request.tools and parallel:
+        body["parallel_tool_calls"] = True
     if compatible:
         body["max_tokens"] = options.max_tokens
     else:

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
     """What providers that speak one of OpenAI's APIs have in common: everything but who is asked."""
 
-    def __init__(self, service: ModelService, *, options: ModelOptions, api: OpenAIApi, compatible: bool) -> None:
+    def __init__(
+        self,
+        service: ModelService,
+        *,
+        options: ModelOptions,
+        api: OpenAIApi,
+        compatible: bool,
+        parallel_on_request: bool = False,
+    ) -> None:
         """Get ready; nothing is sent yet.
 
         Args:
@@ -34,9 +42,10 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
             options: everything else.
             api: which API to speak.
             compatible: whether this is somebody else's server, which knows only what all of them know.
+            parallel_on_request: whether its models make several calls in one reply only if they are told that they may.
         """
         super().__init__(service, options)
-        self._api, self._compatible = api, compatible
+        self._api, self._compatible, self._parallel = api, compatible, parallel_on_request
 
     @override
     def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai.AsyncOpenAI:
@@ -69,7 +78,9 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         if self._api == "responses":
             asked = responses_body(request, model=self.model, options=self._options)
             return await self._client.responses.create(**asked)
-        body = chat_body(request, model=self.model, options=self._options, compatible=self._compatible)
+        body = chat_body(
+            request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
+        )
         return await self._client.chat.completions.create(**body)
 
 

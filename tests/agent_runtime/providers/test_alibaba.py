@@ -9,6 +9,8 @@ from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Provider
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
+from tests.agent_runtime.providers.test_calls_on_the_wire import CALLS, requests_of
+from tests.agent_runtime.providers.test_calls_on_the_wire import conversation as with_calls
 from tests.model_server import Fails, ModelServer, Says, Tokens
 
 
@@ -34,6 +36,15 @@ async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_d
     assert set(received.json) == {"model", "messages", "stream", "stream_options", "max_tokens"}
     assert received.json["model"] == DEFAULT_MODEL
     assert received.headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_it_is_told_that_a_reply_may_make_several_calls() -> None:
+    async with ModelServer(replies=[Says("", calls=CALLS)]) as server:
+        provider = provider_on(server)
+        reply = await collect(provider.reply(with_calls(1)))
+        await provider.close()
+    assert [each.arguments for each in requests_of(reply)] == [arguments for _, _, arguments in CALLS]
+    assert server.requests[0].json["parallel_tool_calls"] is True
 
 
 async def test_tokens_are_counted_and_their_cost_is_unknown() -> None:
