@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent_runtime.core.calls import Plain
+from agent_runtime.core.calls import Plain, TransportName
 from agent_runtime.core.errors import ResumeCode, ResumeError
 from agent_runtime.core.events import Paused, Recorded
 from agent_runtime.core.outcome import PendingCall
@@ -98,6 +98,15 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
     if wrong := [name for name, differs in moved.items() if differs]:
         raise ResumeError(ResumeCode.MOVED, request=saved.pending.request_id, parts=" and the ".join(wrong))
     return saved
+
+
+def transport_of(paused: Paused) -> TransportName | None:
+    """The transport that a paused run was suspended with, before its signature is checked; None where none is told."""
+    try:
+        told = json.loads(paused.state)["interpreter"].get("transport", "blocks")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return "tools" if told == "tools" else "blocks"
 
 
 def digest_of(events: Iterable[Recorded]) -> str:

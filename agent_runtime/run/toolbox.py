@@ -26,6 +26,7 @@ from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_ru
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.providers.protocol import ToolSchema, tool_calling
+from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.delegating import OwnRun
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
@@ -104,7 +105,7 @@ class Toolbox:
         self._shell = ShellTools(sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in)
         self._python_path = state.progress.python_path
         self._shell.find_modules_in(self._python_path)
-        self.transport = _transport(agent)
+        self.transport = _transport(agent, state)
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
         self.children = Children(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
@@ -270,8 +271,8 @@ class Toolbox:
         return any(self._agent.policy.withholds(tool, path) for tool in ("read_file", "find"))
 
 
-def _transport(agent: Agent) -> Transport:
-    """How an agent's model calls tools: as the agent says, or as suits the model.
+def _transport(agent: Agent, state: RunState) -> Transport:
+    """How an agent's model calls tools: as the agent says, else as a run that waits did, else as suits the model.
 
     Raises:
         SettingsError: the model has no tool calls of its own, and is to use them.
@@ -282,5 +283,7 @@ def _transport(agent: Agent) -> Transport:
             f"The model {agent.provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
             "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
         )
-    name = agent.transport or ("tools" if can == "preferred" else "blocks")
+    waiting = state.progress.waiting
+    suspended = transport_of(waiting[1]) if waiting is not None and can != "unsupported" else None
+    name = agent.transport or suspended or ("tools" if can == "preferred" else "blocks")
     return NativeTransport() if name == "tools" else BlockTransport()

@@ -35,7 +35,7 @@ def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Start:
         *replies: str | ScriptedReply,
         policy: Policy | None = None,
         chat: bool = False,
-        transport: str = "tools",
+        transport: str | None = "tools",
         sees: bool = False,
     ) -> AsyncRuntime:
         agent = Agent(

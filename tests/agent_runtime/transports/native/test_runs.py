@@ -277,6 +277,20 @@ async def test_a_paused_step_is_gone_on_with_only_by_its_own_transport(start: St
             await later.resume(approve=True)
 
 
+@pytest.mark.parametrize("first", ["tools", "blocks"])
+async def test_a_run_that_waits_keeps_its_transport_where_nothing_else_is_said(
+    start: Start, place: Path, first: str
+) -> None:
+    block = '```codepilot\nwrite_file("b.txt")\n```\n```\nx\n```\n```completion\nDone.\n```\n'
+    reply = block if first == "blocks" else asks(("write_file", {"path": "b.txt", "content": "x\n"}), finish())
+    async with start(reply, policy=ASKS, transport=first) as runtime:
+        assert (await runtime.run("Do it")).status is Status.PAUSED
+    # The model of today prefers the other one.
+    async with start(DONE if first == "blocks" else "Done.", policy=ASKS, transport=None) as later:
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+    assert (place / "b.txt").read_text() == "x\n"
+
+
 async def test_a_session_may_be_gone_on_with_by_the_other_transport(start: Start) -> None:
     async with start(asks(READ, text="I look."), DONE) as runtime:
         await runtime.run("Look")
