@@ -253,6 +253,18 @@ async def test_a_script_that_waits_goes_on_where_it_stood(start: Start, place: P
     assert (place / "b.txt").read_text() == "x"
 
 
+async def test_a_question_waits_like_any_call(start: Start) -> None:
+    async with start(asks(READ, ("ask_user", {"question": "Which colour?"}), READ)) as runtime:
+        outcome = await runtime.run("Paint it")
+        assert outcome.pending is not None
+        assert (outcome.pending.kind, outcome.pending.reason) == ("question", "Which colour?")
+    async with start(DONE) as later:
+        assert (await later.resume(note="blue")).status is Status.FINISHED
+    assert [each.ok for each in answers(later)[:3]] == [True, True, True]
+    assert "blue" in answers(later)[1].text
+    assert sum(isinstance(event, ToolReturned) for event in later.session.events) == 3
+
+
 async def test_a_denied_call_is_answered_so_and_the_model_goes_on(start: Start, place: Path) -> None:
     write = ("write_file", {"path": "b.txt", "content": "x"})
     async with start(asks(write, READ, finish()), policy=ASKS) as runtime:
