@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -212,6 +212,50 @@ def patch(job: str) -> None:
     sys.stdout.buffer.write(path.read_bytes())
 
 
+@cli.group()
+def app() -> None:
+    """Register the bot's GitHub App, and check it."""
+
+
+@app.command()
+@click.option("--name", required=True, help="The App's name, which no other App on the server has.")
+@click.option(
+    "--webhook",
+    required=True,
+    metavar="URL",
+    help="Where GitHub delivers to: https://HOST/webhook of `codepilot serve`.",
+)
+@click.option("--org", default="", help="The organisation that owns the App; default is your own account.")
+@click.option("--server", default="https://github.com", show_default=True, help="The address of GitHub.")
+@click.option("--workflows", is_flag=True, help="Let the App change workflow files, after approval.")
+@click.option("--public", is_flag=True, help="Let other accounts install the App.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("codepilot-app"),
+    show_default=True,
+    help="The directory for the App's key and settings.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The local page's port."
+)
+@click.option("--no-browser", is_flag=True, help="Only print the page's address.")
+def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, **rest: Any) -> None:  # noqa: ANN401 - the fields of AppOptions
+    """Register the App on GitHub with the permissions and events it needs, and write its key and settings."""
+    import webbrowser  # noqa: PLC0415 - as above
+
+    from bot.apps.register.local_page import create_app  # noqa: PLC0415 - as above
+    from bot.apps.register.manifest import AppOptions, checked  # noqa: PLC0415 - as above
+
+    try:
+        options = checked(AppOptions(name=name, webhook=webhook, organisation=org, server=server.rstrip("/"), **rest))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    done = finish(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))
+    if done is None:
+        sys.exit(130)
+
+
 @cli.command("setup-repo")
 @click.argument("repo", metavar="OWNER/NAME")
 def setup_repo(repo: str) -> None:
@@ -234,6 +278,8 @@ def setup_repo(repo: str) -> None:
         click.echo(f"{name}: {'made' if label.made else 'has'} the label {label.name} ({label.description})")
     for each in done.lacks:
         click.echo(f"{name}: the App is missing {words(each)}, which is {each.weight}: without it, {each.without}")
+    if any(each.weight == "needed" for each in done.lacks):
+        sys.exit(1)
 
 
 @cli.command()

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from github import GithubException
 from jwt.exceptions import InvalidKeyError
@@ -84,6 +84,40 @@ class AppDescription:
     refused: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredApp:
+    """An App that was made of a manifest.
+
+    Attributes:
+        id: GitHub's.
+        slug: its name in addresses.
+        owner: the account that it belongs to.
+        html_url: its page.
+        private_key: its key, in PEM; GitHub tells it once.
+        webhook_secret: what signs its deliveries; GitHub tells it once.
+    """
+
+    id: int
+    slug: str
+    owner: str
+    html_url: str
+    private_key: str = field(repr=False)
+    webhook_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Where an App's deliveries go.
+
+    Attributes:
+        url: the address; empty when the webhook is off.
+        checks_certificate: whether GitHub checks the server's certificate.
+    """
+
+    url: str
+    checks_certificate: bool
+
+
 class AppDeliveries:
     """The App's deliveries; see `app_deliveries`.
 
@@ -133,6 +167,35 @@ async def app_deliveries(*, app_id: int, private_key: str, api_url: str) -> Asyn
     connection = GitHubConnection(AppIdentity(app_id, private_key), api_url)
     try:
         yield AppDeliveries(connection)
+    finally:
+        connection.close()
+
+
+async def register_app(code: str, api_url: str) -> RegisteredApp:
+    """Exchange the code that GitHub gives out once an App was made of a manifest, for the App and its secrets.
+
+    https://docs.github.com/rest/apps/apps#create-a-github-app-from-a-manifest
+
+    Args:
+        code: what GitHub sent; it works once, within an hour.
+        api_url: GitHub's REST address.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the code.
+    """
+    connection, what = GitHubConnection(None, api_url), "exchange the code for the new App"
+    try:
+        found = await connection.json(what, "POST", f"/app-manifests/{quote(code, safe='')}/conversions", repeat=False)
+        return RegisteredApp(
+            id=int(found["id"]),
+            slug=str(found["slug"]),
+            owner=str(found["owner"]["login"]),
+            html_url=str(found["html_url"]),
+            private_key=str(found["pem"]),
+            webhook_secret=str(found["webhook_secret"] or ""),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(what, HTTPStatus.CREATED, f"a malformed App: {error!r}") from error
     finally:
         connection.close()
 

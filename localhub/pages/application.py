@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from localhub.api.errors import HubError
-from localhub.pages import accounts, checks, code, threads
+from localhub.pages import accounts, apps, checks, code, threads
 from localhub.pages.markup import code_styles
 from localhub.pages.view import Page, PageVisit, View, error_page
 from localhub.state.site import Site
@@ -22,7 +22,7 @@ POLICY = (
     "style-src 'self'; "
     "script-src 'self'; "
     "connect-src 'self'; "
-    "form-action 'self'; "
+    "form-action 'self'{form_targets}; "
     "base-uri 'none'; "
     "frame-ancestors 'none'; "
 )
@@ -31,6 +31,11 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/", accounts.repositories),
     ("GET", "/avatars/{number}.svg", accounts.avatar),
     ("GET", "/apps/{slug}", accounts.app),
+    ("GET", "/apps/{slug}/installations/new", apps.choose_repositories),
+    ("POST", "/apps/{slug}/installations/new", apps.install),
+    ("POST", "/settings/apps/new", apps.ask),
+    ("POST", "/organizations/{org}/settings/apps/new", apps.ask),
+    ("POST", "/settings/apps", apps.register),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
@@ -54,6 +59,9 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
 )
 
+_FROM_ANYWHERE = frozenset({apps.ask})
+"""Forms that other sites may send: they change nothing, and a person is asked."""
+
 
 class Pages:
     """Serves the pages; views run one at a time in the hub's threads, under the site's lock."""
@@ -72,7 +80,8 @@ class Pages:
         async def handle(request: web.Request) -> web.StreamResponse:
             form = {}
             if request.method == "POST":
-                _demand_same_origin(request)
+                if view not in _FROM_ANYWHERE:
+                    _demand_same_origin(request)
                 form = {name: str(value).replace("\r\n", "\n") for name, value in (await request.post()).items()}
             visit = PageVisit(
                 site=self._site,
@@ -86,7 +95,7 @@ class Pages:
             if page.location:
                 raise web.HTTPSeeOther(page.location)
             headers = {
-                "Content-Security-Policy": POLICY,
+                "Content-Security-Policy": POLICY.format(form_targets=f" {page.form_target}" * bool(page.form_target)),
                 "Content-Type": page.media_type,
                 "X-Content-Type-Options": "nosniff",
                 "Referrer-Policy": "same-origin",

@@ -66,12 +66,13 @@ class PageVisit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page; with `location`, a redirection instead."""
+    """A page; with `location`, a redirection instead; its forms may lead to the origin `form_target` besides."""
 
     body: bytes = b""
     status: int = 200
     media_type: str = "text/html; charset=utf-8"
     location: str = ""
+    form_target: str = ""
 
 
 View: TypeAlias = Callable[[PageVisit], Page]

@@ -60,6 +60,22 @@ def one_app(call: Call) -> Response:
     return Response(body=account_views.integration(call.site, app))
 
 
+@routes.on("POST", "/app-manifests/{code}/conversions")
+def convert(call: Call) -> Response:
+    """The App that was made of a manifest, with its secrets; a code works once, and nobody has to sign in.
+
+    https://docs.github.com/rest/apps/apps#create-a-github-app-from-a-manifest
+    """
+    made = call.site.store.conversions.pop(call.params["code"], None)
+    if made is None:
+        raise not_found()
+    app = call.site.store.apps[made]
+    secrets_of = {"client_secret": secrets.token_hex(20), "webhook_secret": app.webhook_secret or None}
+    return Response(
+        status=201, body=account_views.integration(call.site, app) | secrets_of | {"pem": app.private_key_pem}
+    )
+
+
 @routes.on("GET", "/app/installations")
 def installations(call: Call) -> Response:
     """Where the App is installed."""

@@ -83,6 +83,7 @@ class Store:
         signed: commits that the hub made and vouches for.
         large: what Git LFS keeps, by repository id and object id.
         signing_key: signs the addresses of attachments.
+        conversions: the codes for Apps that were made of a manifest, and their ids; each works once.
         former_names: repository ids by lower-case `owner/name` under which they were known before.
     """
 
@@ -112,6 +113,7 @@ class Store:
     heads: dict[int, dict[str, str]] = field(default_factory=dict)
     signed: set[str] = field(default_factory=set)
     former_names: dict[str, int] = field(default_factory=dict)
+    conversions: dict[str, int] = field(default_factory=dict, repr=False)
     signing_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 

@@ -1,0 +1,1 @@
+"""Register the bot's GitHub App from a manifest: `codepilot app create`."""

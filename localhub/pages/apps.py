@@ -1,0 +1,122 @@
+"""Registering an App by its manifest, and installing it.
+
+https://docs.github.com/apps/sharing-github-apps/registering-a-github-app-from-a-manifest
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from localhub.api.errors import HubError, not_found
+from localhub.operations import creation, installations
+from localhub.pages.view import Page, PageVisit, render
+from localhub.state.model import App
+
+_LONGEST_NAME = 34
+"""Characters that GitHub lets an App's name have."""
+_LEVELS = frozenset({"read", "write", "admin"})
+
+
+def ask(visit: PageVisit) -> Page:
+    """Show what an App would be, and ask a person whether to make it."""
+    manifest = _manifest(visit)
+    target = urlsplit(manifest["redirect_url"])
+    values = {
+        "title": "Create GitHub App",
+        "manifest": manifest,
+        "written": visit.form["manifest"],
+        "state": visit.query.get("state", ""),
+        "owner": visit.params.get("org", ""),
+    }
+    page = render(visit, "new_app.html", values)
+    return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
+
+
+def register(visit: PageVisit) -> Page:
+    """Make the App, and send its maker back with a code for its secrets."""
+    manifest, store = _manifest(visit), visit.site.store
+    hook = manifest.get("hook_attributes") or {}
+    name = visit.form.get("name", "").strip() or manifest["name"]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if not slug or any(app.slug == slug for app in store.apps):
+        raise HubError(422, f"The name {name!r} is already taken.")
+    wanted = creation.NewApp(
+        slug=slug,
+        owner=visit.form.get("owner", "") or _first_person(visit),
+        webhook_url=hook["url"] if hook.get("active", True) else "",
+        webhook_secret=secrets.token_hex(20),
+        permissions=manifest["default_permissions"],
+        events=tuple(manifest["default_events"]),
+    )
+    made = creation.app(visit.site, wanted)
+    code = secrets.token_hex(20)
+    store.conversions[code] = made.id
+    answer = {"code": code, **({"state": visit.form["state"]} if visit.form.get("state") else {})}
+    return Page(location=f"{manifest['redirect_url']}?{urlencode(answer)}")
+
+
+def choose_repositories(visit: PageVisit) -> Page:
+    """Ask which repository to install an App in."""
+    app = _app(visit)
+    repos = sorted(visit.site.store.repos, key=lambda repo: repo.full_name)
+    return render(visit, "install_app.html", {"title": f"Install {app.slug}", "app": app, "repos": repos})
+
+
+def install(visit: PageVisit) -> Page:
+    """Install an App in a repository, in the name of the hub's first person."""
+    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_first_person(visit))
+    if repo is None or person is None:
+        raise not_found()
+    installations.install(visit.site, _app(visit), repo, person)
+    return Page(location=visit.site.html(*repo.full_name.split("/")))
+
+
+def _app(visit: PageVisit) -> App:
+    found = next((app for app in visit.site.store.apps if app.slug == visit.params["slug"]), None)
+    if found is None:
+        raise not_found()
+    return found
+
+
+def _first_person(visit: PageVisit) -> str:
+    """Nobody signs in here, so an App that belongs to no organisation belongs to the hub's first person."""
+    return next((user.login for user in visit.site.store.users if user.type == "User"), "local")
+
+
+def _manifest(visit: PageVisit) -> dict[str, Any]:
+    """The manifest in the form, if it is one.
+
+    Raises:
+        HubError: 422, with what is wrong.
+    """
+    try:
+        manifest = json.loads(visit.form.get("manifest", ""))
+    except json.JSONDecodeError as error:
+        raise HubError(422, f"The manifest is no JSON: {error}") from error
+    wrong = _problem(manifest)
+    if wrong:
+        raise HubError(422, f"The manifest cannot be used: {wrong}.")
+    return {"default_permissions": {}, "default_events": [], **manifest}
+
+
+def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
+    """What is wrong with a manifest; empty for nothing."""
+    if not isinstance(manifest, dict):
+        return "it is no object"
+    hook, permissions = manifest.get("hook_attributes", {}), manifest.get("default_permissions", {})
+    addresses = [manifest.get("url"), manifest.get("redirect_url"), *([hook.get("url")] if hook else [])]
+    tests = {
+        "`url`, `redirect_url` and `hook_attributes.url` must be addresses": all(map(_is_address, addresses)),
+        f"`name` must have 1 to {_LONGEST_NAME} characters": 0 < len(str(manifest.get("name", ""))) <= _LONGEST_NAME,
+        "`default_permissions` must give levels": set(permissions.values()) <= _LEVELS,
+        "`default_events` must be a list": isinstance(manifest.get("default_events", []), list),
+    }
+    return next((problem for problem, fits in tests.items() if not fits), "")
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and urlsplit(value).scheme in {"http", "https"}
