@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ from agent_runtime import AgentError, SandboxName
 from bot.apps.chat.commands import chat, run
 from bot.apps.chat.importing import import_session
 from bot.domain.errors import BotError
+
+if TYPE_CHECKING:
+    from bot.apps.doctor.findings import Finding
 
 T = TypeVar("T")
 
@@ -180,13 +183,19 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, online: bool, as_json: bool) -> None:
     """Say whether `codepilot serve` could work here, and how to fix it; exit code 0 only when it could."""
-    from rich.console import Console  # noqa: PLC0415 - as above
-
-    from bot.apps.doctor import report  # noqa: PLC0415 - as above
     from bot.apps.doctor.examination import examine  # noqa: PLC0415 - as above
     from bot.settings import load  # noqa: PLC0415 - as above
 
-    found = finish(examine(load.survey(), online=online))
+    _report(examine(load.survey(), online=online), as_json=as_json)
+
+
+def _report(examination: Coroutine[object, object, list[Finding]], *, as_json: bool) -> NoReturn:
+    """Print what was found, and exit."""
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from bot.apps.doctor import report  # noqa: PLC0415 - as above
+
+    found = finish(examination)
     if found is None:  # Ctrl+C
         sys.exit(130)
     if as_json:
@@ -254,6 +263,16 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
     done = finish(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))
     if done is None:
         sys.exit(130)
+
+
+@app.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(*, as_json: bool) -> None:
+    """Check the App as GitHub sees it: permissions, events, webhook, last deliveries, installations."""
+    from bot.apps.doctor.examination import examine_app  # noqa: PLC0415 - as above
+    from bot.settings import load  # noqa: PLC0415 - as above
+
+    _report(examine_app(load.survey()), as_json=as_json)
 
 
 @cli.command("setup-repo")

@@ -3,11 +3,15 @@
 from bot.github.app import (
     AppDeliveries,
     AppDescription,
+    AppUse,
     Attempt,
     Installation,
+    RegisteredApp,
     app_deliveries,
+    app_use,
     describe_app,
     installation_of,
+    register_app,
 )
 from bot.github.client import GitHub
 from bot.github.comments import Reaction
@@ -54,6 +58,7 @@ __all__ = [
     "AppDeliveries",
     "AppDescription",
     "AppSession",
+    "AppUse",
     "ArtifactFacts",
     "Attempt",
     "BotIdentity",
@@ -78,6 +83,7 @@ __all__ = [
     "PullLink",
     "Reaction",
     "RedCheck",
+    "RegisteredApp",
     "RepoFacts",
     "Reserve",
     "ReviewCommentFacts",
@@ -92,11 +98,13 @@ __all__ = [
     "TooLargeError",
     "Urgency",
     "app_deliveries",
+    "app_use",
     "check_expressible",
     "describe_app",
     "fetch_picture",
     "installation_of",
     "is_made",
+    "register_app",
     "save_log",
     "thread_is_gone",
 ]

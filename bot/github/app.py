@@ -106,16 +106,20 @@ class RegisteredApp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
-    """Where an App's deliveries go.
+class AppUse:
+    """How an App is used, as GitHub sees it.
 
     Attributes:
-        url: the address; empty when the webhook is off.
-        checks_certificate: whether GitHub checks the server's certificate.
+        webhook: where its deliveries go; empty when the webhook is off.
+        checks_certificate: whether GitHub checks the certificate there.
+        attempts: the newest attempts to deliver, at most 100, newest first.
+        installations: on how many accounts it is installed.
     """
 
-    url: str
+    webhook: str
     checks_certificate: bool
+    attempts: tuple[Attempt, ...]
+    installations: int
 
 
 class AppDeliveries:
@@ -247,6 +251,28 @@ async def describe_app(app_id: int, private_key: str, api_url: str) -> AppDescri
         permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
         events=tuple(map(str, app.get("events") or ())),
         clock=_clock(headers),
+    )
+
+
+async def app_use(app_id: int, private_key: str, api_url: str) -> AppUse:
+    """Ask about the App's webhook, its last deliveries and its installations.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    connection, newest = GitHubConnection(AppIdentity(app_id, private_key), api_url), {"per_page": PAGE}
+    what = "list the deliveries to the App's webhook"
+    try:
+        hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
+        attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
+        installed = await connection.json("list the App's installations", "GET", "/app/installations", query=newest)
+    finally:
+        connection.close()
+    return AppUse(
+        webhook=str(hook.get("url") or ""),
+        checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",
+        attempts=tuple(attempts),
+        installations=len(installed),
     )
 
 

@@ -44,5 +44,15 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
         probes.model(agent, online=online),
     )
     found += [*asked[0], asked[1]]
-    redactor = redactor_for(settings)
+    return _told(found, survey)
+
+
+async def examine_app(survey: Survey) -> list[Finding]:
+    """Look at the App as GitHub sees it, and at nothing of this machine but the settings that say which it is."""
+    unknown = bool(survey.wrong & {"app_id", "private_key", "api_url"})
+    return _told(await probes.github(None if unknown else survey.settings), survey)
+
+
+def _told(found: list[Finding], survey: Survey) -> list[Finding]:
+    redactor = redactor_for(survey.settings)
     return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]

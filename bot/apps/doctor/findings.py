@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
+from urllib.parse import urlsplit
 
 from bot.apps.app_permissions import lacking, words
+from bot.github import Attempt
 
 Verdict = Literal["good", "warning", "bad", "skipped"]
 
@@ -20,6 +22,12 @@ _WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in
 _WEAK_SECRET, _STRONG_SECRET = 16, 32
 _FEW_DIFFERENT = 8
 _LEAST_TERMINALS = 64
+_RECENT_SECONDS = 24 * 3600
+_UNANSWERED = "Check that GitHub reaches the address (DNS, firewall, proxy, certificate), and the bot's log."
+_DELIVERY_FIXES = {
+    401: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
+    404: "The address leads elsewhere: it must be the one of `codepilot serve`, with the path /webhook.",
+}
 _GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
 
 
@@ -115,6 +123,46 @@ def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> F
     if "needed" in weights:
         return bad("GitHub App", found, _GIVE)
     return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
+
+
+def webhook(url: str, *, checks_certificate: bool) -> Finding:
+    """From where GitHub sends the App's deliveries."""
+    name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
+    if not url:
+        return bad(name, "off, so the bot never hears of a command", fix)
+    if urlsplit(url).path.rstrip("/") != "/webhook":
+        return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
+    if not checks_certificate:
+        return warning(name, f"{url}, without a check of the certificate", "Enable SSL verification there.")
+    return good(name, url)
+
+
+def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
+    """From the newest attempts to deliver; what was delivered again since then has arrived."""
+    name = "deliveries"
+    # GitHub pings a new App before its bot can be started.
+    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
+    if not recent:
+        return skipped(name, "GitHub has sent none in the last 24 hours")
+    arrived = {each.guid for each in recent if each.status in range(200, 300)}
+    lost = [each for each in recent if each.guid not in arrived]
+    if not lost:
+        return good(name, f"{len(arrived)} in the last 24 hours, all accepted")
+    newest = lost[0]
+    when = datetime.fromtimestamp(newest.at, UTC)
+    said = f"answered {newest.status}" if newest.status else "no answer"
+    found = f"{len({each.guid for each in lost})} not accepted in the last 24 hours; the last: {newest.event}, {said}"
+    # When the newest one arrived, the fault is over; the bot has lost deliveries sent again.
+    verdict = warning if recent[0].guid in arrived else bad
+    return verdict(name, f"{found}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
+
+
+def installations(count: int, slug: str) -> Finding:
+    """From how many accounts have the App."""
+    name = "installations"
+    if not count:
+        return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
+    return good(name, f"{count} account{'' if count == 1 else 's'}")
 
 
 def terminals(most: int | None, used: int | None) -> Finding:

@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from bot.apps.services import networks, sandbox_settings
 from bot.apps.storage import blobs_of
 from bot.domain.errors import ConfigError, QueueError, StorageError
 from bot.gate.network import reach, reachable, unkept
-from bot.github import describe_app
+from bot.github import GitHubError, app_use, describe_app
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
 from bot.settings.table import PROVIDER_KEYS
@@ -178,7 +179,19 @@ async def github(settings: Settings | None) -> list[Finding]:
             "clock, too."
         )
         return [findings.bad("GitHub App", answer.refused, fix), clock]
-    return [findings.app(answer.slug, answer.permissions, answer.events), clock]
+    return [findings.app(answer.slug, answer.permissions, answer.events), clock, *await _use(settings, answer.slug)]
+
+
+async def _use(settings: Settings, slug: str) -> list[Finding]:
+    try:
+        use = await app_use(settings.app_id, settings.private_key.get_secret_value(), settings.api_url)
+    except GitHubError as error:
+        return [findings.skipped("webhook", str(error))]
+    return [
+        findings.webhook(use.webhook, checks_certificate=use.checks_certificate),
+        findings.deliveries(use.attempts, time.time()),
+        findings.installations(use.installations, slug),
+    ]
 
 
 async def model(agent: AgentSettings, *, online: bool) -> Finding:

@@ -16,8 +16,7 @@ from aiohttp import web
 
 from bot.apps.register.manifest import AppOptions, form_address, form_value, next_steps, settings_text
 from bot.domain.errors import BotError
-from bot.github import GitHubError
-from bot.github.app import RegisteredApp, register_app
+from bot.github import GitHubError, RegisteredApp, register_app
 
 _PAGE = """\
 <!doctype html>

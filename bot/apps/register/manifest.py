@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import yaml
 
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
-from bot.github.app import RegisteredApp
+from bot.github import RegisteredApp
 
 ON_GITHUB = "https://github.com"
 LONGEST_NAME = 34

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.apps.doctor import probes
-from bot.apps.doctor.examination import examine
+from bot.apps.doctor.examination import examine, examine_app
 from bot.apps.doctor.findings import Finding
 from bot.engine.durable.store import JobStore
 from bot.settings.load import survey
@@ -28,6 +28,7 @@ from tests.forked import completed
 from tests.model_server import Fails, ModelServer
 from tests.postgres import PASSWORD, postgres_server, postgres_url
 from tests.stage import build
+from tests.waiting import eventually
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -37,6 +38,7 @@ SECRET = "0123456789abcdef-0123456789abcdef"
 @pytest.fixture
 def environ(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
     app, _ = build(hub)
+    hub.set_webhook(app, "http://127.0.0.1:9/webhook", SECRET)
     key, script = tmp_path / "app.pem", tmp_path / "script.yaml"
     key.touch(mode=0o600)
     key.write_text(app.private_key_pem)
@@ -68,7 +70,10 @@ def settings_of(place: Path, **variables: str) -> Settings:
 async def test_a_machine_on_which_the_bot_could_work_has_nothing_bad(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o700)
     found = await _found(environ)
-    assert {name: each for name, each in found.items() if each.verdict not in {"good", "warning"}} == {}
+    assert [name for name, each in found.items() if each.verdict not in {"good", "warning"}] == ["deliveries"]
+    assert found["deliveries"].verdict == "skipped"
+    assert found["webhook"].found == "http://127.0.0.1:9/webhook"
+    assert found["installations"].found == "1 account"
     assert found["sandbox"].found == "bubblewrap works"
     assert found["GitHub App"].found == "signed in as codepilot"
     assert found["clock"].found == "agrees with GitHub's"
@@ -86,6 +91,18 @@ async def test_without_any_settings_everything_else_is_looked_at_all_the_same(mo
         "clock",
         "model",
     }
+
+
+async def test_deliveries_that_nobody_took_are_told(environ: dict[str, str], hub: LocalHub) -> None:
+    repo = hub.repo("mona/calc")
+    hub.comment(
+        repo, hub.open_issue(repo, author="mona", title="It breaks").number, author="mona", body="/codepilot fix"
+    )
+    await eventually(lambda: all(each.status != "pending" for each in hub.deliveries))
+    found = {each.name: each for each in await examine_app(survey(environ))}
+    assert set(found) == {"GitHub App", "clock", "webhook", "deliveries", "installations"}
+    assert found["deliveries"].verdict == "bad"
+    assert "2 not accepted in the last 24 hours; the last: issue_comment, no answer" in found["deliveries"].found
 
 
 async def test_a_wrong_key_is_told_apart_from_a_missing_one(

@@ -7,6 +7,7 @@ import pytest
 from bot.apps.app_permissions import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 from bot.apps.doctor import findings
 from bot.apps.doctor.findings import Finding
+from bot.github import Attempt
 from bot.intake.triggers import TRIGGERS
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
@@ -15,9 +16,30 @@ ALL = {each.name: each.level for each in PERMISSIONS}
 HEARD = tuple(each.name for each in EVENTS)
 
 
+def attempt(guid: str, status: int, *, hours: float = 1.0) -> Attempt:
+    return Attempt(id=1, guid=guid, event="issue_comment", at=NOW.timestamp() - hours * 3600, status=status)
+
+
+def delivered(*attempts: Attempt) -> Finding:
+    return findings.deliveries(attempts, NOW.timestamp())
+
+
 @pytest.mark.parametrize(
     ("finding", "verdict", "words"),
     [
+        (findings.webhook("https://bot.example.com/webhook", checks_certificate=True), "good", "/webhook"),
+        (findings.webhook("https://bot.example.com/", checks_certificate=True), "warning", "listens at the path"),
+        (findings.webhook("https://bot.example.com/webhook", checks_certificate=False), "warning", "certificate"),
+        (findings.webhook("", checks_certificate=True), "bad", "never hears"),
+        (delivered(), "skipped", "none in the last 24 hours"),
+        (delivered(attempt("a", 500, hours=30)), "skipped", "none"),
+        (delivered(attempt("b", 202), attempt("a", 200)), "good", "2 in the last 24 hours, all accepted"),
+        (delivered(attempt("a", 202), attempt("a", 502)), "good", "1 in the last 24 hours"),
+        (delivered(attempt("b", 202), attempt("a", 502)), "warning", "1 not accepted"),
+        (delivered(attempt("b", 401), attempt("a", 202)), "bad", "issue_comment, answered 401, 22 November 11:00"),
+        (delivered(attempt("b", 0)), "bad", "no answer"),
+        (findings.installations(2, "bot"), "good", "2 accounts"),
+        (findings.installations(0, "bot"), "warning", "none"),
         (findings.git("git version 2.39.5"), "good", "2.39.5"),
         (findings.git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
         (findings.git(""), "bad", "not found"),
@@ -76,3 +98,9 @@ def test_every_event_that_is_listened_to_is_asked_for() -> None:
 def test_nothing_of_a_secret_is_shown() -> None:
     finding = findings.webhook_secret("hunter2-hunter2-hunter2")
     assert "hunter" not in finding.found + finding.fix
+
+
+def test_a_delivery_that_was_refused_is_told_with_what_to_change() -> None:
+    assert "CODEPILOT_WEBHOOK_SECRET" in delivered(attempt("a", 401)).fix
+    assert "/webhook" in delivered(attempt("a", 404)).fix
+    assert "log" in delivered(attempt("a", 500)).fix

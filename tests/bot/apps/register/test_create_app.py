@@ -18,7 +18,7 @@ from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.apps.register.local_page import create_app
 from bot.apps.register.manifest import AppOptions, checked, manifest
 from bot.domain.errors import BotError
-from bot.github.app import describe_app
+from bot.github import describe_app
 from bot.settings import load
 from localhub import LocalHub
 from tests.waiting import eventually
