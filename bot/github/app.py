@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from github import GithubException
 from jwt.exceptions import InvalidKeyError
 
-from bot.github.auth import AppIdentity
+from bot.github.auth import Anonymous, AppIdentity
 from bot.github.connection import PAGE, GitHubConnection
 from bot.github.errors import GitHubError, unreadable
 
@@ -187,7 +187,7 @@ async def register_app(code: str, api_url: str) -> RegisteredApp:
     Raises:
         GitHubError: GitHub did not answer, or does not know the code.
     """
-    connection, what = GitHubConnection(None, api_url), "exchange the code for the new App"
+    connection, what = GitHubConnection(Anonymous(), api_url), "exchange the code for the new App"
     try:
         found = await connection.json(what, "POST", f"/app-manifests/{quote(code, safe='')}/conversions", repeat=False)
         return RegisteredApp(

@@ -113,6 +113,24 @@ class TokenStore:
             return self._locks.setdefault(scope, threading.Lock())
 
 
+class Anonymous(Auth.Auth):
+    """Nobody: for the few things that GitHub tells without a signature."""
+
+    @property
+    @override
+    def token_type(self) -> str:
+        return ""
+
+    @property
+    @override
+    def token(self) -> str:
+        return ""
+
+    @override
+    def authentication(self, headers: dict[str, str]) -> None:
+        """Add nothing."""
+
+
 class AppIdentity(Auth.AppAuth):
     """The App's identity; every request as the App itself is signed separately, by GitHub's clock where ours is wrong.
 

@@ -120,7 +120,7 @@ class GitHubConnection:
     PyGithub's requester keeps a request's parts in itself, so calls go one by one.
 
     Args:
-        auth: who we are; None for nobody.
+        auth: who we are.
         base_url: of the REST API, e.g. `https://api.github.com`.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
         session: what it shares with the other connections of the installation.
@@ -133,7 +133,7 @@ class GitHubConnection:
 
     def __init__(
         self,
-        auth: Auth.Auth | None,
+        auth: Auth.Auth,
         base_url: str,
         *,
         max_wait_seconds: float = WAIT_SECONDS,

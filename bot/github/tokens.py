@@ -48,7 +48,7 @@ class Tokens:
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         auth = self.connection.auth
         if not isinstance(auth, InstallationAuth):
-            return auth.token if auth is not None else ""
+            return auth.token
         scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
         get = partial(auth.tokens.get, scope, partial(auth.mint, repo, permissions))
         token = await self.connection.call(f"create a token for {repo}", get)
