@@ -207,8 +207,8 @@ class Mirror:
         async with locked(self.lock, seconds=self.seconds):
             if self.path.exists():
                 os.utime(self.lock)
-                for keep in keeps:
-                    await self.git.run("update-ref", "-d", _keep_ref(keep))
+                deleted = "".join(f"delete {_keep_ref(keep)}\n" for keep in keeps)
+                await self.git.run("update-ref", "--stdin", stdin=deleted.encode())
 
     async def diff(self, base: str, head: str, *, limit: int) -> bytes:
         """The first `limit` bytes of what leads to `head` from where it left `base`; both are here already."""
