@@ -106,8 +106,9 @@ def run_action(
         timeout: seconds until the run is given up.
     """
     project = directory / "project"
-    copy_of_this(project)
-    if not installs:
+    if installs:
+        copy_of_this(project)
+    else:
         with_packages_of_tests(project)
     workflow = project / ".github" / "workflows" / "under-act.yml"
     workflow.write_text(yaml.safe_dump(_workflow(inputs, event)), encoding="utf-8")
@@ -255,15 +256,22 @@ def _keep_tools(cache: Path) -> None:
     (cache / "tool_cache").symlink_to(tools)
 
 
-def copy_of_this(directory: Path) -> None:
-    """Copy every file of this checkout, as GitHub's runner does with an action from another repository."""
+def copy_of_this(directory: Path, *folders: str) -> None:
+    """Copy every file of this checkout, as GitHub's runner does with an action from another repository.
+
+    Args:
+        directory: where to.
+        folders: those that alone are copied, with what stands beside them.
+    """
     for path in repository_files():
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, directory / path)
+        if not folders or len(path.parts) == 1 or path.parts[0] in folders:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, directory / path)
 
 
 def with_packages_of_tests(action: Path) -> None:
-    """Have a copy of this checkout use this very environment, for installing takes most of a short run's time."""
+    """Make a copy of the action that uses this very environment, for installing takes most of a short run's time."""
+    copy_of_this(action, ".github", "scripts")
     environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
     (action / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
 

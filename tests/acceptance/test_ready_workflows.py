@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from localhub import Issue, LocalHub, Repo, User
-from tests.act import ActRun, copy_of_this, run_workflow, with_packages_of_tests
+from tests.act import ActRun, run_workflow, with_packages_of_tests
 from tests.origin import git
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL
@@ -27,7 +27,6 @@ _WORKFLOWS = ROOT / "docs" / "workflows"
 def action(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The action as a runner downloads it, with the packages of this environment: installing has tests of its own."""
     directory = tmp_path_factory.mktemp("action") / "codepilot"
-    copy_of_this(directory)
     with_packages_of_tests(directory)
     return directory
 
