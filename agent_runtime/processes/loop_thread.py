@@ -65,8 +65,12 @@ class LoopThread:
         loop = self._started()  # first, since a coroutine that nobody awaits is warned about
         return asyncio.run_coroutine_threadsafe(work(), loop)
 
-    def stop(self) -> None:
-        """End the loop and its thread; idempotent."""
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.
+
+        Args:
+            last: what the loop runs before it ends, if it has run anything.
+        """
         if os.getpid() != self._pid:
             return  # we were forked off: they are our parent's
         loop, thread = self._loop, self._thread
@@ -74,7 +78,11 @@ class LoopThread:
         if loop is None or thread is None:
             return
         self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
+        if last is None:
+            loop.call_soon_threadsafe(loop.stop)
+        else:
+            ended = asyncio.run_coroutine_threadsafe(last(), loop)
+            ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
         if thread is not threading.current_thread():
             thread.join()
             loop.close()

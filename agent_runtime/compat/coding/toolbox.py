@@ -39,7 +39,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
         self._actions = CodingActions(self.root, sandbox)
         self._loop = LoopThread("CodingTools")
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._finalizer = weakref.finalize(self, self._loop.stop, self._actions.close)
 
     def __enter__(self) -> Self:
         """Enter; see `close`."""
@@ -105,9 +105,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
 
     def close(self) -> None:
         """End what commands have left running, and give everything back; idempotent."""
-        if self._finalizer.alive:
-            self._loop.see(self._actions.close)
-            self._finalizer()
+        self._finalizer()
 
     def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
         return self._loop.see(partial(self._actions.perform, name, args))

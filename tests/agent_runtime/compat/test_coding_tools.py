@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,3 +168,14 @@ def test_it_is_a_toolbox_of_llm_that_an_event_loop_can_call(tools: CodingTools, 
     assert names == {"read_file", "write_file", "edit_file", "list_files", "search_files", "execute_command"}
     assert asyncio.run(called()).startswith("     1\t# Title")
     assert tools._config == {"root": str(root)}
+
+
+def test_a_toolbox_that_nobody_closes_gives_everything_back(root: Path) -> None:
+    tools = CodingTools(root)
+    tools.execute_command("sleep 2718.28 & echo begun")
+    until(lambda: processes_with("2718.28"))
+
+    del tools
+    gc.collect()  # whatever is left open warns, and warnings are errors
+
+    until(lambda: not processes_with("2718.28"))
