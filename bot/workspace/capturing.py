@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from bot.workspace.changed import Baseline
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.listing import is_too_deep
-from bot.workspace.scan import OPEN_FILE, OPEN_FOLDER, ScannedFile, open_own
+from bot.workspace.scan import OPEN_FILE, OPEN_FOLDER, Stamp, open_own, stamp_of
 from bot.workspace.vault import Packs
-
-Stamp = tuple[int, int, int, int, int]
-"""As in `ScannedFile`: inode, size, modification and change time in ns, mode."""
 
 _PIECE = 1024 * 1024
 _MODES = 0o1777
@@ -61,6 +59,7 @@ class Entry(NamedTuple):
         blob: git's id of the content instead, where it is as in the commit.
         target: of a link; of `again` the other name.
         given: whether it is as it was given to the agent.
+        changed: see `Baseline.changed_ns`; 0 for a directory, and for what is as it was given.
     """
 
     path: str
@@ -72,6 +71,7 @@ class Entry(NamedTuple):
     blob: str = ""
     target: str = ""
     given: bool = False
+    changed: int = 0
 
 
 class Known(NamedTuple):
@@ -149,11 +149,6 @@ def found_in(folder: int, path: str = "") -> Iterator[Found]:
             os.close(held)
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    """See `ScannedFile.stamp`."""
-    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
-
-
 class TreeReader:
     """One reading of a job's files.
 
@@ -171,7 +166,7 @@ class TreeReader:
         known: Mapping[str, Known],
         *,
         blobs: Mapping[str, str],
-        given: Mapping[bytes, ScannedFile],
+        given: Baseline,
         limits: SnapshotLimits,
     ) -> None:
         self._packs, self._known, self._blobs, self._given, self._limits = packs, known, blobs, given, limits
@@ -200,8 +195,10 @@ class TreeReader:
 
     def _entry(self, found: Found) -> Entry | None:
         status = found.status
-        given = self._given.get(os.fsencode(found.path))
+        path = os.fsencode(found.path)
+        given = self._given.entries.get(path)
         same = given is not None and given.stamp == found.stamp
+        changed = 0 if same else self._given.changed_ns(path, found.stamp)
         common = (stat.S_IMODE(status.st_mode) & _MODES, status.st_mtime_ns)
         if stat.S_ISDIR(status.st_mode):
             return Entry(found.path, "folder", *common)
@@ -210,20 +207,20 @@ class TreeReader:
                 target = os.readlink(found.name, dir_fd=found.parent)
             except OSError:  # it is gone, or a link no longer
                 return None
-            return Entry(found.path, "link", *common, target=target, given=same)
+            return Entry(found.path, "link", *common, target=target, given=same, changed=changed)
         if not stat.S_ISREG(status.st_mode):
             return None
         first = self._names.setdefault((status.st_dev, status.st_ino), found.path) if status.st_nlink > 1 else ""
         if first and first != found.path:
-            return Entry(found.path, "again", *common, target=first, given=same)
-        return self._file(found, given=same)
+            return Entry(found.path, "again", *common, target=first, given=same, changed=changed)
+        return self._file(found, given=same, changed=changed)
 
-    def _file(self, found: Found, *, given: bool) -> Entry | None:
+    def _file(self, found: Found, *, given: bool, changed: int) -> Entry | None:
         known = self._known.get(found.path)
         if known is not None and known.stamp == found.stamp:
             self._take(known.entry.size)
             self._stamps[found.path] = known.stamp
-            return known.entry if known.entry.given == given else known.entry._replace(given=given)
+            return known.entry._replace(given=given, changed=changed)
         now = time.time_ns()
         try:
             descriptor = open_own(os.fsencode(found.name), OPEN_FILE, found.parent)
@@ -248,7 +245,9 @@ class TreeReader:
         mode, times = stat.S_IMODE(found.status.st_mode) & _MODES, after.st_mtime_ns
         if stamp_of(before) == stamp_of(after) == found.stamp and after.st_ctime_ns + _TICK_NS < now:
             self._stamps[found.path] = found.stamp
-        return Entry(found.path, "file", mode, times, size, pieces, blob, given=given)
+        if stamp_of(after) != found.stamp:  # a program wrote to it meanwhile
+            changed = after.st_ctime_ns
+        return Entry(found.path, "file", mode, times, size, pieces, blob, given=given, changed=changed)
 
     def _packed(self, descriptor: int) -> tuple[int, list[list[int]]]:
         size, pieces = 0, list[list[int]]()

@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bot.workspace.changed import Baseline
 from bot.workspace.errors import ChangeError
-from bot.workspace.scan import ScannedFile, is_git_name, read_file
+from bot.workspace.scan import ScannedFile, Stamp, is_git_name, read_file, stamp_of
 
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 _MAX_FILES = 2_000
@@ -27,11 +28,13 @@ class CarriedFile:
         path: relative to the repository's root.
         mode: git's mode, `100644`, `100755` or `120000`.
         content: its bytes; of a link, its target.
+        changed: see `Baseline.changed_ns`; 0 where an earlier version did not record it.
     """
 
     path: bytes
     mode: str
     content: bytes
+    changed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class Carried:
     gone: tuple[bytes, ...] = ()
 
 
-def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...]) -> Carried:
+def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...], baseline: Baseline) -> Carried:
     """Read what changed; nothing outside of `root` is read, whatever programs do there meanwhile.
 
     Raises:
@@ -64,38 +67,47 @@ def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ..
             left -= len(content)
             if left < 0:
                 raise _too_much()
-            files.append(CarriedFile(path=path, mode=entry.mode, content=content))
+            changed = baseline.changed_ns(path, entry.stamp)
+            files.append(CarriedFile(path=path, mode=entry.mode, content=content, changed=changed))
     return Carried(files=tuple(files), gone=gone)
 
 
-def put(root: Path, carried: Carried) -> None:
+def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
     """Make the same changes in a checkout that no program runs in; what set-up left there leads nowhere else.
+
+    Returns:
+        The files that were written, as in `Baseline.restored`.
 
     Raises:
         ChangeError: something stands in the way.
     """
+    restored = dict[bytes, tuple[Stamp, int]]()
     with _opened(root) as place:
         for path in carried.gone:
             _remove(place, path)
         for file in carried.files:
             try:
-                _write(place, file)
+                stamp = _write(place, file)
             except OSError as error:
                 raise ChangeError(
                     f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
                 ) from error
+            if file.changed:
+                restored[file.path] = stamp, file.changed
+    return restored
 
 
-def _write(root: int, file: CarriedFile) -> None:
+def _write(root: int, file: CarriedFile) -> Stamp:
     folder, _, name = file.path.rpartition(b"/")
     with _below(root, folder, make=True) as place:
         _clear(place, name)
         if file.mode == _LINK:
             os.symlink(file.content, name, dir_fd=place)
-            return
-        rights = 0o755 if file.mode == "100755" else 0o644
-        with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=place), "wb") as target:
-            target.write(file.content)
+        else:
+            rights = 0o755 if file.mode == "100755" else 0o644
+            with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=place), "wb") as target:
+                target.write(file.content)
+        return stamp_of(os.stat(name, dir_fd=place, follow_symlinks=False))
 
 
 def _clear(folder: int, name: bytes) -> None:

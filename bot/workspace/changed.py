@@ -7,14 +7,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.listing import DEEPEST, folded, is_too_deep, parents
 from bot.workspace.process import ProcessBounds
-from bot.workspace.scan import ScannedFile, join, read_file, read_folder, walk
+from bot.workspace.scan import ScannedFile, Stamp, join, read_file, read_folder, walk
 
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
@@ -42,12 +42,20 @@ class Baseline:
             or has another entry now, counts as changed.
         left_out: directories and files that are no part of any change; nothing of the commit is in them.
         taken: paths in the commit that were gone when the agent was given the files.
+        restored: of the files that the host wrote again for a job that continues: path to the stamp that they got, and
+            to the time, in ns, at which their content or mode had last changed. Only the host's records say it.
     """
 
     modes: dict[bytes, str]
     entries: dict[bytes, ScannedFile]
     left_out: frozenset[bytes] = frozenset()
     taken: frozenset[bytes] = frozenset()
+    restored: dict[bytes, tuple[Stamp, int]] = field(default_factory=dict)
+
+    def changed_ns(self, path: bytes, stamp: Stamp) -> int:
+        """When the content or the mode of a file last changed, in ns since the epoch; no program can set it."""
+        restored, changed = self.restored.get(path, (None, 0))
+        return changed if stamp == restored else stamp[3]
 
     def given(self, root: Path, left_out: Iterable[str]) -> Baseline:
         """The same commit, with the directory as it is at this moment; nothing may write to it meanwhile."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.workspace.changed import Baseline
-from bot.workspace.scan import ScannedFile
+from bot.workspace.scan import ScannedFile, Stamp
 
 _FILE = "given.json"
 
@@ -40,6 +40,7 @@ def save(trusted: Path, given: Given) -> None:
         "entries": {_text(path): [entry.mode, *entry.stamp] for path, entry in baseline.entries.items()},
         "left_out": sorted(map(_text, baseline.left_out)),
         "taken": sorted(map(_text, baseline.taken)),
+        "restored": {_text(path): [*stamp, changed] for path, (stamp, changed) in baseline.restored.items()},
     }
     partial = trusted / f"{_FILE}.partial"
     partial.write_text(json.dumps(document))
@@ -60,6 +61,8 @@ def load(trusted: Path) -> Given:
             entries={_bytes(path): _entry(values) for path, values in document["entries"].items()},
             left_out=frozenset(map(_bytes, document["left_out"])),
             taken=frozenset(map(_bytes, document["taken"])),
+            # An earlier version wrote none.
+            restored={_bytes(path): _restored(values) for path, values in document.get("restored", {}).items()},
         )
         return Given(base_sha=str(document["base_sha"]), blobs=dict(document["blobs"]), baseline=baseline)
     except (AttributeError, KeyError, TypeError) as error:
@@ -67,9 +70,18 @@ def load(trusted: Path) -> Given:
 
 
 def _entry(values: list[object]) -> ScannedFile:
-    mode, inode, size, modified, changed, status = values
-    stamp = (int(str(inode)), int(str(size)), int(str(modified)), int(str(changed)), int(str(status)))
-    return ScannedFile(str(mode), stamp)
+    mode, *stamp = values
+    return ScannedFile(str(mode), _stamp(stamp))
+
+
+def _restored(values: list[object]) -> tuple[Stamp, int]:
+    *stamp, changed = values
+    return _stamp(stamp), int(str(changed))
+
+
+def _stamp(values: list[object]) -> Stamp:
+    inode, size, modified, changed, mode = (int(str(each)) for each in values)
+    return inode, size, modified, changed, mode
 
 
 # JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.

@@ -21,22 +21,21 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
+Stamp = tuple[int, int, int, int, int]
+"""Changes whenever the content or the mode of a file does: inode, size, modification and change time in ns, mode."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
     """A file or symbolic link as it lies in the directory.
 
     Attributes:
         mode: git's mode, `100644`, `100755` or `120000`.
-        stamp: changes whenever the content or the mode does: inode, size, modification and change time in ns, mode.
+        stamp: of the file.
     """
 
     mode: str
-    stamp: tuple[int, int, int, int, int]
-
-    @property
-    def changed_at(self) -> float:
-        """When the content or the mode was last written, in seconds since the epoch; no program can set it."""
-        return self.stamp[3] / 1e9
+    stamp: Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,11 @@ class Folder:
 
     files: dict[bytes, ScannedFile]
     folders: tuple[bytes, ...]
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of a file."""
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
 
 
 def is_git_name(name: bytes) -> bool:
@@ -72,8 +76,7 @@ def read_folder(root: int, path: bytes) -> Folder | None:
                     if stat.S_ISDIR(status.st_mode):
                         folders.append(name)
                     elif (mode := _git_mode(status.st_mode)) is not None:
-                        written = (status.st_mtime_ns, status.st_ctime_ns)
-                        files[name] = ScannedFile(mode, (status.st_ino, status.st_size, *written, status.st_mode))
+                        files[name] = ScannedFile(mode, stamp_of(status))
     except (FileNotFoundError, NotADirectoryError, OSError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
             return None

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bot.workspace.blobs import BlobStore
-from bot.workspace.capturing import Entry, Known, SnapshotLimits, Stamp, TreeReader, opened_root
+from bot.workspace.capturing import Entry, Known, SnapshotLimits, TreeReader, opened_root
+from bot.workspace.changed import Baseline
 from bot.workspace.errors import WorkspaceGoneError
 from bot.workspace.git import Git
 from bot.workspace.keeping import Given
 from bot.workspace.restoring import finish, restore, restore_tracked
-from bot.workspace.scan import ScannedFile
+from bot.workspace.scan import ScannedFile, Stamp
 from bot.workspace.vault import PACK_BYTES, Packs, Vault
 
 _FOLDER = "snapshots"
@@ -75,7 +76,9 @@ class TreeManifest:
         """As JSON; half surrogate pairs spell the bytes of names that are no UTF-8."""
         return json.dumps(
             {
-                "entries": self.entries,
+                # An earlier version reads entries without `changed`, and goes on without the times.
+                "entries": [each[:-1] for each in self.entries],
+                "changed": [each.changed for each in self.entries],
                 "packs": self.packs,
                 "left_out": sorted(map(os.fsdecode, self.left_out)),
                 "taken": sorted(map(os.fsdecode, self.taken)),
@@ -131,7 +134,7 @@ class Snapshots:
             if each.kind == "file" and each.path in stamps
         }
         with Packs(vault, before.packs) as packs, opened_root(files) as root:
-            capture = TreeReader(packs, known, blobs=given.blobs, given=given.baseline.entries, limits=self.limits)
+            capture = TreeReader(packs, known, blobs=given.blobs, given=given.baseline, limits=self.limits)
             captured = capture.of(root)
         used = {number for each in captured.entries for number, _, _ in each.pieces}
         after = TreeManifest(
@@ -229,16 +232,25 @@ async def rebuild(files: Path, manifest: TreeManifest, vault: Vault, git: Git) -
     return await asyncio.to_thread(finish, files, manifest.entries)
 
 
-def given_entries(manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> dict[bytes, ScannedFile]:
-    """What of restored files is as it was given to the agent."""
-    entries = {}
+def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], modes: dict[bytes, str]) -> Baseline:
+    """What of restored files is as it was given to the agent, and how old the others are.
+
+    Args:
+        manifest: what was restored.
+        stamps: of the files, as `rebuild` gave them.
+        modes: path to git's mode, of every path in the commit.
+    """
+    entries, restored = dict[bytes, ScannedFile](), dict[bytes, tuple[Stamp, int]]()
     for each in manifest.entries:
+        path = os.fsencode(each.path)
         if each.given:
             stamp = stamps[each.path]
             executable = stamp[-1] & stat.S_IXUSR
             mode = "120000" if each.kind == "link" else "100755" if executable else "100644"
-            entries[os.fsencode(each.path)] = ScannedFile(mode, stamp)
-    return entries
+            entries[path] = ScannedFile(mode, stamp)
+        elif each.changed:
+            restored[path] = stamps[each.path], each.changed
+    return Baseline(modes=modes, entries=entries, left_out=manifest.left_out, taken=manifest.taken, restored=restored)
 
 
 def note(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
@@ -273,8 +285,10 @@ def _noted(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
 
 
 def _decoded(values: dict[str, Any]) -> TreeManifest:
+    entries = values["entries"]
+    changed = values.get("changed", [0] * len(entries))
     return TreeManifest(
-        entries=[Entry(*each) for each in values["entries"]],
+        entries=[Entry._make([*each, at]) for each, at in zip(entries, changed, strict=True)],
         packs={int(number): name for number, name in values["packs"].items()},
         left_out=frozenset(map(os.fsencode, values["left_out"])),
         taken=frozenset(map(os.fsencode, values["taken"])),

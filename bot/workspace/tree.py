@@ -151,12 +151,13 @@ class Tree:
             tree = (await git.run("write-tree")).decode().strip()
             change = await self._describe(self.base_sha, tree)
             # When the files of a change were written, of which no program can set the time.
-            entries = [present.get(os.fsencode(each.path)) for each in change.files]
-            times = [entry.changed_at for entry in entries if entry is not None]
+            paths = [os.fsencode(each.path) for each in change.files]
+            changed = self._given.baseline.changed_ns
+            times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
             return replace(change, notes=notes, touched=(min(times), max(times)) if times else None)
 
     async def carried(self) -> Carried:
-        """What changed in the files, to be put back in another workspace of the same commit.
+        """What changed in the files, in which no program may run, to be put back in another workspace of the commit.
 
         Raises:
             ChangeError: it is more than can be carried.
@@ -166,7 +167,7 @@ class Tree:
             await asyncio.to_thread(fresh, shadow)
             git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
             found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
-            return await asyncio.to_thread(take, self.path, found.present, found.gone)
+            return await asyncio.to_thread(take, self.path, found.present, found.gone, self._given.baseline)
 
     async def put_back(self, carried: Carried) -> None:
         """Have the files be as they were when `carried` was taken; no program may run in them.
@@ -175,7 +176,9 @@ class Tree:
             ChangeError: something stands in the way.
         """
         async with self._one_at_a_time:
-            await asyncio.to_thread(put, self.path, carried)
+            restored = await asyncio.to_thread(put, self.path, carried)
+            self._given = replace(self._given, baseline=replace(self._given.baseline, restored=restored))
+            await asyncio.to_thread(save, self._trusted, self._given)
 
     async def unpublished(self, change: Change) -> tuple[str, ...]:
         """What lies in the files now, was not given and is no part of a change: names at the top, such as `build/`."""

@@ -23,7 +23,7 @@ from bot.workspace.pristine import Pristine
 from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
-from bot.workspace.snapshots import Snapshots, given_entries, note, rebuild
+from bot.workspace.snapshots import Snapshots, baseline_of, note, rebuild
 from bot.workspace.storing import INDEX, Current, Left, always_current, begin_generation, forget, generations, store
 from bot.workspace.tree import Tree
 from bot.workspace.upkeep import Upkeep
@@ -356,10 +356,7 @@ class Workspaces:
         mirror = await self._provide(folder, left.repo_id, left.source)
         modes, blobs = await self._bare(folder, mirror, found.base_sha)
         stamps = await rebuild(folder / "files", manifest, snapshots.vault(job_id), self._git(folder))
-        baseline = Baseline(
-            modes=modes, entries=given_entries(manifest, stamps), left_out=manifest.left_out, taken=manifest.taken
-        )
-        given = Given(base_sha=found.base_sha, blobs=blobs, baseline=baseline)
+        given = Given(base_sha=found.base_sha, blobs=blobs, baseline=baseline_of(manifest, stamps, modes))
         await asyncio.to_thread(save, folder / "trusted", given)
         await asyncio.to_thread(note, folder / "trusted" / INDEX, found.manifest, manifest, stamps)
         log.info("the files were restored from %s", snapshots.blobs.address)

@@ -85,10 +85,13 @@ async def test_a_paused_run_that_is_approved_elsewhere_goes_on_at_the_call_with_
 
 async def test_a_run_that_a_worker_gave_back_goes_on_elsewhere(hub: LocalHub, tmp_path: Path) -> None:
     storage = {"storage_url": (tmp_path / "shared").as_uri()}
-    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]
-    async with staged(hub, tmp_path, script, serving=storage) as first:
+    checks = 'write_file("calc.py")\nexecute("main", "python3 -m py_compile calc.py", check=True)'
+    waits = f'execute("main", "touch cache/checked")\n{WAIT_FOR_GO}'
+    script = [acting(f"{checks}\n{waits}", FIXED_CALC)]
+    files = {**IGNORING, ".gitignore": "cache/\n__pycache__/\n"}
+    async with staged(hub, tmp_path, script, serving=storage, files=files) as first:
         job_id = await first.job_of(first.say(first.issue().number, "/codepilot fix"))
-        await written(first, job_id)
+        await eventually(lambda: (first.files_of(job_id) / "cache/checked").exists() or None)
     move(first)
     rest = [f"```completion\n{COMPLETION}\n```\n"]
     async with staged(hub, tmp_path, rest, serving=storage, after=first) as stage:
@@ -97,6 +100,11 @@ async def test_a_run_that_a_worker_gave_back_goes_on_elsewhere(hub: LocalHub, tm
         assert len(stage.providers) == 1
         [(_, sha)] = stage.bot_branches().items()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
+        # The check that passed before counts: nothing has changed the files since.
+        result = (await stage.queue.record(job_id)).result
+        assert result is not None
+        assert [each.standing for each in result.progress.judged] == ["counts"]
+        assert [each.pull.draft for each in hub.issues(stage.repo) if each.pull is not None] == [False]
 
 
 async def test_a_run_whose_files_are_nowhere_begins_again(

@@ -69,6 +69,25 @@ async def test_a_kept_workspace_is_as_it_was_left(workspaces: Workspaces, origin
     assert keeps(tmp_path) == ""
 
 
+async def test_files_that_are_carried_to_another_machine_are_as_old_as_they_were(
+    workspaces: Workspaces, origin: Origin, tmp_path: Path
+) -> None:
+    touched = (await _worked(workspaces, origin)).touched
+    async with workspaces.reopen("job") as tree:
+        carried = await tree.carried()
+    there = Workspaces(tmp_path / "there", seconds=20)
+    async with there.open("job", REPO, source(origin), keep=always) as tree:
+        await tree.put_back(carried)
+        assert (await tree.change()).touched == touched
+    async with there.reopen("job") as tree:  # in another process, for another answer
+        assert await tree.carried() == carried
+        (tree.path / "a.txt").write_text("3\n")
+        changed = (await tree.change()).touched
+    assert touched is not None
+    assert changed is not None
+    assert changed[1] > touched[1]
+
+
 async def test_it_can_be_kept_again_and_again(workspaces: Workspaces, origin: Origin) -> None:
     change = await _worked(workspaces, origin)
     for _ in range(2):
