@@ -191,6 +191,14 @@ class Children:
         child.turned.clear()
         child.answer.set_result((approve, note))
 
+    def send_message(self, task: str, message: str, id_: str = "") -> None:
+        """Tell a child run something; see `AsyncRuntime.send_message`.
+
+        Raises:
+            ToolError: there is no such task.
+        """
+        self._of(task).runtime.send_message(message, id=id_)
+
     def merge(self, task: str, paths: Iterable[str] | None = None) -> Merge:
         """Work out what collecting a task's files would do; in a thread, since it reads them.
 

@@ -31,6 +31,10 @@ class ChildRuntime(Protocol):
         """What its model calls have used so far."""
         ...
 
+    def send_message(self, message: str, *, id: str) -> None:  # noqa: A002 - as in the event
+        """Tell it something."""
+        ...
+
     def abort(self) -> None:
         """Stop it."""
         ...

@@ -138,6 +138,15 @@ class TaskManager:
         with _told():
             self._of(task_id).answer(task_id, approve=approve, note=note)
 
+    def send_message(self, task_id: str, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
+        """Tell a task something; it reads it at its next step. See `AsyncRuntime.send_message`.
+
+        Raises:
+            UsageError: there is no such task.
+        """
+        with _told():
+            self._of(task_id).send_message(task_id, message, id)
+
     async def cancel(self, task_id: str) -> None:
         """End a task; what it has changed so far can be collected.
 
@@ -257,6 +266,10 @@ class BlockingTaskManager:
             self._manager.answer(task_id, approve=approve, note=note)
 
         self._of(task_id).call(answer)
+
+    def send_message(self, task_id: str, message: str, *, id: str = "") -> None:  # noqa: A002 - as above
+        """See `TaskManager.send_message`."""
+        self._manager.send_message(task_id, message, id=id)
 
     def cancel(self, task_id: str) -> None:
         """See `TaskManager.cancel`."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from agent_runtime import (
     AsyncRuntime,
+    ChildWatched,
     Event,
     NetworkUsed,
     Outcome,
@@ -203,6 +204,7 @@ class AgentRun:
             return await runtime.run(task, facts=facts)
         candidates = Candidates(runtime, self._reporter, begun.grant.candidates, tree.blobs)
         self._interrupt = candidates.stop
+        self._messages.go_on_to(candidates)
         return await candidates.best(task, facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -315,9 +317,10 @@ class AgentRun:
 
     def _listen(self, event: Event) -> None:
         self._reporter.listen(event)
-        self._messages.note(event)
-        if isinstance(event, NetworkUsed):
-            log.info("network: %s", event.connection)
+        inner = event.event if isinstance(event, ChildWatched) else event
+        self._messages.note(inner)
+        if isinstance(inner, NetworkUsed):
+            log.info("network: %s", inner.connection)
 
 
 def _nothing() -> None:

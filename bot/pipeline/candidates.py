@@ -55,12 +55,19 @@ class Candidates:
         self._begun = reporter.progress
         self._progress: dict[str, Progress] = {}
         self._ending: list[asyncio.Task[None]] = []
+        self._messages: list[tuple[str, str]] = []
         self._stopped = False
 
     def stop(self) -> None:
         """End all attempts; the best is still brought into the job's files, as unfinished work."""
         self._stopped = True
         self._ending += [asyncio.ensure_future(self._manager.cancel(each)) for each in self._progress]
+
+    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
+        """Tell all attempts something, those that begin later, too."""
+        self._messages.append((message, id))
+        for each in self._progress:
+            self._manager.send_message(each, message, id=id)
 
     async def best(self, task: Task, facts: Sequence[str]) -> Outcome:
         """Make the attempts, and give how the best one ended; where none can be made, work without them."""
@@ -97,6 +104,8 @@ class Candidates:
                 log.warning("only %s of %s attempts were started: %s", len(self._progress), self._count, error)
                 return f"{error}."
             self._progress.setdefault(name, self._begun)
+            for message, id_ in self._messages:
+                self._manager.send_message(name, message, id=id_)
         return ""
 
     def _listen(self, event: Event) -> None:

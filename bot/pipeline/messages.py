@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from agent_runtime import AsyncRuntime, Event, MessageInjected
 from bot.engine.records import Signal
+
+
+class Hears(Protocol):
+    """An agent, or several at once."""
+
+    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
+        """Tell it something; see `AsyncRuntime.send_message`."""
+        ...
 
 
 class Messages:
@@ -12,23 +22,26 @@ class Messages:
     def __init__(self) -> None:
         self._signals: dict[str, Signal] = {}
         self._told: set[str] = set()
-        self._runtime: AsyncRuntime | None = None
+        self._agent: Hears | None = None
 
     def hear(self, signal: Signal) -> None:
         """Pass a message on, at once when the agent is at work."""
         self._signals[signal.id] = signal
-        if self._runtime is not None:
-            _send(self._runtime, signal)
+        if self._agent is not None:
+            _send(self._agent, signal)
 
     def go_to(self, runtime: AsyncRuntime | None) -> None:
         """Pass on what an agent that begins to work has not been told yet; None when it has ended."""
-        self._runtime = runtime
-        if runtime is None:
-            return
-        for event in runtime.session.events:
+        for event in runtime.session.events if runtime is not None else ():
             self.note(event)
-        for signal in self.untold:
-            _send(runtime, signal)
+        self.go_on_to(runtime)
+
+    def go_on_to(self, agent: Hears | None) -> None:
+        """The same for an agent, or several at once, whose session tells nothing of messages."""
+        self._agent = agent
+        if agent is not None:
+            for signal in self.untold:
+                _send(agent, signal)
 
     def note(self, event: Event) -> None:
         """Take in an event of the run."""
@@ -41,6 +54,6 @@ class Messages:
         return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
 
 
-def _send(runtime: AsyncRuntime, signal: Signal) -> None:
+def _send(agent: Hears, signal: Signal) -> None:
     # By id: people repeat themselves, and a redactor may change the text on its way.
-    runtime.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
+    agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime import ChildWatched, ToolCalled
+from agent_runtime import ChildWatched, MessageQueued, ToolCalled
+from agent_runtime.core.events import Live
+from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
@@ -18,13 +20,14 @@ LONG = acting(
     completion="Fixed, with notes.",
 )
 UNCHECKED = acting('write_file("README.md")', "# Calculator\n", completion="I changed the title.")
+WAITS = acting('execute("main", "until [ -e go ]; do sleep 0.02; done")')
 SLOW = acting('write_file("calc.py")\nexecute("main", "sleep 100", timeout=100)', FIXED_CALC)
 
 
-def attempts_at_work(stage: Stage) -> set[str]:
-    """The attempts that have made their second call."""
-    seen = [each for each in stage.events if isinstance(each, ChildWatched)]
-    return {each.task for each in seen if isinstance(each.event, ToolCalled) and each.event.number == 2}
+def attempts(stage: Stage, *, kind: type[Live], number: int = 1) -> set[str]:
+    """The attempts that have told of an event, or made a call of this number."""
+    seen = [(each.task, each.event) for each in stage.events if isinstance(each, ChildWatched)]
+    return {task for task, event in seen if isinstance(event, kind) and getattr(event, "number", number) == number}
 
 
 async def test_the_attempt_whose_checks_pass_and_whose_change_is_smallest_is_published(
@@ -49,7 +52,7 @@ async def test_stop_ends_all_attempts_and_keeps_the_work_of_one(hub: LocalHub, t
     async with staged(hub, tmp_path, [SLOW, SLOW]) as stage:
         number = stage.issue().number
         asked = stage.say(number, "/codepilot fix --candidates 9")
-        await eventually(lambda: len(attempts_at_work(stage)) == 2 or None, within=30.0)
+        await eventually(lambda: len(attempts(stage, kind=ToolCalled, number=2)) == 2 or None, within=30.0)
         stage.say(number, "/codepilot stop")
         end = await stage.end_of(asked)
         assert end.state is JobState.STOPPED, end
@@ -57,3 +60,18 @@ async def test_stop_ends_all_attempts_and_keeps_the_work_of_one(hub: LocalHub, t
         [branch] = stage.bot_branches()  # as for every work that is stopped
         assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
         assert not stage.pulls()
+
+
+async def test_a_message_reaches_every_attempt(hub: LocalHub, tmp_path: Path) -> None:
+    told = ScriptedReply(text=FIX, expect=("@mona says, while you work: keep it short",))
+    async with staged(hub, tmp_path, [WAITS, WAITS, told, told]) as stage:
+        number = stage.issue().number
+        asked = stage.say(number, "/codepilot fix --candidates 2")
+        await eventually(lambda: len(attempts(stage, kind=ToolCalled)) == 2 or None, within=30.0)
+        stage.say(number, "/codepilot continue keep it short")
+        await eventually(lambda: len(attempts(stage, kind=MessageQueued)) == 2 or None, within=30.0)
+        for place in stage.directory.rglob("codepilot-task-*/workspace"):
+            (place / "go").touch()
+        end = await stage.end_of(asked)
+        assert end.state is JobState.DONE, end
+        assert "finished, verified" in end.status

@@ -296,6 +296,10 @@ class _Child:
         """What its model calls have used."""
         return self._agent.usage if isinstance(self._agent, Agent) else Usage()
 
+    def send_message(self, message: str, *, id: str) -> None:  # noqa: A002, ARG002 - the same
+        """Refuse: an agent of this kind reads messages only when it is called."""
+        raise UsageError("A task of this kind takes no messages.")
+
     def abort(self) -> None:
         """Stop it."""
         self._stop.set()
