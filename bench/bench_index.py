@@ -20,7 +20,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.index import asking, building
+from agent_runtime.index import asking, building, ranking
 from agent_runtime.index.languages import language_of
 from agent_runtime.index.store import split_words
 from agent_runtime.index.workspace_index import WorkspaceIndex
@@ -136,7 +136,7 @@ def _bm25(root: Path) -> Callable[[str], list[str]]:
         database.execute("INSERT INTO files VALUES (?, ?)", (str(path.relative_to(root)), text))
 
     def rank(ask: str) -> list[str]:
-        query = " OR ".join(f'"{word}"' for word in asking.terms(ask))
+        query = " OR ".join(f'"{word}"' for word in ranking.terms(ask))
         found = database.execute("SELECT path FROM files WHERE files MATCH ? ORDER BY rank LIMIT 50", (query,))
         return [path for (path,) in found]
 
@@ -147,7 +147,7 @@ def _by_ripgrep(root: Path, ask: str) -> list[str]:
     """Files by how many of the words they hold, then by how often."""
     words: dict[str, set[str]] = {}
     often: dict[str, int] = {}
-    for word in asking.terms(ask):
+    for word in ranking.terms(ask):
         argv = [str(ripgrep()), "--no-config", "--count-matches", "--with-filename", "-i", "-w", re.escape(word), "."]
         answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False).stdout
         for line in answer.splitlines():

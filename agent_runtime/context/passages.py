@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from agent_runtime.context.clues import Clues, Mention
 from agent_runtime.core.errors import ToolError
+from agent_runtime.index.languages import is_copied
 from agent_runtime.index.model import CodeIndex, Definition
 from agent_runtime.workspace.files import Workspace
 
@@ -28,7 +28,6 @@ _MEANT = 3
 _MOST_FIRST = 3
 _CALLED_BY = 2
 _MOST_CALLED = 16
-_ASIDE = re.compile(r"(?:^|/)(?:dist|build|vendor|third_party|node_modules)/|\.min\.|\.(?:pyi|d\.ts)$")
 _CLASSES = frozenset({"class", "interface", "type", "module"})
 
 _FIRST = 100.0
@@ -37,9 +36,9 @@ _FIRST = 100.0
 _LINE, _TEST, _TESTED, _NAME, _MESSAGE, _WITHIN, _CALLER, _CALLED = 6.0, 3.0, 2.5, 4.5, 3.0, 2.0, 1.0, 3.0
 _FOUND = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
 """By the kind of the question."""
-_FALL = 0.2
+_FALL = 1.0
 """How much faster than its place in a search a score falls."""
-_FILE_PART, _IN_FILE, _IN_CLASS, _IN_TEST = 0.25, 1.5, 1.6, 0.3
+_FILE_PART, _IN_FILE, _IN_CLASS, _IN_TEST = 0.1, 1.5, 1.6, 0.3
 _LONG, _LONG_CLASS = 50, 40
 """Lines from which on a definition has to be worth its room."""
 
@@ -249,7 +248,7 @@ async def _named(index: CodeIndex, name: str) -> list[Definition]:
 
 def _is_aside(definition: Definition) -> bool:
     """Whether it is in a test, only declares what another file defines, or was made from other files or copied."""
-    return definition.is_test or _ASIDE.search(definition.path) is not None
+    return definition.is_test or is_copied(definition.path)
 
 
 def _meant(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:

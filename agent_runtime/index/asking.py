@@ -12,35 +12,14 @@ from urllib.parse import quote
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.index.building import MOST_BYTES
+from agent_runtime.index.ranking import ranked
 from agent_runtime.index.resolving import Finder, Resolver, callees, callers
-from agent_runtime.index.store import split_words
 from agent_runtime.workspace.files import Workspace
 
 Row = list[object]
 """Path, name, full name, kind, first, last, header line, header lines of parents, whether it is a test, number."""
 
-_WEIGHTS = (8.0, 4.0, 6.0, 2.0)
-"""Of name, signature, docstring and body."""
-_FILE_WEIGHTS = (3.0, 1.0)
-"""Of a file's path and of the names that it defines."""
-_FILE_SHARE = 0.3
-_DECAY = 0.5
-"""Of a file, the best definition counts whole, the second one half, and so on: several fit better than one."""
-_TEST_SHARE = 0.5
-_CANDIDATES = 300
-_MOST_TERMS = 32
-_MOST_TEXT = 4_000
 _MOST_SENT = 1_500
-_WORD = re.compile(r"[^\W_]+")
-_COMMON = frozenset(
-    """a about above after again all also am an and any are as at be because been before being below between both but
-by  can cannot could did do does doing don down during each else few for from further get gets had has have
-having he  her here his how i if in into is isn it its itself just let me might more most must my no nor not
-now of off on  once only or other our out over own s same she should so some such t than that the their them
-then there these  they this those through to too under until up us use used uses using very was we were what
-when where which while  who whom why will with would you your
-    """.split()  # noqa: SIM905 - a list of so many words is read by nobody
-)
 # Only constants of this module are put into the text of statements.
 # ruff: noqa: S608 - as said above
 _COLUMNS = "f.path, d.name, d.qualified, d.kind, d.first, d.last, d.header, d.parent, f.is_test, d.id"
@@ -67,42 +46,8 @@ def ask(place: str, question: str, *arguments: object) -> str:
         raise ValueError(f"the index cannot be read: {error}") from error
 
 
-def terms(text: str) -> list[str]:
-    """The words of a question that can tell one definition from another, each once."""
-    found = dict.fromkeys(word.lower() for word in _WORD.findall(split_words(text[:_MOST_TEXT])))
-    wanted = [word for word in found if word not in _COMMON and (len(word) > 1 or word.isdigit())]
-    return (wanted or list(found))[:_MOST_TERMS]
-
-
 def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
-    """Definitions for a text, best first: each by its own words, and by those of its file."""
-    words = terms(text)
-    if not words:
-        return []
-    query = " OR ".join(f'"{word}"' for word in words)
-    files = dict(
-        database.execute(
-            "SELECT rowid, -bm25(file_words, ?, ?) FROM file_words WHERE file_words MATCH ?", (*_FILE_WEIGHTS, query)
-        )
-    )
-    found = database.execute(
-        # Words outlive the definitions that they were of, which must not take the places of others.
-        "WITH best AS (SELECT d.id, -bm25(words, ?, ?, ?, ?) AS score FROM words "
-        "JOIN definitions d ON d.id = words.rowid WHERE words MATCH ? ORDER BY score DESC LIMIT ?) "
-        f"SELECT best.score, f.id, {_COLUMNS} FROM best "
-        "JOIN definitions d ON d.id = best.id JOIN files f ON f.id = d.file ORDER BY best.score DESC",
-        (*_WEIGHTS, query, _CANDIDATES),
-    ).fetchall()
-    by_file: dict[object, list[float]] = {}
-    for score, file, *_ in found:  # best first
-        by_file.setdefault(file, []).append(score)
-    file_scores = {
-        file: _FILE_SHARE * files.get(file, 0.0) + sum(score * _DECAY**place for place, score in enumerate(scores))
-        for file, scores in by_file.items()
-    }
-    scored = [((score + file_scores[file]) * (_TEST_SHARE if row[8] else 1.0), row) for score, file, *row in found]
-    scored.sort(key=lambda each: -each[0])
-    return _rows(database, [row for _, row in scored[:most]])
+    return _numbered(database, ranked(database, text, most))
 
 
 def _numbered(database: sqlite3.Connection, numbers: list[int]) -> list[Row]:

@@ -180,6 +180,11 @@ _TEST_PATH = re.compile(
     r"|_(?:test|spec)\.(?:py|go|rb|rs|js|ts|c|cc|cpp)$|\.(?:test|spec)\.[cm]?[jt]sx?$|(?:Test|Tests|IT)\.java$",
 )
 
+_COPIED_PATH = re.compile(
+    r"(?:^|/)(?:dist|build|_?vendor(?:ed)?|third_party|node_modules|docs?|examples?|samples?|bench(?:marks?)?)/"
+    r"|\.min\.|\.(?:pyi|d\.[cm]?ts)$"
+)
+
 
 def language_of(path: str) -> Language | None:
     """The language that a file's name says; None for one that is not indexed."""
@@ -189,6 +194,11 @@ def language_of(path: str) -> Language | None:
 def is_test(path: str) -> bool:
     """Whether a file's path says that it holds tests."""
     return _TEST_PATH.search(path) is not None
+
+
+def is_copied(path: str) -> bool:
+    """Whether a file's path says that it repeats, declares or only explains what other files define."""
+    return _COPIED_PATH.search(path) is not None
 
 
 @cache

@@ -19,6 +19,7 @@ _PIECE = 64 * 1024  # bytes that are parsed between two looks at the clock
 _MOST_MATCHES = 100_000
 _MOST_NAME = 200
 _MOST_IMPORT = 10_000
+_MOST_TEXT = 200_000  # bytes
 _SAMPLES = 64
 _WIDEST = 2_000  # children of what is no program
 _DEEPEST = 500  # nodes, one in another; people write a hundred at most
@@ -81,11 +82,13 @@ class ParsedFile:
         calls: for each, the place of the definition around it (-1 for none), the name that is called, what it is called
             on (empty for nothing, `?` for what is no name), and the line.
         imports: for each, the local name, the module, and the name there (empty for the module itself).
+        text: of the file, for ranking files; the beginning of a long one.
     """
 
     pieces: list[Piece]
     calls: list[tuple[int, str, str, int]]
     imports: list[tuple[str, str, str]]
+    text: str
 
 
 def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
@@ -118,7 +121,8 @@ def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
         if piece.name == "exports" and piece.parent < 0 and stem:
             piece.name = piece.qualified = stem
     _describe(language, data, pieces)
-    return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports)
+    text = data[:_MOST_TEXT].decode(errors="replace")
+    return ParsedFile(pieces, _placed(pieces, file.calls, file.bindings), file.imports, text)
 
 
 def spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:

@@ -9,17 +9,19 @@ import sqlite3
 import zlib
 from dataclasses import dataclass
 
+from agent_runtime.index.languages import is_copied
 from agent_runtime.index.parsing import ParsedFile
 
-SCHEMA = 1
+SCHEMA = 2
 """Raise it whenever what is stored, or how it is found, changes: indexes of another number are built anew."""
 _MOST_WORDS = 20_000  # characters of one definition's body that are searched
 _MOST_HEAD = 2_000
+_TEST_SHARE, _COPIED_SHARE = 0.5, 0.4
 _HASH_BYTES = 64 * 1024**2
 _TABLES = """
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, size INTEGER, modified INTEGER, changed INTEGER, inode INTEGER,
-  looked INTEGER, digest BLOB, is_test INTEGER, note TEXT NOT NULL, first INTEGER, facts BLOB);
+  looked INTEGER, digest BLOB, is_test INTEGER, weight REAL, note TEXT NOT NULL, first INTEGER, facts BLOB);
 CREATE TABLE definitions(
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL,
   first INTEGER, last INTEGER, header INTEGER, parent INTEGER, bases TEXT NOT NULL);
@@ -27,7 +29,7 @@ CREATE TABLE callees(name TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (nam
 CREATE VIRTUAL TABLE words USING fts5(
   name, signature, docstring, body, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE file_words USING fts5(
-  path, names, content='', tokenize='porter unicode61 remove_diacritics 2');
+  path, names, text, content='', tokenize='porter unicode61 remove_diacritics 2');
 """
 _INDEXES = """
 CREATE INDEX IF NOT EXISTS definitions_by_file ON definitions(file);
@@ -102,14 +104,15 @@ class IndexStore:
         self._next_file += 1
         facts = zlib.compress(json.dumps([parsed.calls, parsed.imports]).encode(), 1) if parsed else b""
         database.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, content.looked, content.digest,
-             content.is_test, content.note, self._next, facts),
+             content.is_test, _weight(path, content), content.note, self._next, facts),
         )  # fmt: skip
         pieces = parsed.pieces if parsed else []
         names = split_words(" ".join(dict.fromkeys(piece.name for piece in pieces)))
         database.execute(
-            "INSERT INTO file_words(rowid, path, names) VALUES (?, ?, ?)", (file, split_words(path), names)
+            "INSERT INTO file_words(rowid, path, names, text) VALUES (?, ?, ?, ?)",
+            (file, split_words(path), names, split_words(parsed.text) if parsed else ""),
         )
         if parsed is None:
             return
@@ -169,6 +172,11 @@ def calls_and_imports(facts: bytes) -> tuple[list[tuple[int, str, str, int]], li
         return [], []
     calls, imports = json.loads(zlib.decompress(facts))
     return calls, imports
+
+
+def _weight(path: str, content: FileContent) -> float:
+    """How much what is found in a file counts."""
+    return _COPIED_SHARE if is_copied(path) else _TEST_SHARE if content.is_test else 1.0
 
 
 def digest_of(data: bytes) -> bytes:
