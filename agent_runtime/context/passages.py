@@ -39,7 +39,7 @@ _FOUND = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
 _FALL = 1.0
 """How much faster than its place in a search a score falls."""
 _FILE_PART, _IN_FILE, _IN_CLASS, _IN_TEST = 0.1, 1.5, 1.6, 0.3
-_LONG, _LONG_CLASS = 50, 40
+_LONG, _LONG_CLASS = 35, 40
 """Lines from which on a definition has to be worth its room."""
 
 

@@ -33,6 +33,8 @@ _DEFINES = r"(?:def|class|function|func|fn|struct|interface|trait|type|module)[ 
 class NamedFiles:
     """Implements `CodeIndex` for a text: its lines and names are known, nothing is searched, no call is found."""
 
+    unanswered = ""
+
     def __init__(self, definitions: Sequence[Definition]) -> None:
         self._definitions = definitions
 

@@ -76,6 +76,9 @@ class Dependency:
 class CodeIndex(Protocol):
     """Answers questions about the definitions of a workspace. None raises: without an index there is no answer."""
 
+    unanswered: str
+    """Why the last question has no answer; empty when it has one."""
+
     async def ready(self, seconds: float) -> bool:
         """Bring the index up to date; whether that was done within a time. It goes on in the background."""
         ...

@@ -16,10 +16,6 @@ _FILE_PART = 0.3
 """What a file's definitions together add to each of them."""
 _DECAY = 0.5
 """Of a file, the best definition counts whole, the second one half, and so on: several fit better than one."""
-_LINES = 12.0
-"""Of a definition, on average."""
-_LONGEST = 4.0
-"""How many times the average a definition may be long for its score to be corrected by that."""
 _CALLED, _CALLING = 0.5, 0.3
 """Of a definition's own score, what those get that it calls in its file, and that call it there."""
 _FOLLOWED = 8
@@ -41,13 +37,9 @@ then there these  they this those through to too under until up us use used uses
 when where which while  who whom why will with would you your
     """.split()  # noqa: SIM905 - a list of so many words is read by nobody
 )
-# FTS5 takes a definition of twice the average length for much less of a fit, and one of two lines for much more:
-# b is 0.75 in its BM25. This makes it 0.5, exactly so for a word that occurs once.
-_LENGTH = f"min({_LONGEST}, (d.last - d.first + 1) / {_LINES})"
-_BY_LENGTH = f"(1.3 + 0.9 * {_LENGTH}) / (1.6 + 0.6 * {_LENGTH})"
 _BEST = (
     # Words outlive the definitions that they were of, which must not take the places of others.
-    f"SELECT d.id, d.file, f.weight, -bm25(words, ?, ?, ?, ?) * {_BY_LENGTH} AS score FROM words "  # noqa: S608 - our own constants
+    "SELECT d.id, d.file, f.weight, -bm25(words, ?, ?, ?, ?) AS score FROM words "
     "JOIN definitions d ON d.id = words.rowid JOIN files f ON f.id = d.file WHERE words MATCH ? "
     "ORDER BY score * f.weight DESC LIMIT ?"
 )

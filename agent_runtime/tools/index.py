@@ -142,7 +142,7 @@ class IndexTools:
         Raises:
             ToolError: there is none.
         """
-        if not await self._index.named(symbol):
+        if not await self._asked(partial(self._index.named, symbol)):
             raise ToolError(f"no definition is called {symbol!r}; use find() or semantic_search()", kind="ValueError")
 
     def _result(self, lines: list[str], value: list[Plain]) -> ToolResult:

@@ -168,9 +168,13 @@ class SearchTools:
         """The definitions of a name, as matches in their first lines."""
         if self._index is None or not await self._index.ready(_INDEX_SECONDS):
             raise ToolError("there is no code index of this workspace yet; search without symbol=True")
+        named = await self._index.named(name)
+        if self._index.unanswered:
+            why = f"the code index gave no answer: {self._index.unanswered}. Search without symbol=True"
+            raise ToolError(why, kind="TimeoutError")
         found = [
             each
-            for each in await self._index.named(name)
+            for each in named
             if any(start in {".", each.path} or each.path.startswith(f"{start}/") for start in targets)
             and (wanted is None or wanted.matches(each.path))
         ][:most]
