@@ -137,9 +137,6 @@ class _Ranking:
             meant = _meant(group, close, plain=name in clues.plain)
             self._add(_NAME / max(1, len(meant)) / (1 + 0.1 * rank), meant)
             named += meant
-        clear = [each for each in named if each.kind not in _CLASSES and not _is_aside(each)]
-        for rank, definition in enumerate(clear[:_MOST_FIRST]):
-            self._first.setdefault(definition, _FIRST / 2 - rank)
         self._classes = [each for each in named if each.kind in _CLASSES]
         functions = [f"{each.path}::{each.qualified}" for each in named if each.kind not in _CLASSES][:_CALLED_BY]
         for calls in await asyncio.gather(*map(self._index.callers, functions)):
