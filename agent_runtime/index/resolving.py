@@ -6,6 +6,7 @@ import posixpath
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from agent_runtime.index.modules import SCRIPTS, ModulePaths
 from agent_runtime.index.store import calls_and_imports
@@ -69,7 +70,7 @@ def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) ->
         names.add(parts[-2])
         above = [each.parent for each in wanted.values() if each.parent is not None]
         wanted |= {number: resolver.known(number) for number in above}
-    above_names = {base for each in wanted.values() for base in resolver.ancestors(each)}
+    related = {name for each in wanted.values() for name in resolver.relatives(each)}
     found: list[FoundCall] = []
     for source in resolver.calling(names):
         called = names | {local for local, _, there in source.imports if there in names}
@@ -79,7 +80,7 @@ def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) ->
             caller = source.first + place if place >= 0 else None
             meant = resolver.meant(source, caller, receiver, callee)
             sure = any(number in wanted for number in meant)
-            if meant and not sure and not any(resolver.owner(number) in above_names for number in meant):
+            if meant and not sure and not any(resolver.owner(number) in related for number in meant):
                 continue
             shown = f"{receiver}.{callee}" if receiver else callee
             found.append(
@@ -165,16 +166,31 @@ class Resolver:
         """The name of the class of a method; empty for what is none."""
         return self.known(number).qualified.rpartition(".")[0].rpartition(".")[2]
 
-    def ancestors(self, known: _Known) -> set[str]:
-        """The names of the base classes of a method's class, as far as the index knows them."""
-        names: set[str] = set()
-        pending = [self.owner(known.number)]
-        while pending and len(names) < _MOST_FILES:
-            name = pending.pop()
-            bases = [base.rpartition(".")[2] for each in self._look("name = ?", (name,)) for base in each.bases]
-            pending += [base for base in bases if base not in names]
-            names.update(bases)
-        return names
+    def relatives(self, known: _Known) -> set[str]:
+        """The names of classes whose calls may mean a method: of its own, those above it, and above what extends it."""
+        names = {self.owner(known.number)}
+        for related in (self._extended, self._bases_by_name):
+            pending = list(names)
+            while pending and len(names) < _MOST_FILES:
+                following = related.get(pending.pop(), set()) - names
+                names |= following
+                pending += following
+        return names - {""}
+
+    @cached_property
+    def _bases_by_name(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for name, bases in self._database.execute("SELECT name, bases FROM definitions WHERE bases <> ''"):
+            found.setdefault(name, set()).update(base.rpartition(".")[2] for base in bases.split())
+        return found
+
+    @cached_property
+    def _extended(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for name, bases in self._bases_by_name.items():
+            for base in bases:
+                found.setdefault(base, set()).add(name)
+        return found
 
     def meant(self, source: _Source, caller: int | None, receiver: str, name: str) -> list[int]:
         """The definitions that a call may mean; none where that cannot be told."""
@@ -311,7 +327,8 @@ class Resolver:
     def _export(self, file: int, name: str, depth: int) -> list[int]:
         """What another file gets when it takes a name from this one."""
         if (file, name, depth) not in self._exports:
-            own = [each for each in self._look("file = ? AND name = ?", (file, name)) if each.parent is None]
+            # A constant may stand for anything that is called: `register = registry.register`.
+            own = self._look("file = ? AND name = ? AND parent IS NULL AND kind <> 'constant'", (file, name))
             found = self._imported(self.source(file), name, depth - 1) if depth and not own else []
             self._exports[file, name, depth] = found or [each.number for each in own]
         return self._exports[file, name, depth]

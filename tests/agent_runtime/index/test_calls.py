@@ -25,6 +25,14 @@ _FILES = {
         "def pay(thing, known: Gift):\n"
         "    basket = Basket()\n    basket.total()\n    thing.total()\n    known.weigh()\n    unknown.rounded()\n"
     ),
+    "shop/mixed.py": (
+        "from shop import basket\n"
+        "class Sturdy:\n    def weigh(self): pass\n    def carry(self): self.weigh()\n"
+        "class Padded:\n    def weigh(self): pass\n"
+        "class Crate(Padded, Sturdy): pass\n"
+        "carry = Crate().carry\n"
+    ),
+    "shop/van.py": "from shop import mixed\nmixed.carry()\n",
     "shop/mine.py": "def rounded(): pass\n\nrounded()\n",
     "web/cart.js": (
         "import { add as plus } from './sums';\nconst api = require('./sums');\n"
@@ -64,6 +72,12 @@ async def test_callers_are_sure_by_imports_names_and_classes_and_maybe_else(inde
     assert await _callers(index, "Box.weigh") == {"shop/basket.py:9": True, "shop/till.py:6": True}
     assert await _callers(index, "Basket.seal") == {"shop/basket.py:10": True}
     assert await _callers(index, "Gift.seal") == {"shop/basket.py:10": False}, "the class of self may be a derived one"
+
+
+async def test_what_a_class_or_a_constant_may_stand_for_is_maybe_called(index: WorkspaceIndex) -> None:
+    assert await _callers(index, "Padded.weigh") == {"shop/mixed.py:4": False}
+    assert await _callers(index, "Sturdy.weigh") == {"shop/mixed.py:4": True}
+    assert await _callers(index, "Sturdy.carry") == {"shop/van.py:2": False}
 
 
 async def test_callers_in_other_languages(index: WorkspaceIndex) -> None:
