@@ -1,8 +1,8 @@
 """Measure the code index: what it finds beside BM25 on files and ripgrep on words, and what it costs.
 
 Usage: python -m bench.bench_index FOLDER [all|even|odd]. The packages of `bench/questions/` are downloaded into the
-folder with pip and npm, unless they are there. Every second question (odd) was held back until nothing was tuned any
-more.
+folder with pip and npm, unless they are there. All questions were written before
+anything was tuned; every second one (odd) was held back from the first round of it, none from the second.
 """
 
 from __future__ import annotations
