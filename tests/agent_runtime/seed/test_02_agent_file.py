@@ -141,7 +141,8 @@ async def test_only_unsafe_mode_writes_outside_the_workspace(tmp_path: Path, uns
     async with AsyncRuntime(path) as runtime:
         outcome = await runtime.run("Write outside")
     assert outside.exists() is unsafe
-    assert str(outcome) == ("Out." if unsafe else "Could not.")
+    # Below /tmp, which the tests' own directory may be, the write succeeds: it goes to the sandbox's own /tmp.
+    assert str(outcome) == ("Out." if unsafe or outside.is_relative_to("/tmp") else "Could not.")  # noqa: S108
 
 
 async def test_long_output_is_cut_where_the_file_says(tmp_path: Path) -> None:
