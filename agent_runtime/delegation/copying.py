@@ -26,9 +26,6 @@ from agent_runtime.workspace.paths import is_git
 
 _MOST_LEVELS = 100
 _CHUNK = 8 * 1024**2
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_RANGES = frozenset({errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EBADF})
 """Errors of copy_file_range(2) where the kernel, or a file system, cannot copy by itself."""
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO})
@@ -84,7 +81,7 @@ def _copy(
 ) -> None:
     copy = _Copy(bounds=bounds, stop=stop, deadline=time.monotonic() + bounds.seconds)
     try:
-        with confined.held(os.open(target, _DIRECTORY)) as root:
+        with confined.held(_open(target, os.O_DIRECTORY)) as root:
             for name in ["."] if names is None else names:
                 if name == ".":
                     with confined.held(source.open_directory(".")) as directory:
@@ -147,11 +144,11 @@ class _Copy:
             mode = stat.S_IMODE(status.st_mode) & 0o777
             if stat.S_ISDIR(status.st_mode):
                 os.mkdir(name, 0o700, dir_fd=target)
-                with confined.held(os.open(name, _DIRECTORY, dir_fd=target)) as new:
+                with confined.held(_open(name, os.O_DIRECTORY, within=target)) as new:
                     self.directory(old, new, level + 1)
                     os.fchmod(new, 0o700 | mode)
             elif stat.S_ISREG(status.st_mode):
-                with confined.held(os.open(name, _NEW, 0o600, dir_fd=target)) as new:
+                with confined.held(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, within=target)) as new:
                     self._content(old, new)
                     os.fchmod(new, mode)
                     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -182,12 +179,12 @@ def _opened(source: int, name: str) -> int | str | None:
     """
     mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
-        return os.open(name, _DIRECTORY, dir_fd=source)
+        return _open(name, os.O_DIRECTORY, within=source)
     if is_git(name):
         return None
     if stat.S_ISLNK(mode):
         return os.readlink(name, dir_fd=source)
-    return os.open(name, _FILE, dir_fd=source) if stat.S_ISREG(mode) else None
+    return _open(name, os.O_NONBLOCK | os.O_NOCTTY, within=source) if stat.S_ISREG(mode) else None
 
 
 def _some(old: int, new: int) -> int:
@@ -213,9 +210,14 @@ def _made(root: int, parts: Sequence[str]) -> Iterator[int]:
         for part in parts:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o700, dir_fd=here)
-            here = stack.enter_context(confined.held(os.open(part, _DIRECTORY, dir_fd=here)))
+            here = stack.enter_context(confined.held(_open(part, os.O_DIRECTORY, within=here)))
         yield here
 
 
 def _too_large(why: str) -> ToolError:
     return ToolError(f"the workspace cannot be copied: {why}; name the `files` that the task needs", kind="ValueError")
+
+
+def _open(name: str | Path, flags: int, *, within: int | None = None) -> int:
+    """Open without following a link; what is new is its owner's alone."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=within)
