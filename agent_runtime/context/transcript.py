@@ -55,8 +55,33 @@ class TranscriptEntry:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """How far the conversation was before an event that may be told otherwise one day.
+
+    Attributes:
+        entries: how many pieces there were.
+        told: how many messages there were.
+        last: the last of them, to which more may be added since.
+        task: number of the latest task.
+        opening: what that begins with.
+        is_summarised: whether a summary told what came before.
+        calls: labels of the step's calls so far.
+    """
+
+    entries: int = 0
+    told: int = 0
+    last: Message | None = None
+    task: int = 0
+    opening: tuple[str, tuple[Image, ...]] | None = None
+    is_summarised: bool = False
+    calls: tuple[str, ...] = ()
+
+
 class Transcript:
     """The conversation that a growing log tells; each event is rendered once, so that late steps cost no more.
+
+    What is left out later is rendered again, with what stands behind it.
 
     Attributes:
         entries: the pieces of the conversation, in order.
@@ -95,12 +120,10 @@ class Transcript:
             return
         if len(events) < self._taken:
             self._forget()
-        new = events[self._taken :]
-        rewritten = [self._decides(event) for event in new]
-        if any(rewritten):
-            self._rewind()
-            new = events
-        for event in new:
+        changed = [position for event in events[self._taken :] for position in self._decides(event)]
+        if changed:
+            self._rewind(min(changed))
+        for event in events[self._taken :]:
             self._tell(event)
             self._taken += 1
 
@@ -136,21 +159,40 @@ class Transcript:
         self._outputs: set[int] = set()
         self._summary = ""
         self.upto = 0
-        self._rewind()
-
-    def _rewind(self) -> None:
-        """Go back to the log's beginning; what was decided about it stays."""
         self.entries: list[TranscriptEntry] = []
         self._running = [0]
         self._told: list[Message] = []
+        self._marks: dict[int, _Mark] = {}
+        self._begun: list[int] = []
         self._taken = 0
-        self._task = 0
-        self._opening: tuple[str, tuple[Image, ...]] | None = None
-        self._is_summarised = self.upto > 0
-        self._calls: list[str] = []
+        self._rewind(0)
 
-    def _decides(self, event: Recorded) -> bool:
-        """Note what an event says about others; True when messages that were told already change."""
+    def _mark(self) -> None:
+        self._marks[self._taken] = _Mark(
+            entries=len(self.entries),
+            told=len(self._told),
+            last=self._told[-1] if self._told else None,
+            task=self._task,
+            opening=self._opening,
+            is_summarised=self._is_summarised,
+            calls=tuple(self._calls),
+        )
+
+    def _rewind(self, position: int) -> None:
+        """Go back to before an event that has a mark, or to the log's beginning; what was decided about it stays."""
+        mark = self._marks[position] if position else _Mark(is_summarised=self.upto > 0)
+        del self.entries[mark.entries :], self._running[mark.entries + 1 :], self._told[mark.told :]
+        if mark.last is not None:
+            self._told[-1] = mark.last
+        for at in range(position, self._taken):
+            self._marks.pop(at, None)
+        del self._begun[mark.task :]
+        self._taken = position
+        self._task, self._opening = mark.task, mark.opening
+        self._is_summarised, self._calls = mark.is_summarised, [*mark.calls]
+
+    def _decides(self, event: Recorded) -> Sequence[int]:
+        """Note what an event says about others; positions of those that were told already and change."""
         match event:
             case Archived():
                 self._summaries[event.task] = event.summary
@@ -160,13 +202,14 @@ class Transcript:
                 known = self._summaries
                 self._archived |= {task: known[task] for task in event.tasks if task in known}
                 self._outputs |= set(event.outputs)
-                return True
+                begun = [self._begun[task - 1] for task in event.tasks if 0 < task <= len(self._begun)]
+                return [position for position in (*event.outputs, *begun) if position in self._marks]
             case Summarised():
                 self.upto, self._summary = event.upto, event.text
-                return True
+                return [0]
             case _:
                 pass
-        return False
+        return []
 
     def _tell(self, event: Recorded) -> None:
         if self._is_summarised and self._taken >= self.upto:
@@ -176,12 +219,15 @@ class Transcript:
                 self._add("user", *self._opening)
         match event:
             case Started():
+                self._mark()
+                self._begun.append(self._taken)
                 self._task += 1
                 self._opening = self._opened(event)
                 self._add("user", *self._opening)
             case ToolReturned():
                 self._calls.append(event.label or event.tool)
             case Observed():
+                self._mark()
                 self._observed(event)
                 self._calls = []
             case Replied():

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.context.transcript import Transcript, messages
+from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.events import (
     Archived,
     MessageInjected,
@@ -157,6 +158,9 @@ EVENT: st.SearchStrategy[Recorded] = st.one_of(
             started("p", images=(picture(),)),
             replied("r"),
             observed("o"),
+            returned(label="l"),
+            replace(replied("n"), requests=(ToolRequest(id="c", name="read_file", arguments="{}"),)),
+            replace(observed(""), answers=(ToolAnswer(id="c", text="read", ok=True),)),
             MessageInjected(step=1, text="m"),
             Told(role="user", text="u"),
             Told(role="assistant", text="a"),
@@ -205,6 +209,13 @@ def test_what_was_told_is_told_again_without_a_new_look() -> None:
     first = growing.messages(LOG)
     second = growing.messages(LOG)
     assert all(a is b for a, b in zip(first, second, strict=True))
+
+
+def test_what_stands_before_a_result_that_is_left_out_is_not_told_again() -> None:
+    growing = Transcript()
+    first = growing.messages(LOG)
+    second = growing.messages([*LOG, Shrunk(outputs=(10,))])
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 6 + [False] * 3
 
 
 def test_a_log_that_was_emptied_begins_anew() -> None:
