@@ -114,7 +114,8 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
         from bot.domain.job import JobState  # noqa: PLC0415 - as above
 
     ended = finish(direct(DemoOptions(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
-    if ended is not JobState.DONE:
+    # A demo that was kept is ended by the person, after the job.
+    if ended is None or (ended is not JobState.DONE and not keep):
         sys.exit(1)
 
 

@@ -112,7 +112,9 @@ class Forked:
             self.stdout.close()
 
 
-def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at: Path = ROOT) -> Forked:
+def codepilot(
+    words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at: Path = ROOT, piped: bool = False
+) -> Forked:
     """Start `codepilot`.
 
     Args:
@@ -120,8 +122,9 @@ def codepilot(words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at:
         env: the whole environment.
         stderr: the file that takes its standard error.
         at: its working directory.
+        piped: see `Forked`.
     """
-    return Forked(_in, dict(env), stderr, at, _codepilot, tuple(words))
+    return Forked(_in, dict(env), stderr, at, _codepilot, tuple(words), piped=piped)
 
 
 def completed(

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
-from tests.forked import completed
+from tests.forked import codepilot, completed
 from tests.origin import Origin
 from tests.stage import FILES, FIX, acting
+from tests.waiting import eventually
 
 CODEPILOT = Path(sys.executable).parent / "codepilot"
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Variables with a temporary directory of their own, which is made, and without a key."""
+    kept = {name: value for name, value in os.environ.items() if name not in KEYS and not name.startswith("CODEPILOT_")}
+    temporary = directory / "tmp"
+    temporary.mkdir()
+    return {**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def demo(directory: Path, *arguments: str, installed: bool = False) -> subprocess.CompletedProcess[str]:
@@ -27,11 +38,7 @@ def demo(directory: Path, *arguments: str, installed: bool = False) -> subproces
         arguments: further ones.
         installed: whether to start the program as people do, rather than to fork it.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in KEYS and not name.startswith("CODEPILOT_")}
-    temporary = directory / "tmp"
-    temporary.mkdir()
-    words = ["demo", "--fast", *arguments]
-    env = {**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"}
+    words, env = ["demo", "--fast", *arguments], environment(directory)
     if not installed:
         return completed(words, env=env, at=directory)
     return subprocess.run(
@@ -73,6 +80,38 @@ def test_the_demo_works_on_a_repository_of_ones_own(tmp_path: Path) -> None:
     assert "-    return a + b + 1" in done.stdout
     assert re.search(r"pull request\s+http://127\.0\.0\.1:\d+/mona/calc/pull/2", done.stdout)
     assert (origin.head(), origin.git("status", "--porcelain")) == (head, "")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.slow
+async def test_a_kept_demo_answers_what_its_script_does_not_know_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "calc")
+    origin.commit(FILES)
+    script, errors = tmp_path / "script.yaml", tmp_path / "stderr"
+    script.write_text(yaml.safe_dump([{"reply": FIX, "expect": "off by one"}]), encoding="utf-8")
+    options = ("--repo", str(origin.path), "--issue", "Adding is off by one", "--script", str(script))
+    words, env = ("demo", "--fast", "--keep", *options), environment(tmp_path)
+    with codepilot(words, env=env, stderr=errors, at=tmp_path, piped=True) as process:
+        said = ""
+        while not (issues := re.search(r"Still running.*?(http\S+/issues)", said, re.DOTALL)):
+            line = process.stdout.readline()
+            assert line, said + errors.read_text()
+            said += line
+        issue, site = f"{issues[1]}/1", issues[1].partition("/mona")[0]
+        async with aiohttp.ClientSession(headers={"Origin": site}, raise_for_status=True) as web:
+
+            async def answered() -> bool | None:
+                async with web.get(issue) as page:
+                    return "ANTHROPIC_API_KEY" in await page.text()
+
+            async with web.post(f"{issue}/comments", data={"as": "mona", "body": "/codepilot ask What is it for?"}):
+                pass
+            told: bool = await eventually(answered, within=60)
+            assert told
+        process.send_signal(signal.SIGINT)
+        said += process.stdout.read()
+        assert process.join() == 0, said + errors.read_text()
+    assert errors.read_text() == ""
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

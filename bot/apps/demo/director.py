@@ -6,13 +6,12 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from rich.console import Console
 
-from agent_runtime import ScriptedProvider
+from bot.apps.demo.model import KEYS, scripted
 from bot.apps.demo.project import Scenario, boltons, local
 from bot.apps.demo.scene import Stage, play
 from bot.apps.demo.screen import DemoScreen
@@ -20,8 +19,9 @@ from bot.domain.job import JobState
 from bot.settings.load import load_demo
 from bot.workspace.removal import discard
 
-READING_DELAY = 0.012
-"""Seconds between the chunks of a scripted reply, so that a person can read along."""
+_READING = (4, 0.012)
+"""Characters of a chunk of a scripted reply, and seconds between chunks, so that a person can read along."""
+_FAST = (16, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,11 @@ async def direct(options: DemoOptions) -> JobState:
         with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
             script = options.script or (own_script if options.repo is None else None)
             agent = load_demo(script, data_dir=directory / "bot", toolchains=own_python)
-            if agent.provider == "scripted":
+            is_scripted = agent.provider == "scripted"
+            if is_scripted:
                 who = (
-                    "The model is scripted: its replies are prepared, everything else is real. Set ANTHROPIC_API_KEY "
-                    "or OPENAI_API_KEY to use a real model."
+                    "The model is scripted: its replies are prepared, everything else is real. "
+                    f"Set {KEYS} to use a real model."
                 )
             else:
                 most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
@@ -67,14 +68,14 @@ async def direct(options: DemoOptions) -> JobState:
             screen.say(who, style="bold yellow")
             if os.geteuid() == 0:
                 screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
-            slow = partial(ScriptedProvider.from_file, agent.model, chunk_chars=4, delay=READING_DELAY)
+            chunk_chars, delay = _FAST if options.fast else _READING
             stage = Stage(
                 scenario=await _scenario(options, directory, screen),
                 agent=agent,
                 directory=directory,
                 keep=options.keep,
                 port=options.port,
-                provider=slow if agent.provider == "scripted" and not options.fast else None,
+                provider=scripted(agent.model, chunk_chars=chunk_chars, delay=delay) if is_scripted else None,
             )
             return await play(stage, screen)
     finally:

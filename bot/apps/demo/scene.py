@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,7 +56,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
     """Show the bot at work, from an issue to a pull request.
 
     Returns:
-        How the job ended.
+        How the job ended; with `keep` once somebody ends the demo.
 
     Raises:
         DemoError: a part of the stage does not work.
@@ -98,7 +98,8 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             if stage.keep:
                 screen.heading("Still running: comment as you like, stop with Ctrl+C")
                 screen.say(f"{hub.url}/{repo.full_name}/issues")
-                await asyncio.Event().wait()
+                with suppress(asyncio.CancelledError):  # Ctrl+C ends what the person has seen to its end
+                    await asyncio.Event().wait()
             return state
 
 
