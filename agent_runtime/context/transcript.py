@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from agent_runtime.context.estimate import estimate_message
-from agent_runtime.core.calls import ToolAnswer, with_answers, with_requests
+from agent_runtime.core.calls import ToolAnswer, ToolRequest, with_answers, with_requests
 from agent_runtime.core.events import (
     Archived,
     MessageInjected,
@@ -32,6 +33,8 @@ from agent_runtime.core.images import Image
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
+_ID_CHARS = 50
+"""Of the id of a call, where another one had it before: services take 64 with what tells the two apart."""
 _LATEST = 40
 """Pieces of the conversation that tell how fast it grows: about twenty steps."""
 
@@ -67,6 +70,7 @@ class _Mark:
         opening: what that begins with.
         is_summarised: whether a summary told what came before.
         calls: labels of the step's calls so far.
+        ids: how many calls were asked for.
     """
 
     entries: int = 0
@@ -76,6 +80,7 @@ class _Mark:
     opening: tuple[str, tuple[Image, ...]] | None = None
     is_summarised: bool = False
     calls: tuple[str, ...] = ()
+    ids: int = 0
 
 
 class Transcript:
@@ -165,6 +170,7 @@ class Transcript:
         self._marks: dict[int, _Mark] = {}
         self._begun: list[int] = []
         self._taken = 0
+        self._ids: dict[str, str] = {}
         self._rewind(0)
 
     def _mark(self) -> None:
@@ -176,6 +182,7 @@ class Transcript:
             opening=self._opening,
             is_summarised=self._is_summarised,
             calls=tuple(self._calls),
+            ids=len(self._ids),
         )
 
     def _rewind(self, position: int) -> None:
@@ -190,6 +197,7 @@ class Transcript:
         self._taken = position
         self._task, self._opening = mark.task, mark.opening
         self._is_summarised, self._calls = mark.is_summarised, [*mark.calls]
+        self._ids = dict(islice(self._ids.items(), mark.ids))
 
     def _decides(self, event: Recorded) -> Sequence[int]:
         """Note what an event says about others; positions of those that were told already and change."""
@@ -243,12 +251,20 @@ class Transcript:
 
     def _replied(self, event: Replied) -> None:
         if event.requests and self._calls_tools:
-            requests = tuple(replace(each, arguments=sendable(each.arguments)) for each in event.requests)
+            requests = tuple(map(self._named, event.requests))
             said = Message(role="assistant", text=event.text, requests=requests, reasoning=sendable(event.reasoning))
             self._add_message(said, part=True)
             return
         text = with_requests(event.text, event.requests)
         self._add("assistant", text if text.strip() else notes.EMPTY_REPLY, part=True)
+
+    def _named(self, request: ToolRequest) -> ToolRequest:
+        """A request as it can be sent: ids must be unique in a conversation, and some services repeat them."""
+        name, number = request.id, len(self._ids)
+        while name in self._ids:
+            name, number = f"{request.id[:_ID_CHARS]}_{number}", number + 1
+        self._ids[name] = request.id
+        return replace(request, id=name, arguments=sendable(request.arguments))
 
     def _observed(self, event: Observed) -> None:
         text, answers = event.text, event.answers
@@ -301,8 +317,8 @@ class Transcript:
         last = told[-1] if told else None
         if last is not None and last.requests:
             known = {each.id: each for each in message.answers}
-            nothing = [ToolAnswer(id=each.id, text=notes.UNANSWERED, ok=False) for each in last.requests]
-            answers = tuple(known.get(each.id, each) for each in nothing)
+            nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
+            answers = tuple(replace(known.get(self._ids[each.id], nothing), id=each.id) for each in last.requests)
             if message.role == "assistant":
                 told.append(Message(role="user", text="", answers=answers))
                 last = told[-1]

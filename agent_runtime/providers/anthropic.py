@@ -250,7 +250,9 @@ def _said(message: Message, model: str, *, mark: bool) -> list[_Block]:
     """The content of a message. Answers come first, and calls last, as the service demands it."""
     if message.requests:
         return [_part(part) for part in parts_of(message, model)]
-    blocks: list[_Block] = [*map(_answer, message.answers), *map(_image, message.images)]
+    # The service takes no pictures in the answer to a call that failed: they stand behind the answers.
+    apart = [image for answer in message.answers if not answer.ok for image in answer.images]
+    blocks: list[_Block] = [*map(_answer, message.answers), *map(_image, [*apart, *message.images])]
     if message.text or not blocks:
         blocks.append(_block(message.text))
     if mark:
@@ -267,7 +269,8 @@ def _part(part: Part) -> _Block:
 
 
 def _answer(answer: ToolAnswer) -> types.ToolResultBlockParam:
-    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, answer.images), _block(answer.text)]
+    images = answer.images if answer.ok else ()
+    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, images), _block(answer.text)]
     return {"type": "tool_result", "tool_use_id": answer.id, "content": content, "is_error": not answer.ok}
 
 

@@ -61,7 +61,10 @@ def parts_of(message: Message, model: str) -> list[Part]:
         parts.append(block)
         chars, calls = max(chars, upto), max(calls, before)
     parts += [text for text in [message.text[chars:]] if text.strip()]
-    return [*parts, *message.requests[calls:]]
+    parts += message.requests[calls:]
+    while parts and isinstance(parts[-1], dict):  # what it led to was cut off, and services refuse it alone
+        parts.pop()
+    return parts
 
 
 def has_kept(message: Message, model: str) -> bool:
@@ -70,9 +73,11 @@ def has_kept(message: Message, model: str) -> bool:
 
 
 def arguments_of(request: ToolRequest) -> dict[str, Any]:
-    """The arguments of a call as an object, whatever the model wrote."""
+    """The arguments of a call as an object that a request can carry, whatever the model wrote."""
     try:
         value = json.loads(request.arguments) if request.arguments.strip() else {}
+        # Infinity, NaN and halves of characters can be read, but no client writes them into a request.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {INVALID: request.arguments}

@@ -7,6 +7,7 @@ model can ask for just that in its next step.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from agent_runtime.core.binary import without_binary
@@ -42,13 +43,15 @@ class ShownOutput:
     def to_plain(self) -> dict[str, Plain]:
         """What was shown so far, to be kept while the run is paused."""
         parts: list[Plain] = [[text, printed] for text, printed in self._parts]
-        return {"parts": parts, "used": self._used, "dropped": self._dropped, "missing": self._missing}
+        counts: dict[str, Plain] = {"used": self._used, "dropped": self._dropped, "missing": self._missing}
+        return {"parts": parts, **counts, "images": [asdict(image) for image in self._images]}
 
     def take_back(self, plain: Mapping[str, Any]) -> None:
         """Go on after what `to_plain` gave."""
         self._parts = [(text, printed) for text, printed in plain["parts"]]
         self._used = plain.get("used", sum(len(text) for text, _ in self._parts))
         self._dropped, self._missing = plain["dropped"], plain.get("missing", 0)
+        self._images = tuple(Image(**image) for image in plain.get("images", ()))
 
     def printed(self, text: str) -> None:
         """Add what the control block printed."""

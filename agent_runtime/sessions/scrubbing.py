@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.events import Replied
 from agent_runtime.core.images import Image
 
@@ -34,8 +36,20 @@ def scrubbed(value: T, scrub: Scrub) -> T:
         case _ if is_dataclass(value) and not isinstance(value, type):
             texts = (field.name for field in fields(value) if field.type not in _WORDS)
             clean = replace(value, **{name: scrubbed(getattr(value, name), scrub) for name in texts})
-            if isinstance(value, Replied) and clean.reasoning != value.reasoning:
+            if isinstance(value, ToolRequest):
+                clean = replace(clean, arguments=_json_scrubbed(clean.arguments, scrub))
+            if isinstance(value, Replied) and _json_scrubbed(clean.reasoning, scrub) != value.reasoning:
                 clean = replace(clean, reasoning="")  # signed: a service refuses what was changed
         case _:
             pass
     return clean  # type: ignore[no-any-return] # what is changed keeps its type
+
+
+def _json_scrubbed(text: str, scrub: Scrub) -> str:
+    """JSON without the secrets that its escapes disguise; what is none, and what holds none, comes back as it is."""
+    try:
+        value = json.loads(text)
+        clean = scrubbed(value, scrub)
+        return text if clean == value else json.dumps(clean)
+    except (ValueError, RecursionError):
+        return text

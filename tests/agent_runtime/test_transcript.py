@@ -24,7 +24,9 @@ from agent_runtime.core.events import (
 )
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import PendingCall, Usage
+from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
+from agent_runtime.transports.native.reading import NAME_CHARS
 from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import any_event
@@ -330,3 +332,39 @@ def test_whatever_a_log_holds_each_request_has_its_answer_in_the_next_message(
     for before, after in pairwise([Message(role="assistant", text=""), *told]):
         assert [each.id for each in after.answers] == [each.id for each in before.requests]
     assert calls_tools or not any(message.requests or message.answers for message in told)
+
+
+ASKED = [
+    ToolRequest(id=id_, name="look", arguments="{}")
+    for id_ in ("call_1", "call_1_1", "call_1_2", "call_1_1_3", "x" * 64)
+]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    steps=st.lists(st.tuples(st.lists(st.sampled_from(ASKED), max_size=3, unique=True), st.integers(0, 3)), max_size=8),
+    out=st.sets(st.integers(0, 20)),
+)
+def test_ids_that_come_again_are_told_apart_and_answered_each(
+    steps: list[tuple[list[ToolRequest], int]], out: set[int]
+) -> None:
+    log: list[Recorded] = [started("a", "do a")]
+    for number, (asked, answered) in enumerate(steps):
+        log.append(replace(replied(f"r{number}"), requests=tuple(asked)))
+        given = tuple(ToolAnswer(id=each.id, text=f"{number} {each.id}") for each in asked[:answered])
+        if answered:
+            log.append(replace(observed("seen"), answers=given))
+    growing = Transcript()
+    for end in range(len(log)):
+        earlier = growing.messages(log[:end])
+        assert growing.messages(log[: end + 1])[: len(earlier) - 1] == earlier[:-1]
+    kept = [each for message in growing.messages(log) for each in message.requests]
+    assert len({each.id for each in kept}) == len(kept) == sum(len(asked) for asked, _ in steps)
+    assert all(len(each.id) <= NAME_CHARS for each in kept)
+    told = [each.text for message in growing.messages(log) for each in message.answers]
+    wanted = [f"{n} {each.id}" for n, (asked, answered) in enumerate(steps) for each in asked[:answered]]
+    assert [text for text in told if text != notes.UNANSWERED] == wanted
+    log.append(Shrunk(outputs=tuple(out)))
+    assert growing.messages(log) == messages(log)
+    for before, after in pairwise(growing.messages(log)):
+        assert [each.id for each in after.answers] == [each.id for each in before.requests]

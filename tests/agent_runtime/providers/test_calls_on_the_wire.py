@@ -92,8 +92,8 @@ async def test_each_call_goes_back_with_its_answer_right_behind_it(wire: Wire) -
         assert [block["type"] for block in second["content"]] == ["tool_use", "tool_use"]
         assert [block["type"] for block in hurried["content"]] == ["tool_result", "tool_result", "text"]
         assert wrong["content"][0]["input"] == {"INVALID_JSON": '{"a'}
-        assert [block["type"] for block in last["content"]] == ["tool_result", "text"]
-        assert [part["type"] for part in last["content"][0]["content"]] == ["image", "text"]
+        assert [block["type"] for block in last["content"]] == ["tool_result", "image", "text"]
+        assert [part["type"] for part in last["content"][0]["content"]] == ["text"]
     elif wire == "responses":
         kinds = [item.get("type", item.get("role")) for item in body["input"]]
         step = ["function_call"] * 2 + ["function_call_output"] * 2
@@ -108,6 +108,33 @@ async def test_each_call_goes_back_with_its_answer_right_behind_it(wire: Wire) -
         assert [call["id"] for call in body["messages"][2]["tool_calls"]] == ["c1_0", "c1_1"]
         assert [message["tool_call_id"] for message in body["messages"][3:5]] == ["c1_0", "c1_1"]
         assert body["messages"][-2]["content"][0]["type"] == "image_url"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("value", ["NaN", "1e999", "[-Infinity]", r'"\ud83d"', r'{"\udc00": 1}'])
+async def test_arguments_that_no_request_can_carry_go_back_as_a_text(wire: Wire, value: str) -> None:
+    written = f'{{"a": {value}}}'
+    odd = ToolRequest(id="c9", name="find", arguments=written)
+    answer = Message(role="user", text="", answers=(ToolAnswer(id="c9", text="not JSON", ok=False),))
+    async with ModelServer(replies=["Ok."]) as server:
+        await ask(server, wire, conversation(0, Message(role="assistant", text="", requests=(odd,)), answer))
+    body = server.requests[0].json
+    sent = {
+        "anthropic": lambda: body["messages"][1]["content"][0]["input"],
+        "responses": lambda: json.loads(body["input"][2]["arguments"]),
+        "chat": lambda: json.loads(body["messages"][2]["tool_calls"][0]["function"]["arguments"]),
+    }[wire]()
+    assert sent == {"INVALID_JSON": written}
+
+
+async def test_pictures_of_a_call_that_succeeded_stand_in_its_answer() -> None:
+    asked = ToolRequest(id="c9", name="find", arguments="{}")
+    shown = ToolAnswer(id="c9", text="a plot", images=(PICTURE,))
+    said = (Message(role="assistant", text="", requests=(asked,)), Message(role="user", text="", answers=(shown,)))
+    async with ModelServer(replies=["Ok."]) as server:
+        await ask(server, "anthropic", conversation(0, *said))
+    [answer, _status] = server.requests[0].json["messages"][-1]["content"]
+    assert [part["type"] for part in answer["content"]] == ["image", "text"]
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -175,6 +202,8 @@ def test_parts_come_back_in_their_order_and_damaged_ones_not_at_all() -> None:
     asked = tuple(ToolRequest(id=each, name="t", arguments="") for each in "ab")
     said = Message(role="assistant", text="one, then", requests=asked, reasoning=parts.reasoning)
     assert parts_of(said, "m") == [{"n": 1}, "one", asked[0], {"n": 2}, ", then", asked[1]]
+    cut_off = replace(said, text="one", requests=asked[:1])
+    assert parts_of(cut_off, "m") == [{"n": 1}, "one", asked[0]]
     for damaged in ("", "{", "[]", '{"model": "m"}', '{"model": "m", "kept": [[0]]}', '{"model": "x", "kept": []}'):
         assert parts_of(replace(said, reasoning=damaged), "m") == ["one, then", *asked]
 

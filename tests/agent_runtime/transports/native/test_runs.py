@@ -402,6 +402,21 @@ async def test_pictures_stand_in_the_answer_of_their_call(start: Start) -> None:
         assert ("not shown" in first.text) is not sees
 
 
+async def test_pictures_of_a_script_that_waits_are_kept(start: Start) -> None:
+    def look() -> ToolResult:
+        """Look."""
+        return ToolResult(value=None, text="a plot", images=(picture("plot"),))
+
+    code = 'look()\nwrite_file("b.txt", content="x")'
+    async with start(asks(("script", {"code": code})), policy=ASKS, sees=True) as runtime:
+        runtime.register_tool("look", look)
+        assert (await runtime.run("Look")).status is Status.PAUSED
+    async with start(DONE, policy=ASKS, sees=True) as later:
+        later.register_tool("look", look)
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+    assert answers(later)[0].images == (picture("plot"),)
+
+
 async def test_a_registered_tool_goes_before_the_transports_own(start: Start) -> None:
     def finish_(summary: str) -> str:
         """Ours."""
