@@ -87,8 +87,8 @@ class StepLimits:
             )
         if change.mode in LINE_MODES and canonical in self.edited:
             raise ToolError(
-                f"{change.path!r} not written: this step has edited it by line numbers already. Put all ranges into "
-                "one call with mode='multi_edit', or use mode='replace', or go on in the next step"
+                f"{change.path!r} not written: this step has edited it by line numbers already. Use "
+                "mode='replace', or go on in the next step; where there is mode='multi_edit', it takes all ranges"
             )
 
     def count(self, change: WriteCall, canonical: str) -> None:

@@ -13,7 +13,9 @@ SCRIPT, FINISH = "script", "finish"
 
 NO_ACTION = "Your reply was empty, so nothing happened. Call a tool, or say in words how the task ended."
 NO_OUTPUT = "[done, without output]"
-ENDED = "[accepted]"
+ENDED = "[received]"
+OWN_TOOLS = "finish and script are tools, not functions of a script: call finish beside script."
+FORGOTTEN = "[This run was paused. The variables of its earlier scripts are gone.]"
 NOT_MADE = "[not made: an earlier call of this reply went over a limit]"
 CUT_OFF = (
     "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "

@@ -8,12 +8,12 @@ from typing import Any
 
 from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.did_you_mean import did_you_mean
-from agent_runtime.core.errors import Interrupt, LimitError, Suspend, ToolError
+from agent_runtime.core.errors import FormatError, Interrupt, LimitError, Suspend, ToolError
 from agent_runtime.core.images import Image
 from agent_runtime.interpreter import Interpreter, InterpreterState, Suspended
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.schema import call_arguments, read_arguments
-from agent_runtime.transports.native.guide import ENDED, FINISH, NO_OUTPUT, NOT_MADE, SCRIPT
+from agent_runtime.transports.native.guide import ENDED, FINISH, FORGOTTEN, NO_OUTPUT, NOT_MADE, OWN_TOOLS, SCRIPT
 from agent_runtime.transports.protocol import StepOutput, StepSuspended
 
 TRANSPORT = "tools"
@@ -49,6 +49,7 @@ class NativeStep:
         interpreter: runs scripts.
         max_calls: how many calls may be made, those of scripts included.
         given: the answers so far.
+        scripted: whether the run had a script before.
     """
 
     prose: str
@@ -57,6 +58,7 @@ class NativeStep:
     interpreter: Interpreter
     max_calls: int
     given: list[ToolAnswer] = field(default_factory=list)
+    scripted: bool = False
 
     @property
     def acts(self) -> bool:
@@ -104,6 +106,9 @@ class NativeStep:
             ToolAnswer(**{**each, "images": tuple(Image(**image) for image in each["images"])})
             for each in calls["answers"]
         ]
+        scripted = self.scripted or any(self._is_own(each, SCRIPT) for each in self.requests[: len(self.given)])
+        if scripted and calls["script"] is None:
+            output.printed(FORGOTTEN)
         await self._go_on(_Counted(call, self.max_calls, calls["made"]), output, calls["script"])
 
     def end(self, *, ok: bool) -> str:  # noqa: ARG002 - the interface of all steps
@@ -122,6 +127,8 @@ class NativeStep:
                 await self._made(request, call, output, waiting)
             except (ToolError, Interrupt) as error:
                 failure = str(error)
+                if isinstance(error, FormatError) and (f"`{FINISH}`" in failure or f"`{SCRIPT}`" in failure):
+                    failure = f"{failure}\n{OWN_TOOLS}"
             except Suspend:
                 raise StepSuspended(self._standing(call, None)) from None
             except Suspended as stop:

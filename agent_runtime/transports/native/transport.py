@@ -111,6 +111,10 @@ class NativeLeg:
                 taken.append(self.read(reply.text, "stop", reply.requests))
             except FormatError:  # it was not acted on
                 taken.append(None)
+        scripted = False
+        for step in filter(None, taken):
+            step.scripted = scripted
+            scripted = scripted or any(each.name == SCRIPT for each in step.requests)
         return taken
 
     def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> NativeStep:

@@ -38,6 +38,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.core.events import Shrunk
 from agent_runtime.run.progress import RunProgress
+from agent_runtime.transports.native.guide import FORGOTTEN, OWN_TOOLS
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.transports.native.parts import Model, answers, asks, finish, requests_of, require_answered
 from tests.codes import coded
@@ -238,6 +239,7 @@ async def test_a_pause_keeps_the_answers_so_far_and_makes_no_call_twice(start: S
         outcome = await later.resume(approve=True)
         assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 1)
         assert [(each.id, each.ok) for each in answers(later)] == [(f"c{n}", True) for n in range(4)]
+        assert FORGOTTEN not in answers(later)[1].text
     assert (len(counted), (place / "b.txt").read_text()) == (2, "x\n")
 
 
@@ -251,6 +253,27 @@ async def test_a_script_that_waits_goes_on_where_it_stood(start: Start, place: P
     assert [each.ok for each in told] == [True, True, True]
     assert told[1].text.index("before") < told[1].text.index("[write_file]") < told[1].text.index("after before")
     assert (place / "b.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_a_model_is_told_that_a_pause_has_ended_its_scripts_variables(start: Start, *, apart: bool) -> None:
+    first, write = ("script", {"code": "kept = 5"}), ("write_file", {"path": "b.txt", "content": "x"})
+    steps = (asks(first), asks(write)) if apart else (asks(first, write),)
+    async with start(*steps, policy=ASKS) as runtime:
+        assert (await runtime.run("Do it")).status is Status.PAUSED
+    async with start(DONE, policy=ASKS) as later:
+        await later.resume(approve=True)
+        answer = requests_of(later)[0].messages[-1].answers[-1]
+    assert answer.ok
+    assert FORGOTTEN in answer.text
+
+
+async def test_a_script_that_calls_finish_is_told_that_it_is_a_tool(start: Start) -> None:
+    async with start(asks(("script", {"code": 'finish("Done.")'})), DONE) as runtime:
+        await runtime.run("Do it")
+        [answer] = requests_of(runtime)[1].messages[-1].answers
+    assert not answer.ok
+    assert answer.text.endswith(OWN_TOOLS)
 
 
 async def test_a_question_waits_like_any_call(start: Start) -> None:
