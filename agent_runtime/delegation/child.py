@@ -12,7 +12,8 @@ from agent_runtime.agent.delegation import Persona
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling, tool_calling
+from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.providers.wrapped import WrappedProvider
 
 N = TypeVar("N", int, float)
 
@@ -133,30 +134,12 @@ DELEGATES = ("delegate", "task_status", "collect")
 """The tools with which an agent delegates."""
 
 
-class Borrowed:
+class Borrowed(WrappedProvider):
     """A provider that is somebody else's to close."""
-
-    def __init__(self, owner: Provider) -> None:
-        self._owner = owner
-
-    @property
-    def model(self) -> str:
-        """The owner's model."""
-        return self._owner.model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the owner's model sees."""
-        return self._owner.sees_images
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """Whether the owner's model calls tools."""
-        return tool_calling(self._owner)
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Answer one request; see `Provider.reply`."""
-        return self._owner.reply(request)
+        return self._inner.reply(request)
 
     async def close(self) -> None:
         """Leave it open."""

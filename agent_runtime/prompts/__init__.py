@@ -24,6 +24,21 @@ def repeated(steps: int, limit: int) -> str:
     )
 
 
+def unfit(how: str, problems: str, left: int) -> str:
+    """What is wrong with a completion that does not fit the task's output schema.
+
+    Args:
+        how: what was done, and how to correct the completion.
+        problems: one line each.
+        left: how many more completions are looked at after this.
+    """
+    rest = f"{left} more after that" if left else "it is the last one that is looked at"
+    return (
+        "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
+        f"such JSON in one ```json block.]\n{problems}\n[{how}; {rest}.]"
+    )
+
+
 def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
     """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm.
 

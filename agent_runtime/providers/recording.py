@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ModelError, ScriptError, SettingsError
-from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling, tool_calling
+from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling
 from agent_runtime.providers.tape import (
     VOLATILE,
     Answered,
@@ -27,12 +27,13 @@ from agent_runtime.providers.tape import (
     read_tape,
     shows_images,
 )
+from agent_runtime.providers.wrapped import WrappedProvider
 
 _MOST_AHEAD = 40
 """How many requests a replay looks ahead for the one that is made."""
 
 
-class RecordingProvider:
+class RecordingProvider(WrappedProvider):
     """Passes everything through, and writes it down: each request, each reply chunk for chunk, and `note`s.
 
     The file is readable by its owner only, and no file is ever written over. It holds whatever the conversation holds,
@@ -58,7 +59,7 @@ class RecordingProvider:
         Raises:
             SettingsError: the file exists, or cannot be made.
         """
-        self._inner = inner
+        super().__init__(inner)
         self._path = Path(path)
         self._tape = TapeWriter(secrets=tuple(secrets))
         try:
@@ -72,21 +73,6 @@ class RecordingProvider:
         self._others: list[Provider] = []
         self._open = True
         self._write(self._tape.header(inner.model, about or {}))
-
-    @property
-    def model(self) -> str:
-        """The inner provider's model."""
-        return self._inner.model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the inner provider's model sees."""
-        return self._inner.sees_images
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """What the inner provider says."""
-        return tool_calling(self._inner)
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`.
@@ -150,27 +136,12 @@ class RecordingProvider:
             ) from error
 
 
-class _Beside:
+class _Beside(WrappedProvider):
     """A provider whose exchanges another one's recording holds."""
 
     def __init__(self, inner: Provider, reply: Callable[[Request], AsyncGenerator[Chunk]]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.reply = reply
-
-    @property
-    def model(self) -> str:
-        """The inner provider's model."""
-        return self._inner.model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the inner provider's model sees."""
-        return self._inner.sees_images
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """Whether the inner provider's model calls tools."""
-        return tool_calling(self._inner)
 
     async def close(self) -> None:
         """Leave it to the recording."""

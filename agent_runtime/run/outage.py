@@ -17,6 +17,7 @@ from agent_runtime.core.events import ModelAwaited, ReplyBroken
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import CallChunk, Chunk, Provider, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.providers.traced import traced_reply
+from agent_runtime.providers.wrapped import WrappedProvider
 from agent_runtime.run.state import RunState
 
 FIRST_PAUSE = 10.0
@@ -38,7 +39,7 @@ class _Faults:
     text: list[str] = field(default_factory=list)
 
 
-class PatientProvider:
+class PatientProvider(WrappedProvider):
     """A provider whose outages are waited for. What its broken replies have probably cost is recorded."""
 
     def __init__(
@@ -59,18 +60,9 @@ class PatientProvider:
             clock_and_random: to wait, and to spread the pauses of many runs.
             spent: estimates what a broken reply cost, from the model's name and the text that came.
         """
-        self._inner, self._state, self._spent = provider, state, spent
+        super().__init__(provider)
+        self._state, self._spent = state, spent
         self._seconds, self._clock_and_random = seconds, clock_and_random
-
-    @property
-    def model(self) -> str:
-        """The inner provider's model."""
-        return self._inner.model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the inner provider's model sees."""
-        return self._inner.sees_images
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`. Attempts are counted on over the pauses.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from string import Template
+
+from agent_runtime import prompts
 
 _CHAT = "- A reply without control block and completion is an answer in conversation."
 _JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
@@ -14,21 +16,7 @@ NO_ACTION = (
     "```codepilot block; if the task is done or cannot be done, end it with a ```completion block that says so."
 )
 NO_OUTPUT = "[Control block executed with no output.]"
-
-
-def unfit(problems: str, left: int) -> str:
-    """What is wrong with a completion that does not fit the task's output schema.
-
-    Args:
-        problems: one line each.
-        left: how many more completions are looked at after this.
-    """
-    rest = f"{left} more after that" if left else "it is the last one that is looked at"
-    return (
-        "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
-        f"such JSON in one ```json block.]\n{problems}\n"
-        f"[The step itself is done. Send a corrected ```completion; {rest}.]"
-    )
+unfit = partial(prompts.unfit, "The step itself is done. Send a corrected ```completion")
 
 
 def guide(tools: str, *, chat: bool) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
+from agent_runtime import prompts
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import FormatCode
 from agent_runtime.providers.protocol import ToolSchema
@@ -21,6 +22,7 @@ CUT_OFF = (
     "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "
     "shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
 )
+unfit = partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary")
 
 
 def script_schema(functions: str) -> ToolSchema:
@@ -41,21 +43,6 @@ def finish_schema() -> ToolSchema:
         name=FINISH,
         description="End the task. Counts only if every call of this reply succeeds.",
         parameters=_texts("summary"),
-    )
-
-
-def unfit(problems: str, left: int) -> str:
-    """What is wrong with a completion that does not fit the task's output schema.
-
-    Args:
-        problems: one line each.
-        left: how many more completions are looked at after this.
-    """
-    rest = f"{left} more after that" if left else "it is the last one that is looked at"
-    return (
-        "[The completion was not accepted: it must be JSON that fits the output schema of the first message, or hold "
-        f"such JSON in one ```json block.]\n{problems}\n"
-        f"[The calls themselves are done. Call finish with a corrected summary; {rest}.]"
     )
 
 
