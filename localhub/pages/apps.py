@@ -47,7 +47,7 @@ def register(visit: PageVisit) -> Page:
     wanted = creation.NewApp(
         slug=slug,
         owner=visit.form.get("owner", "") or _first_person(visit),
-        webhook_url=hook["url"] if hook.get("active", True) else "",
+        webhook_url=hook.get("url", "") if hook.get("active", True) else "",
         webhook_secret=secrets.token_hex(20),
         permissions=manifest["default_permissions"],
         events=tuple(manifest["default_events"]),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -44,6 +46,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         await _checks(bot, sha)
         await _workflows(hub, bot, sha)
         await _apps(itself, nobody, app.id, installation)
+        await _manifest(hub, nobody)
         revoked = nobody.with_token(await installation_token(nobody, app, installation, repository_ids=[repo.id]))
         await _ok(revoked, "DELETE", "/installation/token", 204)
         await _moves(hub, user, nobody)
@@ -359,6 +362,16 @@ async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:
     await _ok(nobody, "GET", f"{R}/issues?state=all")
     hub.transfer(repo, "mona", by="mona")
     await _ok(nobody, "GET", R)
+
+
+async def _manifest(hub: LocalHub, nobody: Client) -> None:
+    manifest = {"name": "Made", "url": "https://a.example", "redirect_url": "http://127.0.0.1:1/done"}
+    form, headers = {"manifest": json.dumps(manifest)}, {"Origin": hub.url}
+    url = f"{hub.url}/settings/apps"
+    async with nobody.session.post(url, data=form, headers=headers, allow_redirects=False) as answer:
+        [code] = parse_qs(urlsplit(answer.headers["Location"]).query)["code"]
+    await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 201)
+    await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 404)
 
 
 async def _apps(itself: Client, nobody: Client, app_id: int, installation: int) -> None:

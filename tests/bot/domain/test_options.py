@@ -84,7 +84,7 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(line: str, me
 def test_an_unknown_option_before_the_text_is_answered_with_all_there_are() -> None:
     remedy = _remedy("--zz it")
     assert remedy.startswith(
-        "There is no option `--zz`. The options are `--model`, `--budget`, `--max-steps`, `--base`, "
+        "There is no option `--zz`. The options are `--model`, `--budget`, `--max-steps`, `--candidates`, "
     )
     assert "put it in backticks," in remedy
 
