@@ -16,14 +16,14 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import AgentError, BoundExceededError, ToolError, UsageError
 from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
-from agent_runtime.core.outcome import Outcome, PendingCall, Status
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.child import derived, lesser, shared
 from agent_runtime.delegation.copying import CopyBounds, copied
-from agent_runtime.delegation.merging import Merge, changed, diff_of, merge, state_of
+from agent_runtime.delegation.merging import Merge, above_of, changed, diff_of, merge, state_of
 from agent_runtime.delegation.protocol import Adopt, ChildRuntime, DelegatingRun, StartRuntime, TaskStatus
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.spawn import in_thread, seen_through
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.staging import StagedFile
@@ -90,7 +90,7 @@ class Children:
         self._adopt = adopt
         self._bounds = agent.delegation or Delegation()
         self._children: dict[str, _Child] = {}
-        self._starting = 0
+        self._starting: dict[asyncio.Task[str], RunLimits] = {}
 
     def __contains__(self, task: object) -> bool:
         return task in self._children
@@ -135,24 +135,30 @@ class Children:
             raise ToolError("delegate: prompt is empty; say what is to be done", kind="ValueError")
         as_whom = self._persona(persona)
         running = [child for child in self._children.values() if child.outcome is None]
-        if len(self._children) + self._starting >= self._bounds.max_tasks:
+        if len(self._children) + len(self._starting) >= self._bounds.max_tasks:
             raise ToolError(f"delegate: this run has delegated {self._bounds.max_tasks} tasks, and may no more")
-        if len(running) + self._starting >= self._bounds.at_once:
+        if len(running) + len(self._starting) >= self._bounds.at_once:
             raise ToolError(
                 f"delegate: {self._bounds.at_once} tasks are under way, and no more may be at once; collect one first"
             )
         promised = [(child.limits, child.runtime.usage) for child in running]
+        promised += [(each, Usage()) for each in self._starting.values()]
         share = self._bounds.share if limits is None else 1.0
         left = shared(self._agent.policy.limits, self._parent.spent, promised, share)
         given = left if limits is None else lesser(limits, left)
         if task_timeout is not None:
             given = replace(given, max_seconds=min(task_timeout, given.max_seconds))
-        names = None if files is None else self._canonical(files)
-        self._starting += 1
+        begun = self._begun(task, given, files, as_whom, step_timeout=step_timeout, facts=facts, also=also)
+        starting = asyncio.create_task(begun)
+        self._starting[starting] = given
         try:
-            return await self._begun(task, given, names, as_whom, step_timeout=step_timeout, facts=facts, also=also)
+            return await starting
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None and current.cancelling():
+                raise
+            raise ToolError("delegate: what would have delegated the task has ended meanwhile") from None
         finally:
-            self._starting -= 1
+            del self._starting[starting]
 
     def status(self, task: str) -> TaskStatus:
         """How a task is getting on.
@@ -236,11 +242,15 @@ class Children:
         return self._of(task).files
 
     async def stop(self, reason: str) -> list[str]:
-        """End the child runs that are under way; their copies stay.
+        """End the child runs that are under way; their copies stay. One that is only being copied is given up.
 
         Returns:
             Their tasks.
         """
+        if starting := [*self._starting]:  # a copy that is still made belongs to nobody any more
+            for each in starting:
+                each.cancel()
+            await asyncio.wait(starting)
         stopped = [child for child in self._children.values() if child.outcome is None]
         for child in stopped:
             child.stop(reason)
@@ -272,7 +282,7 @@ class Children:
         self,
         task: Task,
         limits: RunLimits,
-        names: Sequence[str] | None,
+        paths: Sequence[str] | None,
         persona: Persona | None,
         *,
         step_timeout: float | None,
@@ -284,9 +294,11 @@ class Children:
             files=self._bounds.max_copy_files,
             free=self._agent.sandbox.limits.free_bytes,
         )
+        names = None if paths is None else await in_thread(partial(self._canonical, paths))
         async with AsyncExitStack() as undo:
             try:  # what a process that died has left is removed first, which may take long
-                directory = await in_thread(partial(Temporary, "codepilot-task-", self._bounds.copies))
+                made = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
+                directory = await seen_through(made, end=lambda unused: asyncio.to_thread(unused.close))
                 undo.push_async_callback(asyncio.to_thread, directory.close)
                 place = directory.path / "workspace"
                 place.mkdir(mode=0o700)
@@ -421,4 +433,5 @@ class Children:
             )
         if "." in found:
             return ["."]
-        return [path for path in found if not any(path.startswith(f"{above}/") for above in found)]
+        known = frozenset(found)
+        return [path for path in found if known.isdisjoint(above_of(path))]

@@ -79,13 +79,18 @@ def changed(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -
         now: as it is.
         paths: files and directories to look at, canonical; None for all.
     """
-    wanted = None if paths is None else [path.rstrip("/") for path in paths]
+    wanted = None if paths is None else frozenset(path.rstrip("/") for path in paths)
     return [
         path
         for path in sorted(base.entries.keys() | now.entries.keys())
         if base.entries.get(path) != now.entries.get(path)
-        and (wanted is None or any(each in {".", path} or path.startswith(f"{each}/") for each in wanted))
+        and (wanted is None or not wanted.isdisjoint((".", path, *above_of(path))))
     ]
+
+
+def above_of(path: str) -> Iterator[str]:
+    """The directories above a canonical path, without the workspace itself."""
+    return (path[:at] for at, char in enumerate(path) if char == "/")
 
 
 def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: Sequence[str]) -> Merge:
@@ -100,20 +105,21 @@ def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: S
     writes: list[StagedFile] = []
     conflicts: list[str] = []
     room = _MOST_BYTES
-    for path in paths:
+    for number, path in enumerate(paths, 1):
         try:
             theirs, ours = _State.of(child, path), _State.of(parent, path)
         except ToolError as error:
             conflicts.append(f"{path}: {error}")
             continue
+        room -= len(theirs.data or b"") + len(ours.data or b"")
+        if room < 0:  # what follows is not read: it may be any number of files
+            which = f"{path} and the {len(paths) - number:,} files after it"
+            conflicts.append(f"{which}: beyond {_MOST_BYTES:,} bytes in one call; name some of the files in `paths`")
+            break
         if theirs.told == ours.told:
             continue
         if ours.told != base.get(path):
             conflicts.append(f"{path}: {_fate(base.get(path), ours)} in the workspace since the task began")
-            continue
-        room -= len(theirs.data or b"") + len(ours.data or b"")
-        if room < 0:
-            conflicts.append(f"{path}: beyond {_MOST_BYTES:,} bytes in one call; name some of the files in `paths`")
             continue
         mode = None if theirs.executable == ours.executable or theirs.data is None else theirs.mode
         writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
@@ -138,7 +144,7 @@ class _State:
             raise ToolError("it lies behind a symbolic link, which is not collected")
         if not workspace.exists(path):
             return cls()
-        return cls(workspace.read_bytes(path, _MOST_FILE), workspace.mode(path) or 0)
+        return cls(workspace.read_bytes(path, _MOST_FILE), (workspace.mode(path) or 0) & 0o777)
 
     @property
     def executable(self) -> bool:

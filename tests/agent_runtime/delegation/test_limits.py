@@ -91,3 +91,36 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
         assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
         assert changed(base, now, ["gone", "no"]) == ["gone"]
+
+
+def test_beyond_a_bound_of_bytes_no_more_files_are_read(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+    names = [f"f{number:02}" for number in range(20)]
+    for name in names:
+        with (theirs / name).open("wb") as file:  # takes no room on the disk
+            file.truncate(10_000_000)
+    (theirs / "f11").unlink()
+    (theirs / "f11").mkdir()  # cannot be read, and is not
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        merged = merge(child, parent, {}, names)
+    assert [each.path for each in merged.writes] == names[:10]
+    assert [each.partition(":")[0] for each in merged.conflicts] == ["f10 and the 9 files after it"]
+
+
+def test_a_file_that_was_made_to_run_as_its_owner_is_only_made_executable(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+    (theirs / "run").touch()
+    (theirs / "run").chmod(0o6755)
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        assert [each.mode for each in merge(child, parent, {}, ["run"]).writes] == [0o755]
+
+
+def test_a_path_lies_beneath_the_directories_of_its_name_alone() -> None:
+    now = Manifest({"a/b/c": "file 1", "a/bc": "file 1", "a-b": "file 1"})
+    assert changed(Manifest({}), now, ["a/b/"]) == ["a/b/c"]
+    assert changed(Manifest({}), now, ["a"]) == ["a/b/c", "a/bc"]
+    assert changed(Manifest({}), now, ["."]) == ["a-b", "a/b/c", "a/bc"]

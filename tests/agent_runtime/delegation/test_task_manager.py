@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from agent_runtime import (
     Event,
     Policy,
     Rule,
+    RunLimits,
     Runtime,
     SandboxSettings,
     ScriptedProvider,
@@ -24,6 +26,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
+from tests.waiting import eventually
 
 ASKS = Policy(rules=(Rule(decision="ask", tool="execute", reason="commands need a person"),))
 
@@ -81,6 +84,33 @@ async def test_a_program_delegates_answers_collects_and_cancels(project: Path) -
     assert (project / "c.txt").read_text() == "3\n"
     with pytest.raises(UsageError, match="There is no task 't1'"):
         manager.status(alpha)
+
+
+async def test_tasks_that_begin_at_the_same_time_share_what_is_left(project: Path) -> None:
+    children = Children(ALPHA=[DONE], BETA=[DONE])
+    manager, told = TaskManager(Delegation(provider=children, share=0.5)), list[Event]()
+    policy = Policy(limits=RunLimits(max_tokens=80_000))
+    async with AsyncRuntime(agent_in(project, policy=policy), listeners=[told.append]) as runtime:
+        tasks = await asyncio.gather(*(manager.start_task(name, runtime) for name in ("ALPHA", "BETA")))
+        limits = [manager._tasks[task].children._children[task].limits.max_tokens for task in tasks]
+        await manager.close()
+    assert sorted(each or 0 for each in limits) == [20_000, 40_000]
+
+
+async def test_a_task_whose_files_are_still_copied_ends_with_its_manager(project: Path, tmp_path: Path) -> None:
+    with (project / "huge").open("wb") as file:
+        file.truncate(10**9)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    manager = TaskManager(Delegation(provider=Children(ALPHA=[DONE]), copies=copies))
+    async with AsyncRuntime(agent_in(project)) as runtime:
+        starting = asyncio.create_task(manager.start_task("ALPHA", runtime))
+        await eventually(lambda: [*copies.glob("*/workspace/huge")])
+        await manager.close()
+        assert not [*copies.iterdir()]
+        with pytest.raises(UsageError, match="has ended meanwhile"):
+            await starting
+    assert not [*copies.iterdir()]
 
 
 def test_without_an_event_loop(project: Path) -> None:
