@@ -40,6 +40,14 @@ def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
     return hunks
 
 
+def unified_text(before: Sequence[str], after: Sequence[str], most: int) -> str:
+    """The same as one text, of which the middle is left out beyond `most` characters."""
+    text = "\n".join(unified(before, after)) or "(only line endings or the last newline changed)"
+    half = most // 2
+    cut = f"{text[:half]}\n... [{len(text) - 2 * half} characters truncated] ...\n{text[-half:]}"
+    return text if len(text) <= most else cut
+
+
 def _range(start: int, end: int) -> str:
     """A range as diffs write it: the first line, from 1, and how many; an empty one names the line before it."""
     return f"{start + (end > start)},{end - start}"

@@ -6,7 +6,7 @@ from agent_runtime.core.errors import BoundExceededError, ToolError
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.workspace.text import Text
-from agent_runtime.workspace.unified import unified
+from agent_runtime.workspace.unified import unified_text
 
 _LINE_CHARS = 2_000
 _READ_CHARS = 50_000
@@ -54,20 +54,14 @@ def replaced(path: str, old: Text, new: Text, count: int) -> str:
     """
     head = f"Made {count} replacement{'' if count == 1 else 's'} in {path}:\n--- {path} (before)\n+++ {path} (after)"
     if len(old.raw) + len(new.raw) <= _LIGHT_CHARS:
-        return f"{head}\n{_hunks(old, new)}"
+        return f"{head}\n{unified_text(old.lines, new.lines, _DIFF_CHARS)}"
     try:
         what = f"Comparing {path!r}"
-        return f"{head}\n{call_bounded(_hunks, old, new, seconds=_SECONDS, memory=_MEMORY, what=what)}"
+        # A worker cannot import this package, which imports much of the runtime.
+        given = (old.lines, new.lines, _DIFF_CHARS)
+        return f"{head}\n{call_bounded(unified_text, *given, seconds=_SECONDS, memory=_MEMORY, what=what)}"
     except BoundExceededError as error:
         return f"{head}\n(no diff: {error})"
-
-
-def _hunks(old: Text, new: Text) -> str:
-    text = "\n".join(unified(old.lines, new.lines)) or "(only line endings or the last newline changed)"
-    if len(text) <= _DIFF_CHARS:
-        return text
-    half = _DIFF_CHARS // 2
-    return f"{text[:half]}\n... [{len(text) - 2 * half} characters truncated] ...\n{text[-half:]}"
 
 
 def ended(report: CommandReport, *, timeout: float) -> str:

@@ -61,6 +61,15 @@ def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(tools: CodingT
     assert tools.edit_file("twice.txt", "same", "other", replace_all=True).startswith("Made 2 replacements in ")
 
 
+def test_an_edit_of_a_large_file_answers_with_its_diff(tools: CodingTools, root: Path) -> None:
+    (root / "large.txt").write_text("".join(f"line {number}\n" for number in range(20_000)))
+
+    told = tools.edit_file("large.txt", "line 19999\n", "the end\n")
+
+    assert told.startswith("Made 1 replacement in large.txt:\n")
+    assert told.endswith("\n-line 19999\n+the end")
+
+
 @pytest.mark.parametrize(
     "path", ["../out/secret.txt", "{out}/secret.txt", "link.txt", "links/secret.txt", ".git/config"]
 )
