@@ -70,8 +70,9 @@ def _pattern(text: str) -> str:
     Raises:
         SettingsError: it is none.
     """
+    text = text.strip()
     plain = text.rstrip("*").rstrip()
-    if not plain:
+    if not plain.partition(" ")[0].strip("*"):
         raise SettingsError(f"--allow {text!r}: name a program, e.g. 'pytest*'; --yolo approves everything")
     pattern = f"{plain} *" if text.endswith("*") else plain
     CommandPattern.parse(pattern)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import click
@@ -77,7 +78,7 @@ class _Session:
         except KeyboardInterrupt:
             click.echo("\nInterrupted")
             return
-        except AgentError as error:
+        except (AgentError, sqlite3.Error) as error:  # of a full disk, or a database that others keep locked
             self.failed = True
             click.secho(f"\nError: {visible(str(error))}", fg="red", err=True)
             return
@@ -142,10 +143,10 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
     model, and !tokens tells what was used.
     """
     path: Path = logs_db_path()  # type: ignore[no-untyped-call]  # llm leaves these untyped
-    path.parent.mkdir(parents=True, exist_ok=True)
-    db = Database(path)
-    migrate(db)  # type: ignore[no-untyped-call]  # the same
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = Database(path)
+        migrate(db)  # type: ignore[no-untyped-call]  # the same
         found = load_conversation(conversation_id) if conversation_id or is_continued else None
         conversation = found if isinstance(found, llm.Conversation) else None
         approval = TerminalApproval(allow, approve_all=yolo)
@@ -166,6 +167,9 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
         )
     except (AgentError, llm.UnknownModelError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    except (OSError, sqlite3.Error) as error:
+        told = f"The conversations of llm in {path} cannot be read: {error}. Repair the file, or move it away."
+        raise click.ClickException(told) from error
     with agent:
         session = _Session(agent, approval, chain_limit)
         going = session.take(prompt) if prompt else True

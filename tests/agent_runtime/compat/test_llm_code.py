@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,9 +148,26 @@ def test_options_reach_the_agent_and_wrong_ones_are_named(project: Path, say: Sa
     assert "Chain limit of 2 reached" in done.output
     assert "CodingTools_execute_command" not in {tool.name for tool in model.prompts[0].tools}
 
-    for wrong in (["-o", "fly", "1"], ["--no-tool", "fly"], ["--allow", "*"], ["-m", "fly"], ["--cid", "fly"]):
+    everything = [["--allow", pattern] for pattern in ("*", "* ", "* *")]
+    for wrong in (["-o", "fly", "1"], ["--no-tool", "fly"], *everything, ["-m", "fly"], ["--cid", "fly"]):
         refused = _llm("code", "-d", str(project), *wrong)
         assert (refused.exit_code, refused.output.startswith("Error: ")) == (1, True), refused.output
+
+
+def test_a_database_that_is_none_or_that_cannot_be_written_is_told(project: Path, say: Say, tmp_path: Path) -> None:
+    say("Never kept.", "Never kept.")
+    done = _code(project, "first")
+    assert done.exit_code == 0
+    database = tmp_path / "llm" / "logs.db"
+    with sqlite3.connect(database) as kept:
+        kept.execute("create trigger full before insert on turns begin select raise(abort, 'disk is full'); end")
+    say("Never kept.")
+    done = _code(project, "second")
+    assert (done.exit_code, "Error: disk is full" in done.output) == (1, True)
+    database.write_bytes(b"no database" * 100)
+    done = _code(project, "third")
+    assert (done.exit_code, f"{database} cannot be read" in done.output) == (1, True)
+    assert database.read_bytes() == b"no database" * 100
 
 
 def test_a_turn_that_fails_is_told_and_the_session_goes_on(project: Path, say: Say) -> None:
