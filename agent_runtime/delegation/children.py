@@ -21,7 +21,7 @@ from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.child import derived, lesser, shared
 from agent_runtime.delegation.copying import CopyBounds, copied
-from agent_runtime.delegation.merging import Merge, above_of, changed, diff_of, merge, state_of
+from agent_runtime.delegation.merging import Merge, canonical, changed, diff_of, merge, state_of
 from agent_runtime.delegation.protocol import Adopt, ChildRuntime, DelegatingRun, StartRuntime, TaskStatus
 from agent_runtime.processes.spawn import in_thread, seen_through
 from agent_runtime.sandbox.temporary import Temporary
@@ -215,7 +215,7 @@ class Children:
         if child.now is None:
             told = child.problem or "it has not ended"
             raise ToolError(f"collect: the changes of {task} are not known: {told}")
-        wanted = None if paths is None else self._canonical(paths)
+        wanted = None if paths is None else canonical(self._workspace, paths)
         return merge(child.files, self._workspace, child.base.entries, changed(child.base, child.now, wanted))
 
     def take(self, task: str, writes: Sequence[StagedFile]) -> None:
@@ -294,7 +294,7 @@ class Children:
             files=self._bounds.max_copy_files,
             free=self._agent.sandbox.limits.free_bytes,
         )
-        names = None if paths is None else await in_thread(partial(self._canonical, paths))
+        names = None if paths is None else await in_thread(partial(canonical, self._workspace, paths))
         async with AsyncExitStack() as undo:
             try:  # what a process that died has left is removed first, which may take long
                 made = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
@@ -419,19 +419,3 @@ class Children:
             hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(personas) or 'none'}"
             raise ToolError(f"delegate: there is no persona {named!r}; {hint}", kind="ValueError")
         return personas[named]
-
-    def _canonical(self, paths: Iterable[str]) -> list[str]:
-        """Paths of the workspace, without those that lie beneath others.
-
-        Raises:
-            ToolError: one lies elsewhere.
-        """
-        found = sorted({self._workspace.resolve(path) for path in paths})
-        if outside := next((path for path in found if path.startswith("/")), None):
-            raise ToolError(
-                f"{outside!r} does not lie in the workspace; name files of the workspace", kind="ValueError"
-            )
-        if "." in found:
-            return ["."]
-        known = frozenset(found)
-        return [path for path in found if known.isdisjoint(above_of(path))]

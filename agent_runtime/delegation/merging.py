@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.paths import in_line
 from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.state import Manifest
 from agent_runtime.workspace.text import decode
@@ -84,11 +85,23 @@ def changed(base: Manifest, now: Manifest, paths: Iterable[str] | None = None) -
         path
         for path in sorted(base.entries.keys() | now.entries.keys())
         if base.entries.get(path) != now.entries.get(path)
-        and (wanted is None or not wanted.isdisjoint((".", path, *above_of(path))))
+        and (wanted is None or not wanted.isdisjoint((".", path, *_above(path))))
     ]
 
 
-def above_of(path: str) -> Iterator[str]:
+def canonical(workspace: Workspace, paths: Iterable[str]) -> list[str]:
+    """Paths of a workspace, without those that lie beneath others.
+
+    Raises:
+        ToolError: one lies elsewhere.
+    """
+    found = {workspace.resolve(path) for path in paths}
+    if outside := next((path for path in sorted(found) if path.startswith("/")), None):
+        raise ToolError(f"{outside!r} does not lie in the workspace; name files of the workspace", kind="ValueError")
+    return ["."] if "." in found else sorted(path for path in found if found.isdisjoint(_above(path)))
+
+
+def _above(path: str) -> Iterator[str]:
     """The directories above a canonical path, without the workspace itself."""
     return (path[:at] for at, char in enumerate(path) if char == "/")
 
@@ -109,17 +122,17 @@ def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: S
         try:
             theirs, ours = _State.of(child, path), _State.of(parent, path)
         except ToolError as error:
-            conflicts.append(f"{path}: {error}")
+            conflicts.append(f"{in_line(path)}: {error}")
             continue
         room -= len(theirs.data or b"") + len(ours.data or b"")
         if room < 0:  # what follows is not read: it may be any number of files
-            which = f"{path} and the {len(paths) - number:,} files after it"
+            which = f"{in_line(path)} and the {len(paths) - number:,} files after it"
             conflicts.append(f"{which}: beyond {_MOST_BYTES:,} bytes in one call; name some of the files in `paths`")
             break
         if theirs.told == ours.told:
             continue
         if ours.told != base.get(path):
-            conflicts.append(f"{path}: {_fate(base.get(path), ours)} in the workspace since the task began")
+            conflicts.append(f"{in_line(path)}: {_fate(base.get(path), ours)} in the workspace since the task began")
             continue
         mode = None if theirs.executable == ours.executable or theirs.data is None else theirs.mode
         writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
@@ -201,7 +214,7 @@ def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> Iterator[st
     try:
         new, old = _State.of(child, path), _State.of(parent, path)
     except ToolError as error:
-        yield f"{path}: {error}"
+        yield f"{in_line(path)}: {error}"
         return
     if new.told == old.told:
         return

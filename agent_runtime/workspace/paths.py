@@ -51,6 +51,11 @@ def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tu
     return given if inside is None else (*home, *given)
 
 
+def in_line(path: str) -> str:
+    """A path as a part of a line: quoted where it has characters that break or hide a line, or cannot be encoded."""
+    return path if path.isprintable() else repr(path)
+
+
 def refuse_git(parts: Iterable[str], path: str) -> None:
     """Keep out of git's own files, in every spelling that some file system takes for `.git`.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import confined, listing
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.paths import in_line
 
 if TYPE_CHECKING:
     from agent_runtime.core.calls import Plain
@@ -126,7 +127,7 @@ class Manifest:
         for path in sorted(self.entries.keys() | other.entries.keys()):
             before, after = self.entries.get(path), other.entries.get(path)
             if before != after:
-                told.append(f"{_verb(before, after)}: {path}")
+                told.append(f"{_verb(before, after)}: {in_line(path)}")
         rest = len(told) - limit
         return [*told[:limit], *([f"… and {rest:,} more"] if rest > 0 else [])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from agent_runtime import Delegation, Persona, Policy, Rule, RunLimits, Settings
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitted
 from agent_runtime.delegation.child import Spent, lesser, shared
-from agent_runtime.delegation.merging import changed, merge
+from agent_runtime.delegation.merging import changed, diff_of, merge
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -91,6 +92,20 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
         assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
         assert changed(base, now, ["gone", "no"]) == ["gone"]
+
+
+async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+    for name in (b"a\n--- other", b"b\xff", "c\u202e".encode()):
+        (theirs / os.fsdecode(name)).touch()
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        now = Manifest.of(child)
+        names = changed(Manifest({}), now)
+        told = [*merge(child, parent, {}, names).conflicts, await diff_of(child, parent, names)]
+    assert len(told[-1].splitlines()) == 3
+    assert all(each.isprintable() for each in [*told[:3], *told[-1].splitlines(), *Manifest({}).difference(now)])
 
 
 def test_beyond_a_bound_of_bytes_no_more_files_are_read(tmp_path: Path) -> None:
