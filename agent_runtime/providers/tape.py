@@ -240,9 +240,10 @@ def masked(text: str, masks: Iterable[Mask]) -> str:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """A text without secrets."""
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN) if secret else text
+    """A text without secrets, as they are and as JSON escapes them: the arguments of calls are JSON."""
+    for secret in filter(None, secrets):
+        for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            text = text.replace(form, HIDDEN)
     return text
 
 

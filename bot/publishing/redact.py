@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
@@ -203,9 +204,14 @@ class RedactedStream:
 
 
 def plain_forms(secret: str) -> Iterator[str]:
-    """The secret, turned round, in either case, in hexadecimal, in an address, and in base64."""
+    """The secret, turned round, in either case, in JSON, in hexadecimal, in an address, and in base64."""
     raw = secret.encode()
-    yield from {secret, secret.upper(), secret.lower()}
+    yield from {
+        secret,
+        secret.upper(),
+        secret.lower(),
+        *(json.dumps(secret, ensure_ascii=no)[1:-1] for no in (True, False)),
+    }
     yield secret[::-1]
     yield raw.hex()
     yield raw.hex().upper()

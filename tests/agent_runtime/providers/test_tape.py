@@ -269,6 +269,17 @@ def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
         read_tape(text, source="t")
 
 
+@pytest.mark.parametrize("secret", ['pa"ss\\word', "pässword", "two\nlines"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_that_the_arguments_of_a_call_escape_is_kept_out(secret: str, *, ascii_only: bool) -> None:
+    arguments = json.dumps({"a": secret}, ensure_ascii=ascii_only)
+    pieces = [CallChunk(index=0, name="find", arguments=each) for each in (arguments[:9], arguments[9:])]
+    lines = [TapeWriter().header("m", {}), TapeWriter(secrets=(secret,)).answered(1, pieces, None)]
+    [answered] = read_tape("".join(lines), source="t").entries
+    assert isinstance(answered, Answered)
+    assert answered.chunks == (CallChunk(index=0, name="find", arguments=f'{{"a": "{HIDDEN}"}}'),)
+
+
 def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
     tool = ToolSchema(name="find", description="Find", parameters={"type": "object"})
     asks = ToolRequest(id="c1", name="find", arguments='{"a": "s3cret"}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -54,6 +55,13 @@ KEYS = (
 )
 def test_every_form_is_taken_out(form: str) -> None:
     assert REDACTOR.redact(f"before {form} after") == f"before {MARK} after"
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word-x9Qz', "pässwörd-geheim", "a/b+c=d\tghijkl"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_in_json_is_taken_out(secret: str, *, ascii_only: bool) -> None:
+    text = json.dumps({"password": secret}, ensure_ascii=ascii_only)
+    assert Redactor([secret]).redact(text) == f'{{"password": "{MARK}"}}'
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "x-access-token:"])
