@@ -219,8 +219,8 @@ def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> Iterator[st
     if new.told == old.told:
         return
     texts = [None if each.data is None else decode(each.data) for each in (old, new)]
-    yield f"--- {f'a/{path}' if old.data is not None else '/dev/null'}"
-    yield f"+++ {f'b/{path}' if new.data is not None else '/dev/null'}"
+    yield f"--- {in_line(f'a/{path}') if old.data is not None else '/dev/null'}"
+    yield f"+++ {in_line(f'b/{path}') if new.data is not None else '/dev/null'}"
     if any(text is None and each.data is not None for text, each in zip(texts, (old, new), strict=True)):
         yield f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
         return
