@@ -21,11 +21,7 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
         online: whether to ask the model, which costs a little.
     """
     settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
-    found = [
-        findings.bad("settings", what, fix or what)
-        # Two sentences, or two halves of one: what is wrong, and what it should be.
-        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
-    ]
+    found = _problems(survey)
     found += [] if survey.problems else [findings.good("settings", "complete")]
     found += [probes.user(allow_root=agent.allow_root)]
     # bubblewrap is started from the main thread, which waits for it here.
@@ -49,8 +45,17 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
 
 async def examine_app(survey: Survey) -> list[Finding]:
     """Look at the App as GitHub sees it, and at nothing of this machine but the settings that say which it is."""
-    unknown = bool(survey.wrong & {"app_id", "private_key", "api_url"})
-    return _told(await probes.github(None if unknown else survey.settings), survey)
+    if survey.wrong & {"app_id", "private_key", "api_url"}:
+        return _told(_problems(survey), survey)
+    return _told(await probes.github(survey.settings), survey)
+
+
+def _problems(survey: Survey) -> list[Finding]:
+    return [
+        findings.bad("settings", what, fix or what)
+        # Two sentences, or two halves of one: what is wrong, and what it should be.
+        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
+    ]
 
 
 def _told(found: list[Finding], survey: Survey) -> list[Finding]:

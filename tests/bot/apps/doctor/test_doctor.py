@@ -105,6 +105,11 @@ async def test_deliveries_that_nobody_took_are_told(environ: dict[str, str], hub
     assert "2 not accepted in the last 24 hours; the last: issue_comment, no answer" in found["deliveries"].found
 
 
+async def test_an_app_that_is_not_named_cannot_be_checked(environ: dict[str, str]) -> None:
+    del environ["CODEPILOT_APP_ID"]
+    assert [(each.name, each.verdict) for each in await examine_app(survey(environ))] == [("settings", "bad")]
+
+
 async def test_a_wrong_key_is_told_apart_from_a_missing_one(
     environ: dict[str, str], hub: LocalHub, tmp_path: Path
 ) -> None:
