@@ -251,9 +251,15 @@ class Transcript:
 
     def _replied(self, event: Replied) -> None:
         if event.requests and self._calls_tools:
-            requests = tuple(map(self._named, event.requests))
-            said = Message(role="assistant", text=event.text, requests=requests, reasoning=sendable(event.reasoning))
-            self._add_message(said, part=True)
+            requests, reasoning = tuple(map(self._named, event.requests)), sendable(event.reasoning)
+            if self._max is not None and sum(len(each.arguments) for each in requests) > self._max:
+                share = self._max // len(requests)
+                requests = tuple(replace(each, arguments=notes.cut(each.arguments, share)) for each in requests)
+            if self._max is not None and len(reasoning) > self._max:
+                reasoning = ""  # a service takes it back whole or not at all
+            self._add_message(
+                Message(role="assistant", text=event.text, requests=requests, reasoning=reasoning), part=True
+            )
             return
         text = with_requests(event.text, event.requests)
         self._add("assistant", text if text.strip() else notes.EMPTY_REPLY, part=True)

@@ -235,6 +235,18 @@ def test_a_message_that_no_window_holds_loses_its_middle() -> None:
     assert "characters left out" in message.text
 
 
+def test_calls_that_no_window_holds_lose_the_middle_of_their_arguments() -> None:
+    large = ToolRequest(id="c1", name="write_file", arguments='{"content": "' + "A" * 5_000 + '"}')
+    small = ToolRequest(id="c2", name="look", arguments='{"a": 1}')
+    reply = replace(replied("r"), requests=(large, small), reasoning="x" * 5_000)
+    _, cut = Transcript(max_entry_chars=1_000).messages([started("a", "do a"), reply])
+    assert sum(len(each.arguments) for each in cut.requests) <= 1_000
+    assert "characters left out" in cut.requests[0].arguments
+    assert (cut.requests[1], cut.reasoning) == (small, "")
+    _, whole = Transcript().messages([started("a", "do a"), reply])
+    assert (whole.requests, whole.reasoning) == ((large, small), reply.reasoning)
+
+
 @pytest.mark.parametrize(
     ("said", "sent"),
     [
