@@ -129,7 +129,7 @@ class ChatReading:
     service: ModelService
     parts: ReplyParts
     thoughts: dict[str, str] = field(default_factory=dict)
-    ids: dict[int, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     others: int = 0
     refusal: str = ""
     reason: str | None = None
@@ -150,8 +150,10 @@ class ChatReading:
                 case chunks.Choice(delta=chunks.ChoiceDelta() as delta):
                     self.reason = choice.finish_reason or self.reason
                     self.refusal += delta.refusal or ""
-                    told += [TextChunk(text=self.parts.text(text)) for text in [delta.content or ""] if text]
-                    told += [self._call(piece) for piece in delta.tool_calls or []]
+                    if isinstance(delta.content, str) and delta.content:
+                        told.append(TextChunk(text=self.parts.text(delta.content)))
+                    pieces: list[object] = [*delta.tool_calls] if isinstance(delta.tool_calls, list) else []
+                    told += [self._call(piece) for piece in pieces if isinstance(piece, chunks.ChoiceDeltaToolCall)]
                     self._think(getattr(delta, "reasoning_content", None))
                 case _:
                     pass
@@ -170,16 +172,17 @@ class ChatReading:
 
     def _call(self, piece: ChoiceDeltaToolCall) -> CallChunk:
         """A piece of a call. Some servers number all calls 0, and tell them apart by their ids alone."""
-        if piece.id and self.ids.get(piece.index) not in {None, piece.id}:
+        place, name = str(piece.index), str(piece.id or "")
+        if name and self.ids.get(place, name) != name:
             self.others += 1
-        if piece.id:
-            self.ids[piece.index] = piece.id
+        if name:
+            self.ids[place] = name
         function = piece.function
         return self.parts.call(
-            (piece.index, self.others),
-            id_=piece.id or "",
-            name=(function.name if function else None) or "",
-            arguments=(function.arguments if function else None) or "",
+            (place, self.others),
+            id_=name,
+            name=getattr(function, "name", ""),
+            arguments=getattr(function, "arguments", ""),
         )
 
     def _think(self, more: object) -> None:

@@ -27,7 +27,7 @@ class ReplyParts:
 
     model: str
     _chars: int = 0
-    _calls: dict[object, int] = field(default_factory=dict)
+    _calls: dict[str, int] = field(default_factory=dict)
     _kept: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
 
     def text(self, text: str) -> str:
@@ -35,10 +35,11 @@ class ReplyParts:
         self._chars += len(text)
         return text
 
-    def call(self, key: object, *, id_: str = "", name: str = "", arguments: str = "") -> CallChunk:
-        """The chunk for a piece of the call that the service knows as `key`."""
-        index = self._calls.setdefault(key, len(self._calls))
-        return CallChunk(index=index, id=id_, name=name, arguments=arguments)
+    def call(self, key: object, *, id_: object = "", name: object = "", arguments: object = "") -> CallChunk:
+        """The chunk for a piece of the call that the service knows as `key`; some servers give what is no text."""
+        index = self._calls.setdefault(str(key), len(self._calls))
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str) if arguments else ""
+        return CallChunk(index=index, id=str(id_ or ""), name=str(name or ""), arguments=text)
 
     def keep(self, block: dict[str, Any]) -> None:
         """Keep a block of the service's own in its place."""

@@ -222,3 +222,28 @@ async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
         choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
         reply.calls += reading.read(ChatCompletionChunk.model_validate({**chunk, "choices": [choice]}))  # type: ignore[arg-type] # nothing but calls
     assert [(each.id, each.arguments) for each in requests_of(reply)] == [("a", '{"a": "a"}'), ("b", '{"a": "b"}')]
+
+
+@pytest.mark.parametrize(
+    ("call", "read"),
+    [
+        ({"index": 0, "id": "a", "function": {"name": "find", "arguments": {"a": 1}}}, [("a", "find", '{"a": 1}')]),
+        ({"index": 0, "id": 7, "function": {"name": "find", "arguments": "{}"}}, [("7", "find", "{}")]),
+        ({"index": [1], "id": None, "function": {"name": ["x"], "arguments": None}}, [("call_1", "__x__", "")]),
+        ({"index": None, "id": None, "function": "find"}, [("call_1", "_", "")]),
+        ("find", []),
+    ],
+)
+def test_calls_of_an_odd_shape_are_read_as_far_as_they_can_be(call: object, read: list[tuple[str, str, str]]) -> None:
+    from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
+
+    from agent_runtime.providers.faults import ModelService  # noqa: PLC0415 - the same
+    from agent_runtime.providers.openai_chat import ChatReading  # noqa: PLC0415 - the same
+
+    service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
+    reading, reply = ChatReading(service=service, parts=ReplyParts("m")), Collected()
+    for delta in ({"tool_calls": [call]}, {"tool_calls": "x", "content": ["y"]}):
+        choice = {"index": 0, "delta": delta, "finish_reason": None}
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+        reply.calls += reading.read(ChatCompletionChunk.construct(**chunk))  # type: ignore[arg-type] # nothing but calls
+    assert [(each.id, each.name, each.arguments) for each in requests_of(reply)] == read
