@@ -131,6 +131,7 @@ class Transcript:
         for event in events[self._taken :]:
             self._tell(event)
             self._taken += 1
+        self._again = {}
 
     @property
     def tokens(self) -> int:
@@ -188,6 +189,7 @@ class Transcript:
     def _rewind(self, position: int) -> None:
         """Go back to before an event that has a mark, or to the log's beginning; what was decided about it stays."""
         mark = self._marks[position] if position else _Mark(is_summarised=self.upto > 0)
+        self._again = {entry.position: entry for entry in self.entries[mark.entries :]}
         del self.entries[mark.entries :], self._running[mark.entries + 1 :], self._told[mark.told :]
         if mark.last is not None:
             self._told[-1] = mark.last
@@ -318,7 +320,9 @@ class Transcript:
         if self._is_summarised or (part and self._task in self._archived):
             return
         text = sendable(message.text)
-        message = replace(message, text=text if self._max is None else notes.cut(text, self._max))
+        text = text if self._max is None else notes.cut(text, self._max)
+        if text is not message.text:
+            message = replace(message, text=text)
         told = self._told
         last = told[-1] if told else None
         if last is not None and last.requests:
@@ -333,9 +337,9 @@ class Transcript:
         elif message.answers:
             message = replace(message, text=with_answers(message.text, message.answers), answers=())
         number = self._task if task is None else task
-        entry = TranscriptEntry(
-            position=self._taken, task=number, role=message.role, text=worded(message), tokens=estimate_message(message)
-        )
+        text, before = worded(message), self._again.get(self._taken)
+        tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
+        entry = TranscriptEntry(position=self._taken, task=number, role=message.role, text=text, tokens=tokens)
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
         if last is not None and last.role == message.role:
