@@ -131,7 +131,7 @@ class Transcript:
         for event in events[self._taken :]:
             self._tell(event)
             self._taken += 1
-        self._again = {}
+        self._again.clear()
 
     @property
     def tokens(self) -> int:
@@ -170,6 +170,7 @@ class Transcript:
         self._told: list[Message] = []
         self._marks: dict[int, _Mark] = {}
         self._begun: list[int] = []
+        self._again: dict[int, TranscriptEntry] = {}
         self._taken = 0
         self._ids: dict[str, str] = {}
         self._rewind(0)
