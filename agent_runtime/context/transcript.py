@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from agent_runtime.context.estimate import estimate_message
 from agent_runtime.core.calls import ToolAnswer, ToolRequest, with_answers, with_requests
@@ -200,7 +199,8 @@ class Transcript:
         self._taken = position
         self._task, self._opening = mark.task, mark.opening
         self._is_summarised, self._calls = mark.is_summarised, [*mark.calls]
-        self._ids = dict(islice(self._ids.items(), mark.ids))
+        while len(self._ids) > mark.ids:
+            self._ids.popitem()
 
     def _decides(self, event: Recorded) -> Sequence[int]:
         """Note what an event says about others; positions of those that were told already and change."""
