@@ -95,7 +95,8 @@ class Agent:
         """
         described = file if isinstance(file, AgentFile) else AgentFile.load(file)
         image = described.docker_image
-        settings = SandboxSettings(container=ContainerSettings(image=image) if image else None)
+        container = ContainerSettings(image=image) if image else None
+        settings = SandboxSettings(container=container, git_writable=described.git_writable)
         return cls(
             provider=described.provider(),
             work_dir=described.work_dir,

@@ -154,6 +154,7 @@ class AgentFile:
         fallback: asked instead, in this order, when the ones before cannot answer.
         work_dir: the directory that it reads and changes.
         unsafe_mode: whether file tools may leave `work_dir`.
+        git_writable: whether commands may change the `.git` of `work_dir`.
         sandbox: where commands run.
         docker_image: the image for the sandbox `docker`, or None.
         limits: bounds of one run.
@@ -181,6 +182,7 @@ class AgentFile:
     tools: tuple[str, ...] | None
     max_output_chars: Mapping[str, int]
     rules: tuple[Rule, ...]
+    git_writable: bool = False
     index: IndexSettings | None = None
     transport: TransportName | None = None
     delegation: Delegation | None = None
@@ -213,6 +215,7 @@ class AgentFile:
                 document, ("agent", "runtime", "work_dir"), lambda: _directory(folder / agent.runtime.work_dir)
             ),
             unsafe_mode=agent.runtime.unsafe_mode,
+            git_writable=agent.runtime.git_writable,
             sandbox=agent.runtime.sandbox,
             docker_image=agent.runtime.docker_image,
             limits=RunLimits(

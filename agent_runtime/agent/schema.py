@@ -163,6 +163,8 @@ class Runtime(_Section):
     """The maximum number of model replies that may call tools."""
     unsafe_mode: bool = False
     """Whether file tools may leave `work_dir`. Commands stay in the sandbox."""
+    git_writable: bool = False
+    """Whether commands may change the `.git` of `work_dir`, for example commit."""
     sandbox: SandboxName = "auto"
     """The sandbox for commands; `local` does not isolate them at all."""
     docker_image: Text | None = None

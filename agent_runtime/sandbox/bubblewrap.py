@@ -106,6 +106,9 @@ class Bubblewrap:
         files = shared_files()
         filtered = (files / "filter").exists()
         options = [*namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
+        # A mount point can be neither renamed nor replaced.
+        for name, place in self._settings.kept(workspace.resolve()).items():
+            options += ["--ro-bind", str(place), f"{WORKSPACE}/{name}"]
         for inside, place in (readable or {}).items():
             options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]

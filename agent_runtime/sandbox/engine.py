@@ -108,6 +108,8 @@ def run(
     words += _bounds(settings.limits, min(container.cpus, engine.cpus))
     if job.workspace is not None:
         words += [*_mount(job.workspace, WORKSPACE, read_only=False), "--workdir", WORKSPACE]
+        for name, place in settings.kept(job.workspace).items():
+            words += _mount(place, f"{WORKSPACE}/{name}", read_only=True)
     for place in settings.read_only:
         words += _mount(place, str(place), read_only=True)
     for inside, place in job.readable.items():

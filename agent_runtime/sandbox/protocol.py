@@ -65,6 +65,8 @@ class SandboxSettings:
         environment: variables set inside; nothing is inherited.
         limits: bounds.
         container: for the sandbox `docker`, which requires it.
+        git_writable: whether programs may change the `.git` that the workspace has when they start. What they write
+            there, such as hooks and settings that name programs, the next git outside the sandbox runs.
     """
 
     read_only: tuple[Path, ...] = ()
@@ -72,6 +74,12 @@ class SandboxSettings:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     container: ContainerSettings | None = None
+    git_writable: bool = False
+
+    def kept(self, workspace: Path) -> Mapping[str, Path]:
+        """What of a workspace is shown read-only: paths in it, and where they are on the host."""
+        git = workspace / ".git"
+        return {} if self.git_writable or git.is_symlink() or not git.exists() else {".git": git}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

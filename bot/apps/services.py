@@ -149,6 +149,7 @@ def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
         environment=_ENVIRONMENT,
         limits=agent.sandbox_limits,
         container=agent.container,
+        git_writable=True,  # no git outside ever opens a workspace
     )
 
 

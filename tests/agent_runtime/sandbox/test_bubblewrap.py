@@ -35,6 +35,48 @@ def test_the_workspace_is_writable_under_a_fixed_name(tmp_path: Path) -> None:
     assert (tmp_path / "here").stat().st_uid == os.getuid()
 
 
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A workspace that is a user's own repository."""
+    (tmp_path / "a.txt").write_text("one\n")
+    identity = ["-c", "user.name=Mona", "-c", "user.email=mona@example.com"]
+    for words in (["init", "--quiet"], ["add", "a.txt"], [*identity, "commit", "--quiet", "--message", "First"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "echo 'touch /tmp/out' > .git/hooks/pre-commit",
+        "git config core.fsmonitor /workspace/evil",
+        "echo /workspace/other > .git/commondir",
+        "mv .git .old && mkdir .git",
+        "rm -rf .git",
+        "ln -sfn /workspace/other .git",
+        "chmod -R u+w .git && touch .git/x",
+    ],
+)
+def test_the_repository_of_a_workspace_cannot_be_changed(repository: Path, attempt: str) -> None:
+    def state() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (repository / ".git").rglob("*") if path.is_file()}
+
+    before = state()
+    run_inside(attempt, repository)
+    assert state() == before
+    assert (repository / ".git").is_dir()
+    assert not (repository / ".git").is_symlink()
+    done = run_inside("echo two >> a.txt && git status --short && git diff --stat && git log --oneline", repository)
+    assert done.returncode == 0, done.stderr
+    assert "M a.txt" in done.stdout
+
+
+def test_a_repository_can_be_changed_where_that_is_wanted(repository: Path) -> None:
+    commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m Second && git log --format=%s -1"
+    assert "Read-only file system" in run_inside(commit, repository).stderr
+    assert run_inside(commit, repository, SandboxSettings(git_writable=True)).stdout == "Second\n"
+
+
 @pytest.mark.parametrize("place", ["/x", "/usr/x", "/etc/x", "/dev/x", "/var/x", "/proc/sys/kernel/core_pattern"])
 def test_nothing_else_is_writable(tmp_path: Path, place: str) -> None:
     done = run_inside(f"echo x > {place}", tmp_path)
