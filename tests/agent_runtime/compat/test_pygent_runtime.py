@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import logging
 import os
 from collections.abc import Iterator
@@ -175,17 +176,16 @@ def test_a_workspace_of_its_own_goes_and_one_that_was_named_stays(
 
 def test_what_commands_leave_running_ends_with_the_workspace(tmp_path: Path) -> None:
     rt = Runtime(workspace=tmp_path / "work")
-    rt.bash("(while :; do date +%N > alive; sleep 0.05; done) & disown")
-    alive = rt.base_dir / "alive"
-    until(alive.exists)
+    rt.bash("(exec 9> held; flock 9; touch ready; sleep 1000) & disown")
+    until((rt.base_dir / "ready").exists)
+    with (rt.base_dir / "held").open() as held:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    rt.cleanup()
-    rt.cleanup()
+        rt.cleanup()
+        rt.cleanup()
 
-    last = alive.read_bytes()
-    alive.unlink()
-    assert last
-    assert not alive.exists()
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_settings_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
