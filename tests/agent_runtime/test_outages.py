@@ -31,11 +31,9 @@ from agent_runtime import (
     ReplyBroken,
     RunLimits,
     Sandbox,
-    SandboxSettings,
     ScriptedProvider,
     Status,
     Usage,
-    pick_sandbox,
 )
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.providers.protocol import Chunk, Request
@@ -51,11 +49,6 @@ DOWN = Fails(503, "overloaded_error", "Back soon")
 WRITES = '```codepilot\nwrite_file("a.txt")\nexecute("main", "echo ran >> runs.txt")\n```\n```text\none\n```\n'
 EDITS = '```codepilot\nwrite_file("a.txt", mode="edit", start_line=1, end_line=1)\n```\n```text\ntwo\n```\n'
 DONE = "```completion\nDone.\n```\n"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
 
 
 @dataclass

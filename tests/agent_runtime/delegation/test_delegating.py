@@ -29,7 +29,6 @@ from agent_runtime import (
     Rule,
     RunLimits,
     Sandbox,
-    SandboxSettings,
     ScriptedProvider,
     Session,
     Started,
@@ -37,16 +36,10 @@ from agent_runtime import (
     Task,
     ToolCalled,
     Usage,
-    pick_sandbox,
 )
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
 from tests.agent_runtime.transports.native.parts import Model, asks, finish
 from tests.waiting import eventually
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
 
 
 @pytest.fixture

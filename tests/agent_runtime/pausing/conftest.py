@@ -15,25 +15,10 @@ from agent_runtime import (
     Rule,
     RunLimits,
     Sandbox,
-    SandboxSettings,
     ScriptedProvider,
     Session,
-    pick_sandbox,
 )
 from tests.agent_runtime.pausing.parts import ASKS, KEY
-
-
-@pytest.fixture(scope="session")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    root = tmp_path / "work"
-    root.mkdir()
-    (root / "a.txt").write_text("one\ntwo\n")
-    return root
 
 
 @pytest.fixture

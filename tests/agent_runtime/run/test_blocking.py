@@ -16,23 +16,16 @@ from agent_runtime import (
     Policy,
     Rule,
     Runtime,
-    SandboxSettings,
     ScriptedProvider,
     Status,
     UsageError,
     on_end,
     on_permission_request,
-    pick_sandbox,
 )
 from agent_runtime.sandbox.protocol import Sandbox
 from tests.waiting import eventually
 
 DONE = "```completion\nDone.\n```\n"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
 
 
 @pytest.fixture

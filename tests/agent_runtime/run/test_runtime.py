@@ -50,11 +50,6 @@ class Recorder(ScriptedProvider):
         return super().reply(request)
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"

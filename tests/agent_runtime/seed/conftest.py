@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_runtime import Agent, AsyncRuntime, Runtime, Sandbox, SandboxSettings, pick_sandbox
+from agent_runtime import Agent, AsyncRuntime, Runtime, Sandbox
 from tests.agent_runtime.seed.parts import Model
-
-
-@pytest.fixture(scope="session")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
 
 
 @pytest.fixture

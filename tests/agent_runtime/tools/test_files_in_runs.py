@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
-from agent_runtime import Agent, AsyncRuntime, Event, Observed, ScriptedProvider, Status, StepStarted, pick_sandbox
-from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
+from agent_runtime import Agent, AsyncRuntime, Event, Observed, ScriptedProvider, Status, StepStarted
+from agent_runtime.sandbox.protocol import Sandbox
 
 DONE = "```completion\nDone.\n```\n"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
 
 
 async def observed(

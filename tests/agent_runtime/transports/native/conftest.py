@@ -7,24 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import Agent, AsyncRuntime, FileSession, Policy, Sandbox, SandboxSettings, pick_sandbox
+from agent_runtime import Agent, AsyncRuntime, FileSession, Policy, Sandbox
 from agent_runtime.providers.script import ScriptedReply
 from tests.agent_runtime.transports.native.parts import Model
 
 Start = Callable[..., AsyncRuntime]
-
-
-@pytest.fixture(scope="session")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    root = tmp_path / "work"
-    root.mkdir()
-    (root / "a.txt").write_text("one\ntwo\n")
-    return root
 
 
 @pytest.fixture
