@@ -274,7 +274,7 @@ class AgentFile:
         """Where the index is kept between runs: in the user's home, for those whose vectors cost something."""
         if self.index is None:
             return None
-        name = hashlib.blake2b(str(self.work_dir).encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(os.fsencode(self.work_dir), digest_size=8).hexdigest()
         return home("Vectors of definitions are kept") / ".codepilot" / "index" / f"{name}.db"
 
     def embeddings(self, environ: Mapping[str, str] | None = None) -> EmbeddingService | None:

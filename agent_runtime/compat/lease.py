@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ def lease_of(root: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415 - only agents pay
 
-    name = hashlib.blake2b(str(root.resolve()).encode(), digest_size=16).hexdigest()
+    name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
     place = home("One agent at a time is kept to a directory by a lock") / ".codepilot" / "agents" / f"{name}.lock"
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

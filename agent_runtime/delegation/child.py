@@ -108,7 +108,8 @@ def derived(
     given = parent.delegation
     deeper = given is not None and given.max_depth > 1
     provider = Borrowed((given.provider if given else None) or parent.provider)
-    delegation = replace(given, max_depth=given.max_depth - 1, provider=provider) if given and deeper else None
+    another = provider if given and given.provider else None
+    delegation = replace(given, max_depth=given.max_depth - 1, provider=another) if given and deeper else None
     policy = parent.policy
     had = [each for each in tools if deeper or each not in DELEGATES]
     if persona is not None:

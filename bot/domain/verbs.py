@@ -232,5 +232,6 @@ def _options() -> str:
     for name, option in OPTIONS.items():
         takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
         usage = f"--{name} {option.argument}".strip()
-        lines.append(f"- `{usage}`: {option.meaning} For {', '.join(takers[:-1])} and {takers[-1]}.")
+        named = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
+        lines.append(f"- `{usage}`: {option.meaning} For {named}.")
     return "\n".join(["**Options**, on the command's own line\n", *lines])

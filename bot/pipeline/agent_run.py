@@ -205,7 +205,12 @@ class AgentRun:
         candidates = Candidates(runtime, self._reporter, begun.grant.candidates, tree.blobs)
         self._interrupt = candidates.stop
         self._messages.go_on_to(candidates)
-        return await candidates.best(task, facts)
+        outcome = await candidates.best(task, facts)
+        if outcome is None:
+            self._interrupt = runtime.abort
+            self._messages.go_on_to(runtime)
+            outcome = await runtime.run(task, facts=facts)
+        return outcome
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives, or None when somebody stops the job meanwhile."""

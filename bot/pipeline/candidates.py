@@ -69,14 +69,14 @@ class Candidates:
         for each in self._progress:
             self._manager.send_message(each, message, id=id)
 
-    async def best(self, task: Task, facts: Sequence[str]) -> Outcome:
-        """Make the attempts, and give how the best one ended; where none can be made, work without them."""
+    async def best(self, task: Task, facts: Sequence[str]) -> Outcome | None:
+        """Make the attempts, and give how the best one ended; None where none can be made."""
         self._runtime.hooks.add(self._listen)
         try:
             why = await self._start(task, facts)
             if not self._progress and not self._stopped:
                 self._reporter.warn(f"No candidates were made: {why} I made one attempt.")
-                return await self._runtime.run(task, facts=facts)
+                return None
             if self._stopped:  # also those that began in this moment
                 self.stop()
             statuses = [await self._manager.wait(each) for each in self._progress]
@@ -114,7 +114,7 @@ class Candidates:
 
     def _judged(self, number: int, status: TaskStatus) -> _Judged:
         """What the host saw of an attempt. Its programs have ended, so nothing changes its files any more."""
-        names = [change.partition(": ")[2] for change in status.changes]
+        names = [(kind, name) for kind, _, name in (change.partition(": ") for change in status.changes)]
         progress = self._progress[status.id]
         if times := _written(self._manager.copy_of(status.id), names):
             progress = progress.edited(Edits(first=min(times), last=max(times)))
@@ -175,14 +175,17 @@ class _Judged:
         return not finished, _ORDER.index(told.verdict), told.lines + told.files, told.number
 
 
-def _written(copy: Path, names: Sequence[str]) -> list[float]:
-    """When the changed files of a copy were written, which no program can set; infinite where a name is unknown."""
+def _written(copy: Path, changes: Sequence[tuple[str, str]]) -> list[float]:
+    """When the changed files of a copy were written, which no program can set.
+
+    Infinite, so that no check counts, where that is not known: for more files than are told by name, and for a name
+    that is shown quoted because it would break a line.
+    """
     times: list[float] = []
-    for name in names:
-        if not name:  # more files than are told by name
-            return [math.inf]
+    for kind, name in changes:
         try:
-            times.append((copy / name).lstat().st_ctime)
-        except OSError:  # deleted
-            continue
+            times.append((copy / name).lstat().st_ctime if name else math.inf)
+        except OSError:
+            if kind != "deleted":
+                return [math.inf]
     return times

@@ -33,8 +33,9 @@ def notice_of(ending: Ending, wanted: tuple[Notify, ...]) -> str:
         until = datetime.fromtimestamp(ending.until, UTC)
         told = f"{code(view.asked)} is waiting for an answer until {until.day} {until:%B, %H:%M} UTC"
         return told if "waiting" in wanted and ending.request_id else ""
-    told = f"{code(view.asked)} {_ENDED.get(ending.state)} after {duration(view.seconds)}"
-    return told if "done" in wanted and ending.state in _ENDED and view.seconds > LONG_SECONDS else ""
+    if "done" not in wanted or ending.state not in _ENDED or view.seconds <= LONG_SECONDS:
+        return ""
+    return f"{code(view.asked)} {_ENDED[ending.state]} after {duration(view.seconds)}"
 
 
 async def notify(context: JobContext, event: str, text: str) -> None:

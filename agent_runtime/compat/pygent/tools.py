@@ -158,7 +158,8 @@ class Tools:
         except TypeError as error:
             raise ToolError(f"{name}: {error}", kind="TypeError") from error
         for each, schema in self._properties(name).items():
-            wanted = _TYPES.get(schema.get("type")) if isinstance(schema, Mapping) else None
+            kind = schema.get("type") if isinstance(schema, Mapping) else None
+            wanted = _TYPES.get(kind) if isinstance(kind, str) else None
             if each in arguments and wanted is not None and not isinstance(arguments[each], wanted):
                 raise ToolError(f"{name}: argument {each} must be of the type {schema['type']}", kind="TypeError")
         return arguments

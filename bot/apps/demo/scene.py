@@ -133,8 +133,9 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
             break
         await asyncio.sleep(0.05)
     record = await bot.queue.record(job_id)
-    posted = record.comment.posted
-    comment = next(each for each in hub.comments(repo, issue.number) if posted is not None and each.id == posted.id)
+    if (posted := record.comment.posted) is None:
+        raise DemoError(f"The bot has not commented on {repo.full_name}#{issue.number}; see its log.")
+    comment = next(each for each in hub.comments(repo, issue.number) if each.id == posted.id)
     screen.heading("The bot's answer")
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
     published = record.published

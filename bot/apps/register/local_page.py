@@ -63,15 +63,19 @@ async def create_app(options: AppOptions, say: Callable[[str], None], browse: Ca
             say(f"  {page.url}\n")
             say("From another machine, forward the port first: ssh -L PORT:127.0.0.1:PORT HOST. Ctrl+C cancels.")
             await asyncio.to_thread(browse, page.url)
+            remedy = f"Delete the App at {options.server}/settings/apps if it is there, and run this again."
             try:
                 app = await page.registered
+                for file, text in ((key, app.private_key), (settings, settings_text(app, options))):
+                    file.write(text)
+                    file.flush()
             except GitHubError as error:
-                await page.answered.wait()
-                remedy = f"Delete the App at {options.server}/settings/apps if it is there, and run this again."
                 raise BotError(f"The App's key is missing. {error} {remedy}") from error
+            except OSError as error:
+                raise BotError(f"The App's key cannot be written: {error.strerror}. {remedy}") from error
+            finally:
+                page.kept.set()
             await page.answered.wait()
-        key.write(app.private_key)
-        settings.write(settings_text(app, options))
     say(f"\n{next_steps(app, options)}")
     return app
 
@@ -82,7 +86,8 @@ class _LocalPage:
     Attributes:
         url: the page; empty before `open`.
         registered: the App, once GitHub has given it.
-        answered: set when the browser has been told.
+        kept: to be set when its key is written, or cannot be; the browser is told only then.
+        answered: set when the browser has been told, or has gone.
     """
 
     def __init__(self, options: AppOptions) -> None:
@@ -90,7 +95,8 @@ class _LocalPage:
         self._path, self._state = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.url = ""
         self.registered: asyncio.Future[RegisteredApp] = asyncio.get_running_loop().create_future()
-        self.answered = asyncio.Event()
+        self.kept, self.answered = asyncio.Event(), asyncio.Event()
+        self._asked = False
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[_LocalPage]:
@@ -127,20 +133,23 @@ class _LocalPage:
         code = request.query.get("code", "")
         if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
             raise web.HTTPBadRequest(text="This is no answer to a request from here.\n")
-        if not self.registered.done():
+        if not self._asked:  # a page that is loaded again has the same code, which works once
+            self._asked = True
             try:
                 self.registered.set_result(await register_app(code, self._options.api_url))
             except GitHubError as error:
                 self.registered.set_exception(error)
+        await self.kept.wait()
         failed = self.registered.exception()
         if failed is not None:
             page = _page("The App's key is missing", f"<p>{html.escape(str(failed))}</p>")
         else:
-            done = "<p>Its key and settings are written. Continue in the terminal.</p>"
-            page = _page(f"{self.registered.result().slug} is ready", done)
-        await page.prepare(request)
-        await page.write_eof()
-        self.answered.set()
+            page = _page(f"{self.registered.result().slug} is registered", "<p>Continue in the terminal.</p>")
+        try:
+            await page.prepare(request)
+            await page.write_eof()
+        finally:
+            self.answered.set()
         return page
 
 

@@ -78,7 +78,7 @@ async def test_a_person_confirms_and_the_bot_has_its_app(hub: LocalHub, tmp_path
     made = await asyncio.wait_for(create_app(wanted, lines.append, browser.on(asyncio.get_running_loop())), 30)
     await asyncio.gather(*browser.visits)
     assert [page[:3] for page in browser.pages] == ["200", "200"]
-    assert "codepilot-for-acme is ready" in browser.pages[1]
+    assert "codepilot-for-acme is registered" in browser.pages[1]
     assert made.private_key not in "".join([*browser.pages, *lines])
     for path in (wanted.key_file, wanted.settings_file):
         assert path.stat().st_mode & 0o777 == 0o600
