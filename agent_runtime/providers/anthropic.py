@@ -172,9 +172,13 @@ class _Reading:
                 self.parts.keep(self.thoughts.setdefault(index, thought))
             case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
                 self.parts.keep({"type": "redacted_thinking", "data": data})
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=more)):
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=str(more))) if (
+                index in self.thoughts
+            ):
                 self.thoughts[index]["thinking"] += more
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=more)):
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=str(more))) if (
+                index in self.thoughts
+            ):
                 self.thoughts[index]["signature"] += more
             case _:
                 pass

@@ -80,7 +80,7 @@ def _items(request: Request, model: str, *, marks: bool) -> list[responses.Respo
         if message.role == "assistant":
             items += [_output_item(part) for part in parts_of(message, model)] or [_said(message.text)]
             continue
-        bare = bool(message.answers) and not message.text
+        bare = bool(message.answers) and not (message.text or message.images)
         last = len(message.answers) - 1
         items += [
             _output(answer, marks=marks, mark=bare and at == last and index in marked)

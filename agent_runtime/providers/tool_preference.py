@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-_PREFERRING: tuple[tuple[str, str], ...] = (
+_PREFERRING = (
     # OpenAI's models for its own coding agent, which works by tool calls: https://developers.openai.com/api/docs/models
-    ("gpt-5-codex", r"gpt-[\d.]+-codex(?:-.+)?|codex-.+"),
+    r"gpt-[\d.]+-codex(?:-.+)?|codex-.+",
     # Alibaba's models for coding agents, likewise: https://www.alibabacloud.com/help/en/model-studio/qwen-coder
-    ("qwen3-coder-plus", r"qwen[\d.]*-coder-.+"),
+    r"qwen[\d.]*-coder-.+",
 )
-"""A name to recognise each family by, and the names of all its models; looked up in November 2026."""
+"""The names of each family's models; looked up in November 2026."""
 
-_KNOWN = re.compile("|".join(names for _, names in _PREFERRING))
+_KNOWN = re.compile("|".join(_PREFERRING))
 
 
 def prefers_tools(model: str) -> bool:

@@ -9,7 +9,7 @@ files, never more, and a share of its limits; what it asks people, the parent's 
     files = await manager.collect(task)        # merged into the runtime's workspace, or refused with the conflicts
     await manager.close()                      # ends what is under way, and removes the copies
 
-`BlockingTaskManager` has the same methods without `await`, for a `Runtime`.
+`BlockingTaskManager` has these without `await`, for a `Runtime`, but for limits and facts of one task.
 """
 
 from __future__ import annotations
