@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime import ChildWatched, MessageQueued, ToolCalled
+import pytest
+
+from agent_runtime import ChildWatched, MessageQueued, TaskManager, ToolCalled, UsageError
 from agent_runtime.core.events import Live
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
+from tests.sandboxes import processes_with
 from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -75,3 +78,23 @@ async def test_a_message_reaches_every_attempt(hub: LocalHub, tmp_path: Path) ->
         end = await stage.end_of(asked)
         assert end.state is JobState.DONE, end
         assert "finished, verified" in end.status
+
+
+async def test_where_no_attempt_can_be_started_stop_ends_the_one_that_is_made_instead(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> str:
+        raise UsageError("the workspace is too large")
+
+    monkeypatch.setattr(TaskManager, "start_task", refuse)
+    marker = f"marker-{tmp_path.name}"
+    runs = acting(f'execute("main", "sh -c \'sleep 600; true\' {marker}")')
+    async with staged(hub, tmp_path, [runs]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix --candidates 2")
+        await eventually(lambda: len(processes_with(marker)) > 0, within=20)
+        stage.say(issue.number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert end.state is JobState.STOPPED, end
+        assert "No candidates were made: the workspace is too large" in end.status
+        assert not processes_with(marker)
