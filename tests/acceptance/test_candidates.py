@@ -12,7 +12,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.sandboxes import processes_with
-from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 CHECK = 'execute("main", "sh check.sh", check=True)'
@@ -23,7 +23,7 @@ LONG = acting(
     completion="Fixed, with notes.",
 )
 UNCHECKED = acting('write_file("README.md")', "# Calculator\n", completion="I changed the title.")
-WAITS = acting('execute("main", "until [ -e go ]; do sleep 0.02; done")')
+WAITS = acting(WAIT_FOR_GO)
 SLOW = acting('write_file("calc.py")\nexecute("main", "sleep 100", timeout=100)', FIXED_CALC)
 
 
@@ -66,7 +66,8 @@ async def test_stop_ends_all_attempts_and_keeps_the_work_of_one(hub: LocalHub, t
 
 
 async def test_a_message_reaches_every_attempt(hub: LocalHub, tmp_path: Path) -> None:
-    told = ScriptedReply(text=FIX, expect=("@mona says, while you work: keep it short",))
+    slower = FIX.replace("sh check.sh", "sleep 0.1; sh check.sh")  # than the ticks of the clock of files
+    told = ScriptedReply(text=slower, expect=("@mona says, while you work: keep it short",))
     async with staged(hub, tmp_path, [WAITS, WAITS, told, told]) as stage:
         number = stage.issue().number
         asked = stage.say(number, "/codepilot fix --candidates 2")
@@ -77,7 +78,7 @@ async def test_a_message_reaches_every_attempt(hub: LocalHub, tmp_path: Path) ->
             (place / "go").touch()
         end = await stage.end_of(asked)
         assert end.state is JobState.DONE, end
-        assert "finished, verified" in end.status
+        assert "finished, verified" in end.status, end.status
 
 
 async def test_where_no_attempt_can_be_started_stop_ends_the_one_that_is_made_instead(
