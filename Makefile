@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick check fmt lock bench peers soak chaos defences clean
+.PHONY: help demo test quick check fmt lock bench peers walks soak chaos defences clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,6 +34,9 @@ bench: .venv/.ready-dev ## Measure every speed claim
 
 peers: .venv/.ready-dev ## Measure the library beside CodePilot 0.9.1, pygent and llm-coding-agent (five minutes; installs them with pip)
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+walks: .venv/.ready-dev ## Go the three ways from an empty clone to a first pull request, and count commands and minutes
+	@$(BIN)/python -m bench.walks --clone $(ARGS)
 
 soak: .venv/.ready-dev ## Give hostile repositories to every verb of a real service, and watch it (a quarter of an hour)
 	@$(BIN)/python -m bench.soak $(ARGS)
