@@ -44,7 +44,7 @@ class Agent:
         logs: where the full output of commands is kept; a private directory, removed at the end, by default.
         scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
             for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
-            that waits for a person is kept as it is, because it is signed.
+            that holds such a value cannot wait for a person; the others of its step are kept encrypted meanwhile.
         indexed: whether it has the tools of the code index; None for where `work_dir` has sources when it begins.
         kept_index: a file, out of the agent's reach, in which the code index is kept for later runs on the same files;
             several may share it. None keeps it nowhere.

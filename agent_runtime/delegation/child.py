@@ -136,11 +136,11 @@ DELEGATES = ("delegate", "task_status", "collect")
 
 
 class Borrowed(WrappedProvider):
-    """A provider that is somebody else's to close."""
+    """A provider of child runs, which is somebody else's to close."""
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Answer one request; see `Provider.reply`."""
-        return self._inner.reply(request)
+        return self._inner.reply(replace(request, child=True))
 
     async def close(self) -> None:
         """Leave it open."""

@@ -62,12 +62,14 @@ class Request:
             message and is never part of the cached prefix.
         tools: what the model may call by the service's own tool calls, only for a provider that `CallsTools`; as
             stable as `system`.
+        child: whether the run of a delegated task asks. No service is told; a recording keeps such requests apart.
     """
 
     system: str
     messages: tuple[Message, ...]
     status: str = ""
     tools: tuple[ToolSchema, ...] = ()
+    child: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

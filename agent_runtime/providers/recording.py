@@ -11,6 +11,8 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import override
+
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ModelError, ScriptError, SettingsError
 from agent_runtime.providers.protocol import Chunk, Provider, Request, ToolCalling
@@ -200,6 +202,10 @@ class ReplayProvider:
         """Preferred where the recorded model was offered tools."""
         return "preferred" if calls_tools(self.tape) else "supported"
 
+    def children(self) -> Provider:
+        """The same recording as the model of child runs, which may be another than their parent's."""
+        return _ReplayOfChildren(self)
+
     @property
     def replayed(self) -> int:
         """Requests that were answered."""
@@ -238,7 +244,8 @@ class ReplayProvider:
             )
         hidden = hidden_request(request, self._secrets)
         # Child runs ask at the same time as their parent, in any order.
-        ahead = [each for each in self._open[:_MOST_AHEAD] if len(each.request.messages) == len(hidden.messages)]
+        near = (each for each in self._open[:_MOST_AHEAD] if each.request.child == hidden.child)
+        ahead = [each for each in near if len(each.request.messages) == len(hidden.messages)]
         same = (each for each in ahead if next(differences(each.request, hidden, masks=self._masks), None) is None)
         asked = next(same, self._open[0])
         told = next(differences(asked.request, hidden, masks=self._masks), None)
@@ -256,6 +263,28 @@ class ReplayProvider:
         self._given += 1
         self._open.remove(asked)
         return answer
+
+
+class _ReplayOfChildren(WrappedProvider):
+    """A replay as child runs see it."""
+
+    def __init__(self, replay: ReplayProvider) -> None:
+        super().__init__(replay)
+        self.reply = replay.reply
+        self.close = replay.close
+        self._tape = replay.tape
+
+    @property
+    @override
+    def sees_images(self) -> bool:
+        """Whether the model of the recorded child runs was shown images."""
+        return shows_images(self._tape, child=True)
+
+    @property
+    @override
+    def tool_calling(self) -> ToolCalling:
+        """Preferred where the model of the recorded child runs was offered tools."""
+        return "preferred" if calls_tools(self._tape, child=True) else "supported"
 
 
 def load_tape(path: Path | str) -> Tape:

@@ -11,8 +11,8 @@ A recording is a file of JSON lines, in the order in which things happened:
 it is the same as before. A message with images has them as a third item: `["user", "…", [{"source": "…", "media_type":
 "image/png", "data": "base64"}]]`. With native tool calls a request has the `tools` that are not the same as before, a
 message has `{"requests": …, "answers": …, "reasoning": …}` as a fourth item, and there are chunks `["call", index, id,
-name, arguments]`. `error` is the class and the text of a `ModelError` that ended the reply. A note is whatever was put
-beside the exchanges, e.g. an event of the run.
+name, arguments]`. The request of a child run has `"child": true`. `error` is the class and the text of a `ModelError`
+that ended the reply. A note is whatever was put beside the exchanges, e.g. an event of the run.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ class TapeWriter:
             "messages": [packed_message(message) for message in request.messages[keep:]],
             "status": request.status,
             **({"tools": tools} if tools or gone else {}),
+            **({"child": True} if request.child else {}),
         }
         return self._number, self._line(line)
 
@@ -265,22 +266,27 @@ def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
         messages=messages,
         status=hide(request.status, secrets),
         tools=tuple(unpacked_tool(_hidden(asdict(each), secrets)) for each in request.tools),
+        child=request.child,
     )
 
 
-def shows_images(tape: Tape) -> bool:
-    """Whether any request of a recording holds images."""
-    requests = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
+def shows_images(tape: Tape, *, child: bool = False) -> bool:
+    """Whether any request of the recorded run, or of its child runs, holds images."""
     return any(
         message.images or any(answer.images for answer in message.answers)
-        for request in requests
+        for request in _requests(tape, child=child)
         for message in request.messages
     )
 
 
-def calls_tools(tape: Tape) -> bool:
-    """Whether the model of a recording was offered native tool calls."""
-    return any(isinstance(entry, TapedRequest) and bool(entry.request.tools) for entry in tape.entries)
+def calls_tools(tape: Tape, *, child: bool = False) -> bool:
+    """Whether the model of the recorded run, or of its child runs, was offered native tool calls."""
+    return any(request.tools for request in _requests(tape, child=child))
+
+
+def _requests(tape: Tape, *, child: bool) -> Iterator[Request]:
+    asked = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
+    return (request for request in asked if request.child == child)
 
 
 def _hidden_images(images: Sequence[Image], secrets: Sequence[str]) -> tuple[Image, ...]:
@@ -368,6 +374,7 @@ def _entry(value: Mapping[str, Any], last: Request) -> Entry:
                 messages=(*last.messages[: value["keep"]], *new),
                 status=str(value["status"]),
                 tools=tuple(map(unpacked_tool, value["tools"])) if "tools" in value else last.tools,
+                child=bool(value.get("child")),
             ),
         )
     if "reply" in value:

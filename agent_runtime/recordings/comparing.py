@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError
-from agent_runtime.core.events import Ended, Observed, Recorded, Replied, Summarised
+from agent_runtime.core.events import ChildRecorded, ChildResult, Ended, Observed, Recorded, Replied, Summarised
 from agent_runtime.providers.protocol import (
     CallChunk,
     ReplyEnd,
@@ -52,7 +52,7 @@ def compare(
 
     The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
     rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and
-    terminals are in no event. Requests of child runs, whose system prompts are others, are left out.
+    terminals are in no event. Requests of child runs are left out, because only their parent's agent is recorded.
 
     Args:
         tape: the recording; its events are notes of the kind `event`.
@@ -99,8 +99,7 @@ def compare(
 
 def _without_children(entries: Sequence[Entry]) -> list[Entry]:
     """What was asked and answered for the run itself, and all that was noted."""
-    asked = [each for each in entries if isinstance(each, TapedRequest)]
-    others = {each.number for each in asked if each.request.system != asked[0].request.system}
+    others = {each.number for each in entries if isinstance(each, TapedRequest) and each.request.child}
     return [each for each in entries if isinstance(each, Note) or each.number not in others]
 
 
@@ -121,12 +120,14 @@ def _event(note: Note) -> Recorded:
 
 
 def _is_for_summary(following: Sequence[Entry]) -> bool:
-    """Whether what came of a request is a summary, by the event that was recorded next."""
+    """Whether what came of a request is a summary, by the event of the run itself that was recorded next."""
     for entry in following:
-        if isinstance(entry, Note) and entry.kind == EVENT:
-            return isinstance(_event(entry), Summarised)
         if isinstance(entry, TapedRequest):
             return False
+        if isinstance(entry, Note) and entry.kind == EVENT:
+            event = _event(entry)
+            if not isinstance(event, ChildRecorded | ChildResult):
+                return isinstance(event, Summarised)
     return False
 
 

@@ -107,8 +107,11 @@ async def replay_recording(
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
         provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
         started = [event for event in events if isinstance(event, Started)]
+        recorded_agent = agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox)
+        delegation = recorded_agent.delegation
         agent = replace(
-            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox),
+            recorded_agent,
+            delegation=delegation and replace(delegation, provider=provider.children()),
             clock_and_random=_clock_and_random(tape),
             # The first messages show what they showed then, whichever machine is the faster one.
             index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,

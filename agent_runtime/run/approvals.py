@@ -152,6 +152,11 @@ class Gate:
         self._given = None
 
     def _suspend(self, pending: PendingCall) -> Never:
+        if not self._state.may_store(pending):  # people see a request as it is, and it is stored until they answer
+            raise ToolError(
+                f"{pending.tool} cannot wait for an answer: it holds a secret, which is never stored. Leave it out.",
+                kind="PermissionError",
+            )
         self.waiting = pending
         raise Suspend
 

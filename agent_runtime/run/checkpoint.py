@@ -1,19 +1,21 @@
-"""A run that stands in the middle of a step, as signed text. Pure.
+"""A run that stands in the middle of a step, as text that is encrypted and signed.
 
 Whoever can write to a session's store must not be able to change what an approval approves. So the text is signed, with
 a key that does not lie in the store, and names all that the call depends on: the session, the run, the request, the
-call itself, where the transport stands, the files' content, and the whole log before it, whose last reply holds the
-contents that the step's writes take.
+call itself, where the transport stands, the files' content, and the whole log before it. It is encrypted, because the
+rest of the step needs what the model wrote, with the secrets that are scrubbed from the log.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_runtime.core.calls import Plain, TransportName
 from agent_runtime.core.errors import ResumeCode, ResumeError
@@ -21,7 +23,10 @@ from agent_runtime.core.events import Paused, Recorded
 from agent_runtime.core.outcome import PendingCall
 from agent_runtime.sessions.codec import encode
 
-_FORMAT = 1
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class SavedStep:
         files: what the file tools know, and what they and the transport have done in this step.
         manifest: the workspace's files and their digests.
         terminals: names of the terminals that were alive.
+        reply: the step's reply as the model wrote it, encoded, where the log has it without secrets; else empty.
     """
 
     session_id: str
@@ -55,6 +61,7 @@ class SavedStep:
     files: dict[str, Plain]
     manifest: dict[str, Plain]
     terminals: list[str]
+    reply: str = ""
 
 
 def seal(saved: SavedStep, key: bytes) -> Paused:
@@ -64,9 +71,10 @@ def seal(saved: SavedStep, key: bytes) -> Paused:
         saved: where the run stands.
         key: a secret of this installation, at least 16 bytes.
     """
-    told = asdict(saved)
-    told["interpreter"] = told.pop("calls")
-    state = json.dumps({"format": _FORMAT, **told}, sort_keys=True, separators=(",", ":"))
+    packed = zlib.compress(json.dumps(asdict(saved)).encode())
+    transport = saved.calls.get("transport", "blocks")
+    sealed = _cipher(key).encrypt(packed).decode("ascii")
+    state = json.dumps({"format": _FORMAT, "transport": transport, "sealed": sealed}, separators=(",", ":"))
     return Paused(pending=saved.pending, state=state, signature=_signature(state, key))
 
 
@@ -86,9 +94,10 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
     if not hmac.compare_digest(_signature(paused.state, key).encode(), _bytes(paused.signature)):
         raise ResumeError(ResumeCode.ALTERED, request=paused.pending.request_id)
     state: dict[str, Any] = json.loads(paused.state)
-    if (found := state.pop("format")) != _FORMAT:
+    if (found := state["format"]) != _FORMAT:
         raise ResumeError(ResumeCode.FORMAT, request=paused.pending.request_id, found=found, known=_FORMAT)
-    saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": PendingCall(**state["pending"])})
+    told: dict[str, Any] = json.loads(zlib.decompress(_cipher(key).decrypt(state["sealed"])))
+    saved = SavedStep(**told | {"pending": PendingCall(**told["pending"])})
     moved = {
         "session": saved.session_id != session_id,
         "run": saved.run_id != run_id,
@@ -103,8 +112,8 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
 def transport_of(paused: Paused) -> TransportName | None:
     """The transport that a paused run was suspended with, before its signature is checked; None where none is told."""
     try:
-        told = json.loads(paused.state)["interpreter"].get("transport", "blocks")
-    except (ValueError, TypeError, KeyError, AttributeError):
+        told = json.loads(paused.state)["transport"]
+    except (ValueError, TypeError, KeyError):
         return None
     return "tools" if told == "tools" else "blocks"
 
@@ -115,6 +124,12 @@ def digest_of(events: Iterable[Recorded]) -> str:
     for event in events:
         digest.update(encode(event) + b"\n")
     return digest.hexdigest()
+
+
+def _cipher(key: bytes) -> Fernet:
+    from cryptography.fernet import Fernet  # noqa: PLC0415 - only a run that waits pays for it
+
+    return Fernet(base64.urlsafe_b64encode(hmac.digest(key, b"codepilot paused step encrypted", "sha256")))
 
 
 def _signature(state: str, key: bytes) -> str:

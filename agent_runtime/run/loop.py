@@ -181,7 +181,10 @@ class Loop:
     def _recall(self) -> Sequence[ReplyStep | None]:
         """The steps that the run has taken so far, read from the log again."""
         records = self.state.progress.steps
-        taken = self.transport.recall([record.reply for record in records])
+        replies = [record.reply for record in records]
+        if replies and self.state.original is not None:
+            replies[-1] = self.state.original
+        taken = self.transport.recall(replies)
         both = [(each, step) for each, step in zip(records, taken, strict=True) if step is not None]
         self.repeats.recall((each.calls, step.contents) for each, step in both if each.ran)
         self.withdrawn[:] = [

@@ -20,7 +20,7 @@ from agent_runtime.core.errors import (
     ResumeError,
     SandboxError,
 )
-from agent_runtime.core.events import Observed, Parked, Recovered, Resumed, Started
+from agent_runtime.core.events import Observed, Parked, Recovered, Replied, Resumed, Started
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
 from agent_runtime.prompts import notes
@@ -31,6 +31,7 @@ from agent_runtime.run.outage import PatientProvider
 from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls
 from agent_runtime.run.toolbox import Toolbox
+from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.transports.protocol import StepSuspended, TransportLeg
 
 
@@ -221,6 +222,7 @@ class Run:
             },
             manifest=manifest.to_plain(),
             terminals=[*self.toolbox.terminals],
+            reply=encode(self.state.original).decode("utf-8", "surrogatepass") if self.state.original else "",
         )
         # People who see a request must be able to answer it, whatever happens to this process.
         await self.state.record_durably(seal(saved, self.key()))
@@ -230,6 +232,8 @@ class Run:
 
     def _standing(self, saved: SavedStep) -> StepCheckpoint:
         files = dict[str, Any](saved.files)
+        original = decode(saved.reply.encode("utf-8", "surrogatepass")) if saved.reply else None
+        self.state.original = original if isinstance(original, Replied) else None
         self.toolbox.transport.require_resumable(saved.calls)
         if saved.pending.tool not in self.toolbox.registry.names:
             raise ResumeError(ResumeCode.TOOL_MISSING, tool=saved.pending.tool)

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from agent_runtime.core.events import Event, MessageInjected, MessageQueued, Paused, Recorded, SessionReset
-from agent_runtime.core.outcome import Outcome, Status
+from agent_runtime.core.events import Event, MessageInjected, MessageQueued, Paused, Recorded, Replied, SessionReset
+from agent_runtime.core.outcome import Outcome, PendingCall, Status
 from agent_runtime.run.announcer import Announcer
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.progress import RunProgress
@@ -66,6 +66,7 @@ class RunState:
         session: the log.
         hooks: who is told what happens, and who is asked.
         clock: counts the run's seconds.
+        original: the newest reply as the model wrote it, where the log has it without secrets. Never stored in clear.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class RunState:
         self.session = session
         self.hooks = hooks
         self.clock = RunClock()
+        self.original: Replied | None = None
         self._announce = Announcer(hooks, stream=stream)
         self._scrub = scrub
         self._progress = RunProgress(session.events)
@@ -148,6 +150,12 @@ class RunState:
     def _kept(self, event: Recorded) -> Recorded:
         """Append an event without its secrets; a call that waits stays as it was signed."""
         if self._scrub is not None and not isinstance(event, Paused):
-            event = scrubbed(event, self._scrub)
+            written, event = event, scrubbed(event, self._scrub)
+            if isinstance(written, Replied):
+                self.original = None if written == event else written
         self.session.append(event)
         return event
+
+    def may_store(self, pending: PendingCall) -> bool:
+        """Whether a request holds nothing that is scrubbed from the log."""
+        return self._scrub is None or scrubbed(pending, self._scrub) == pending

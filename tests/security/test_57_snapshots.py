@@ -20,13 +20,14 @@ from agent_runtime import (
     Rule,
     SandboxSettings,
     ScriptedProvider,
+    Started,
     Status,
     pick_sandbox,
 )
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.interpreter.suspension import InterpreterState
-from agent_runtime.run.checkpoint import SavedStep, seal, unseal
+from agent_runtime.run.checkpoint import digest_of, seal, unseal
 from tests.codes import coded
 
 KEY = b"a key of sixteen bytes or more"
@@ -73,12 +74,12 @@ async def _paused(start: Callable[..., AsyncRuntime], name: str) -> tuple[InMemo
 
 
 def _altered(paused: Paused, at: float) -> Paused:
-    """The same pause with one byte of the interpreter's memory changed, `at` of the way through it."""
+    """The same pause with one byte of what it holds changed, `at` of the way through it."""
     state = json.loads(paused.state)
-    memory = bytearray(base64.b64decode(state["interpreter"]["snapshot"]))
-    memory[int(at * (len(memory) - 1))] ^= 1
-    state["interpreter"]["snapshot"] = base64.b64encode(memory).decode()
-    return dataclasses.replace(paused, state=json.dumps(state, sort_keys=True, separators=(",", ":")))
+    sealed = bytearray(base64.urlsafe_b64decode(state["sealed"]))
+    sealed[int(at * (len(sealed) - 1))] ^= 1
+    state["sealed"] = base64.urlsafe_b64encode(sealed).decode()
+    return dataclasses.replace(paused, state=json.dumps(state, separators=(",", ":")))
 
 
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.9, 1.0])
@@ -109,10 +110,11 @@ async def test_one_of_another_run_is_refused_though_its_signature_is_right(
 
 @pytest.mark.parametrize("part", ["session_id", "run_id", "log"])
 async def test_each_of_session_run_and_log_is_bound(start: Callable[..., AsyncRuntime], part: str) -> None:
-    _, _, paused = await _paused(start, "bound")
-    state = {name: value for name, value in json.loads(paused.state).items() if name != "format"}
-    saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": paused.pending})
-    where = {"session_id": saved.session_id, "run_id": saved.run_id, "log": saved.log}
+    session, place, paused = await _paused(start, "bound")
+    run = next(event.run_id for event in session.events if isinstance(event, Started))
+    log = digest_of([*session.events[:place], *session.events[place + 1 :]])
+    where = {"session_id": "bound", "run_id": run, "log": log}
+    saved = unseal(paused, KEY, **where)
     assert unseal(seal(saved, KEY), KEY, **where) == saved
     with pytest.raises(ResumeError, check=coded(ResumeCode.MOVED)):
         unseal(seal(saved, KEY), KEY, **where | {part: "another"})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from typing_extensions import override
 
 from agent_runtime import ScriptedProvider
-from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.providers.protocol import Chunk, Request, ToolCalling
+from agent_runtime.providers.script import ScriptedReply
 
 DONE = "```completion\nDone.\n```\n"
 
@@ -21,10 +22,16 @@ def block(code: str, *payloads: str, done: str = "") -> str:
 class Children(ScriptedProvider):
     """Answers the child run that works on a task with the replies of that task."""
 
-    def __init__(self, **scripts: list[str]) -> None:
+    def __init__(self, *, preferred: bool = False, **scripts: Sequence[str | ScriptedReply]) -> None:
         super().__init__([])
+        self._preferred = preferred
         self.requests: list[Request] = []
         self._scripts = {name: ScriptedProvider(replies) for name, replies in scripts.items()}
+
+    @property
+    @override
+    def tool_calling(self) -> ToolCalling:
+        return "preferred" if self._preferred else "supported"
 
     @override
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from agent_runtime import (
     Agent,
@@ -17,7 +20,8 @@ from agent_runtime import (
 )
 from agent_runtime.recordings.recorder import Recorder
 from agent_runtime.recordings.replaying import compare_recording, replay_recording
-from tests.agent_runtime.delegation.scripts import Children, block
+from tests.agent_runtime.delegation.scripts import DONE, Children, block
+from tests.agent_runtime.transports.native.parts import asks, finish
 
 
 async def test_child_runs_are_recorded_and_replayed_in_any_order(tmp_path: Path) -> None:
@@ -49,3 +53,48 @@ async def test_child_runs_are_recorded_and_replayed_in_any_order(tmp_path: Path)
     assert replayed.requests == 4
     compared = await compare_recording(tape)
     assert (compared.requests, compared.differences) == (1, ())
+
+
+CALLED = {
+    "SHARE": [asks(("delegate", {"prompt": "ALPHA"}), ("collect", {"task": "t1"})), asks(finish())],
+    "ALPHA": [asks(("delegate", {"prompt": "BETA"}), ("collect", {"task": "t1"})), asks(finish("Alpha."))],
+    "BETA": [asks(("write_file", {"path": "b.txt", "content": "2\n"}), finish("Beta."))],
+}
+WRITTEN = {
+    "SHARE": [block('delegate("ALPHA")\ncollect("t1")'), DONE],
+    "ALPHA": [block('delegate("BETA")\ncollect("t1")'), DONE],
+    "BETA": [block('write_file("b.txt")', "2\n", done="Beta.")],
+}
+
+
+@pytest.mark.parametrize(
+    ("parent", "children"), [("blocks", ""), ("tools", ""), ("blocks", "tools"), ("tools", "blocks")]
+)
+async def test_whichever_way_parent_and_children_call_their_tools_they_are_told_apart(
+    tmp_path: Path, parent: Literal["blocks", "tools"], children: str
+) -> None:
+    project, before, tape = tmp_path / "project", tmp_path / "before", tmp_path / "run.jsonl"
+    project.mkdir()
+    shutil.copytree(project, before)
+    sandbox = pick_sandbox("auto", SandboxSettings())
+    own = Children(preferred=children == "tools", **(CALLED if children == "tools" else WRITTEN)) if children else None
+    agent = Agent(
+        provider=Children(preferred=True, **(CALLED if parent == "tools" else WRITTEN)),
+        transport=parent,
+        work_dir=project,
+        sandbox=sandbox,
+        delegation=Delegation(provider=own, max_depth=2),
+        chat=False,
+    )
+    recorder = Recorder(agent, tape)
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        outcome = await runtime.run("SHARE")
+        assert outcome.status is Status.FINISHED, outcome.reason
+        assert outcome.usage.requests == 5
+    assert (project / "b.txt").read_text() == "2\n"
+    replayed = await replay_recording(tape, work_dir=before, sandbox=sandbox)
+    assert replayed.is_same, replayed
+    assert replayed.requests == 5
+    compared = await compare_recording(tape)
+    assert (compared.requests, compared.differences) == (2, ())

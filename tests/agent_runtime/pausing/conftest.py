@@ -18,6 +18,7 @@ from agent_runtime import (
     ScriptedProvider,
     Session,
 )
+from agent_runtime.providers.script import ScriptedReply
 from tests.agent_runtime.pausing.parts import ASKS, KEY
 
 
@@ -26,7 +27,7 @@ def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncR
     """Makes a runtime as a process that comes later would: the same session, everything else new."""
 
     def make(
-        *replies: str,
+        *replies: str | ScriptedReply,
         rules: tuple[Rule, ...] = ASKS,
         session: Session | None = None,
         limits: RunLimits | None = None,

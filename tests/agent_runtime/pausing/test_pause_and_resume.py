@@ -32,8 +32,10 @@ from agent_runtime import (
     provider_for,
 )
 from agent_runtime.core.errors import ResumeCode
+from agent_runtime.providers.script import ScriptedReply
 from agent_runtime.sandbox.protocol import Sandbox
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
+from tests.agent_runtime.transports.native.parts import asks, finish
 from tests.codes import coded
 from tests.forked import Forked
 from tests.model_server import ModelServer, Wire
@@ -211,7 +213,8 @@ async def test_another_key_an_altered_state_and_an_altered_reply_are_refused(
             await later.resume(approve=True)
     whole = path.read_text()
     for old, new, code in (
-        ("echo run >> runs.txt", "echo evil >> runs.txt", ResumeCode.ALTERED),
+        ("gAAAAA", "gAAAAB", ResumeCode.ALTERED),
+        ("echo run >> runs.txt", "echo evil >> runs.txt", ResumeCode.MOVED),
         ("Done.", "Done!", ResumeCode.MOVED),
     ):
         path.write_text(whole.replace(old, new))
@@ -418,3 +421,53 @@ async def test_a_run_goes_on_whose_secrets_were_scrubbed_from_what_it_recorded(
     async with start(scrub=scrub) as later:
         assert (await later.resume(approve=True)).status is Status.FINISHED
     assert runs(place) == 1
+
+
+WAITS = {"session_id": "main", "command": "echo run >> runs.txt"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '```codepilot\nexecute("main", "echo run >> runs.txt")\nwrite_file("kept.txt")\n'
+        'execute("main", "cat kept.txt; echo run >> runs.txt")\nwrite_file("last.txt")\n```\n'
+        "```\nthe password\n```\n```\nand the password\n```\n" + DONE,
+        asks(
+            ("execute", WAITS),
+            ("write_file", {"path": "kept.txt", "content": "the password\n"}),
+            ("execute", WAITS),
+            ("write_file", {"path": "last.txt", "content": "and the password\n"}),
+            finish(),
+        ),
+    ],
+    ids=["blocks", "tools"],
+)
+async def test_the_calls_behind_one_that_waited_are_made_with_the_secrets_that_the_log_has_not(
+    start: Callable[..., AsyncRuntime], place: Path, reply: str | ScriptedReply
+) -> None:
+    def scrub(text: str) -> str:
+        return text.replace("password", "[redacted]")
+
+    async with start(reply, scrub=scrub) as runtime:
+        assert (await runtime.run("Count")).status is Status.PAUSED
+    for _ in range(2):
+        async with start(DONE if isinstance(reply, str) else asks(finish()), scrub=scrub) as later:
+            outcome = await later.resume(approve=True)
+        kept = [path.read_text() for path in place.parent.rglob("*.jsonl")]
+        assert kept
+        assert not any("password" in text for text in kept)
+    assert outcome.status is Status.FINISHED, shown(later)
+    assert runs(place) == 2
+    assert (place / "kept.txt").read_text() == "the password\n"
+    assert (place / "last.txt").read_text() == "and the password\n"
+
+
+async def test_a_call_that_holds_a_secret_is_refused_where_it_would_have_to_wait(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    leaks = '```codepilot\nexecute("main", "echo run password >> runs.txt")\n```\n'
+
+    async with start(leaks, DONE, scrub=lambda text: text.replace("password", "[redacted]")) as runtime:
+        assert (await runtime.run("Count")).status is Status.FINISHED
+        assert "execute cannot wait for an answer: it holds a secret" in shown(runtime)
+    assert runs(place) == 0
