@@ -52,15 +52,20 @@ async def orient(
         seconds: how long the index is waited for; 0 goes without.
     """
     given = [task.goal, *(quote.text for quote in task.quotes)]
-    tree, named, indexed = await asyncio.gather(
-        asyncio.to_thread(lambda: clip_tree(list(_tree(workspace, hides)), TREE_CHARS)),
-        asyncio.to_thread(clues, given[0], given[1:]),
-        _ready(index, seconds / 2),
-    )
-    known: CodeIndex = index
-    if not indexed:  # for the rest of the time it is waited for while what it would be asked is looked for without it
-        indexed, without = await asyncio.gather(_ready(index, seconds / 2), named_files(workspace, named))
-        known = index if indexed else without
+    ready = asyncio.create_task(_ready(index, seconds))
+    try:
+        tree, named, _ = await asyncio.gather(
+            asyncio.to_thread(lambda: clip_tree(list(_tree(workspace, hides)), TREE_CHARS)),
+            asyncio.to_thread(clues, given[0], given[1:]),
+            asyncio.wait([ready], timeout=seconds / 2),
+        )
+        known: CodeIndex = index
+        # For the rest of the time it is waited for while what it would be asked is looked for without it.
+        without = None if ready.done() and ready.result() else await named_files(workspace, named)
+        if not (indexed := await ready) and without is not None:
+            known = without
+    finally:
+        ready.cancel()
     found = await passages.passages(workspace, known, named, grep)
     used = sum(map(len, [*given, *facts, tree])) + _FRAME_CHARS
     budget = max(_LEAST_EXCERPT_CHARS, MESSAGE_CHARS - used)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.index.building import MOST_BYTES
-from agent_runtime.index.ranking import ranked
+from agent_runtime.index.ranking import fused, ranked
 from agent_runtime.index.resolving import Finder, Resolver, callees, callers
 from agent_runtime.workspace.files import Workspace
 
@@ -46,12 +46,9 @@ def ask(place: str, question: str, *arguments: object) -> str:
         raise ValueError(f"the index cannot be read: {error}") from error
 
 
-def _search(database: sqlite3.Connection, text: str, most: int) -> list[Row]:
-    return _numbered(database, ranked(database, text, most))
-
-
-def _numbered(database: sqlite3.Connection, numbers: list[int]) -> list[Row]:
-    """Definitions by their numbers, in their order."""
+def _search(database: sqlite3.Connection, text: str, most: int, near: Sequence[int] = ()) -> list[Row]:
+    """Definitions that words find, best first; among them those that are `near` by their vectors."""
+    numbers = fused(ranked(database, text, most), near)
     found = [database.execute(f"{_SELECT} WHERE d.id = ?", (number,)).fetchone() for number in numbers]
     return _rows(database, [row for row in found if row])
 
@@ -172,7 +169,6 @@ def texts(workspace: Workspace, place: str, after: int, most: int) -> str:
 _QUESTIONS: dict[str, Callable[..., object]] = {
     "search": _search,
     "named": _named,
-    "numbered": _numbered,
     "at": _at,
     "callers": partial(_calls, callers),
     "callees": partial(_calls, callees),

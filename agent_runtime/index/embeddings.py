@@ -28,8 +28,6 @@ _KEPT_DAYS = 30
 _MOST_KEPT = 60_000
 """Vectors in the file that runs share; those that no run has used for longest go first."""
 _VECTORS = "CREATE TABLE IF NOT EXISTS used_vectors(key BLOB PRIMARY KEY, day INTEGER NOT NULL, vector BLOB NOT NULL)"
-_SMOOTH = 60
-"""Of reciprocal rank fusion: how little the first places stand out; the value of its authors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class EmbeddingService:
         model: its name at the service.
         base_url: the service's address.
         api_key: the key; None for a server without one.
-        seconds: how long one request may take.
+        seconds: how long one request may take, with all its attempts.
         most: how many definitions one search gives at most.
     """
 
@@ -79,15 +77,15 @@ class Embeddings:
         """
         self._service = service
         self._place = place
-        self._numbers: list[int] = []
-        self._vectors: list[bytes] = []
-        self._matrix: Any = None
+        # Replaced whole, never changed: a thread may be ranking by the one before.
+        self._known: tuple[tuple[int, bytes], ...] = ()
+        self._matrix: tuple[object, list[int], Any] | None = None
         self._client: openai.AsyncOpenAI | None = None
 
     @property
     def count(self) -> int:
         """How many definitions are ranked."""
-        return len(self._numbers)
+        return len(self._known)
 
     async def take(self, texts: Sequence[tuple[int, str]]) -> None:
         """Rank these definitions, by their numbers, and no others.
@@ -95,23 +93,21 @@ class Embeddings:
         Raises:
             EmbeddingError: the service gave no vectors for some of them; the others are ranked.
         """
-        numbers: list[int] = []
-        vectors: list[bytes] = []
+        known: list[tuple[int, bytes]] = []
         try:
             for at in range(0, len(texts), _BATCH):
                 part = texts[at : at + _BATCH]
                 keys = [self._key(text) for _, text in part]
-                known = await asyncio.to_thread(self._kept, keys)
-                new = {key: text for key, (_, text) in zip(keys, part, strict=True) if key not in known}
+                kept = await asyncio.to_thread(self._kept, keys)
+                new = {key: text for key, (_, text) in zip(keys, part, strict=True) if key not in kept}
                 if new:
                     made = dict(zip(new, await self._asked(list(new.values())), strict=True))
                     await asyncio.to_thread(self._keep, made)
-                    known |= made
-                numbers += [number for number, _ in part]
-                vectors += [known[key] for key in keys]
+                    kept |= made
+                known += [(number, kept[key]) for (number, _), key in zip(part, keys, strict=True)]
             await asyncio.to_thread(self._prune)
         finally:
-            self._numbers, self._vectors, self._matrix = numbers, vectors, None
+            self._known = tuple(known)
 
     async def nearest(self, text: str, most: int) -> list[int]:
         """The numbers of the definitions nearest to a text, best first.
@@ -119,7 +115,7 @@ class Embeddings:
         Raises:
             EmbeddingError: the service gave no vector for it, or not in time.
         """
-        if not self._numbers:
+        if not self._known:
             return []
         try:
             async with asyncio.timeout(_NEAREST_SECONDS):
@@ -153,9 +149,12 @@ class Embeddings:
                 api_key=service.api_key or "none", base_url=service.base_url, timeout=service.seconds
             )
         try:
-            answer = await self._client.embeddings.create(model=service.model, input=texts, encoding_format="float")
+            async with asyncio.timeout(service.seconds):  # the client's own bound is of each of its attempts
+                answer = await self._client.embeddings.create(model=service.model, input=texts, encoding_format="float")
             found = [each.embedding for each in sorted(answer.data, key=lambda each: each.index)]
             matrix = np.asarray(found, dtype=np.float32)
+        except TimeoutError as error:
+            raise EmbeddingError(f"the embedding service gave no vectors in {service.seconds:g} seconds") from error
         except openai.OpenAIError as error:
             raise EmbeddingError(f"the embedding service gave no vectors: {type(error).__name__}") from error
         except (TypeError, ValueError) as error:
@@ -170,14 +169,17 @@ class Embeddings:
     def _ranked(self, wanted: bytes, most: int) -> list[int]:
         import numpy as np  # noqa: PLC0415 - see above
 
-        if self._matrix is None:
-            same = [(n, v) for n, v in zip(self._numbers, self._vectors, strict=True) if len(v) == len(wanted)]
-            self._numbers, self._vectors = [n for n, _ in same], [v for _, v in same]
-            self._matrix = np.frombuffer(b"".join(self._vectors), dtype=np.float32).reshape(len(same), -1)
-        if not self._numbers:
+        known, made = self._known, self._matrix
+        if made is None or made[0] is not known:
+            same = [(number, vector) for number, vector in known if len(vector) == len(wanted)]
+            joined = b"".join(vector for _, vector in same)
+            matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(same), -1)
+            self._matrix = made = (known, [number for number, _ in same], matrix)
+        _, numbers, matrix = made
+        if not numbers:
             return []
-        likeness = self._matrix @ np.frombuffer(wanted, dtype=np.float32)
-        return [self._numbers[place] for place in np.argsort(-likeness)[:most]]
+        likeness = matrix @ np.frombuffer(wanted, dtype=np.float32)
+        return [numbers[place] for place in np.argsort(-likeness)[:most]]
 
     def _kept(self, keys: list[bytes]) -> dict[bytes, bytes]:
         marks = ", ".join("?" * len(keys))
@@ -209,12 +211,3 @@ class Embeddings:
 
 def _today() -> int:
     return int(time.time() // _DAY_SECONDS)
-
-
-def fused(*rankings: Sequence[int]) -> list[int]:
-    """One ranking of several, by reciprocal rank."""
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for place, number in enumerate(ranking, 1):
-            scores[number] = scores.get(number, 0.0) + 1 / (_SMOOTH + place)
-    return sorted(scores, key=lambda number: -scores[number])

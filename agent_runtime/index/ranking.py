@@ -25,6 +25,8 @@ _ALIKE = 2
 _AGAIN = 0.9
 """What each further definition of a file counts, after the one that is ranked before it."""
 _CANDIDATES = 300
+_SMOOTH = 60
+"""Of reciprocal rank fusion: how little the first places stand out; the value of its authors."""
 _MOST_TERMS = 32
 _MOST_TEXT = 4_000
 _WORD = re.compile(r"[^\W_]+")
@@ -105,3 +107,12 @@ def _neighbours(database: sqlite3.Connection, file: int, own: Mapping[int, float
                 gained[each] = max(gained.get(each, 0.0), _CALLED * own.get(caller, 0.0))
                 gained[caller] = max(gained.get(caller, 0.0), _CALLING * own.get(each, 0.0))
     return {number: score for number, score in gained.items() if score}
+
+
+def fused(*rankings: Sequence[int]) -> list[int]:
+    """One ranking of several, by reciprocal rank."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for place, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + 1 / (_SMOOTH + place)
+    return sorted(scores, key=lambda number: -scores[number])

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index import asking, building
-from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService, fused
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService
 from agent_runtime.index.model import Call, Definition, Dependency
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded
@@ -115,16 +115,13 @@ class WorkspaceIndex:
     async def search(self, text: str, most: int = 5) -> list[Definition]:
         """See `CodeIndex.search`."""
         most = min(most, self._service.most) if self._service else most
-        rows = cast("list[list[Any]]", await self._ask("search", text, 4 * most + 20))
+        near: list[int] = []
         if self._embeddings is not None:
             try:
                 near = await self._embeddings.nearest(text, 4 * most + 20)
             except EmbeddingError as error:
                 self.state = replace(self.state, problem=str(error))
-            else:
-                numbers = fused([row[-1] for row in rows], near)
-                rows = cast("list[list[Any]]", await self._ask("numbered", numbers))
-        return self._shown(rows)[:most]
+        return (await self._definitions("search", text, 4 * most + 20, near))[:most]
 
     async def named(self, symbol: str) -> list[Definition]:
         """See `CodeIndex.named`."""

@@ -6,8 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Generic, TypeVar
 
 from agent_runtime.core.errors import UsageError
 
@@ -15,6 +15,34 @@ T = TypeVar("T")
 
 _ENDING_SECONDS = 5.0
 """How long tasks may take to end when their loop is stopped."""
+
+
+class Started(Generic[T]):
+    """A coroutine that runs on the loop of another thread.
+
+    Attributes:
+        future: its result; once it is cancelled, that is no sign that the coroutine has ended.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._loop = loop
+        self._work = work
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.future = asyncio.run_coroutine_threadsafe(self._run(), loop)
+
+    def cancel(self) -> Future[None]:
+        """Cancel it; gives what is done once it has ended."""
+        self.future.cancel()
+        return asyncio.run_coroutine_threadsafe(self._ended(), self._loop)
+
+    async def _run(self) -> T:
+        if (task := asyncio.current_task()) is not None:
+            self._tasks.append(task)
+        return await self._work()
+
+    async def _ended(self) -> None:
+        if self._tasks:  # else it was cancelled before its first line
+            await asyncio.wait(self._tasks)
 
 
 class LoopThread:
@@ -39,19 +67,19 @@ class LoopThread:
         self._pid = os.getpid()
 
     def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it.
+        """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it, and a second one does not wait for its end.
 
         Raises:
             UsageError: as for `start`.
         """
-        future = self.start(work)
+        started = self.start(work)
         try:
-            return future.result()
+            return started.future.result()
         except KeyboardInterrupt:
-            future.cancel()
+            wait([started.cancel()])
             raise
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Started[T]:
         """Run a coroutine on the loop, and do not wait for it.
 
         Raises:
@@ -63,7 +91,7 @@ class LoopThread:
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
             )
         loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-        return asyncio.run_coroutine_threadsafe(work(), loop)
+        return Started(loop, work)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.

@@ -32,18 +32,25 @@ class CallerThread:
             UsageError: as for `LoopThread.start`.
         """
         self._interrupted = False
-        future = self._loop.start(work)
-        future.add_done_callback(lambda _: self._calls.put(None))
+        started = self._loop.start(work)
+        started.future.add_done_callback(self._ended)
         try:
-            while (call := self._calls.get()) is not None:
-                call()
+            self._make()
         except BaseException:  # Ctrl+C, too
             self._interrupted = True
-            future.cancel()
-            while (call := self._calls.get()) is not None:
-                call()
+            started.cancel().add_done_callback(self._ended)
+            self._make()  # up to the cancelled future
+            self._make()  # up to the end of what it stood for
             raise
-        return future.result()
+        return started.future.result()
+
+    def _make(self) -> None:
+        """Make the calls that come, up to the next end."""
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def _ended(self, _future: object) -> None:
+        self._calls.put(None)
 
     def tell(self, callback: Callable[..., object], *args: object) -> None:
         """Call `callback` soon, in its turn."""

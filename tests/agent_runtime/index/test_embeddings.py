@@ -14,7 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from agent_runtime import AgentFile, SettingsError
 from agent_runtime.index import embeddings
-from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService, fused
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService
+from agent_runtime.index.ranking import fused
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
@@ -160,6 +161,18 @@ async def test_a_service_that_hangs_leaves_a_search_to_words(
         assert [each.name for each in await index.search("sugar", 1)] == ["sugar"]
         assert "too long" in index.state.problem
         await index.close()
+
+
+async def test_the_bound_of_a_request_is_of_all_its_attempts(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path
+) -> None:
+    fake, told = service
+    fake.hangs = True
+    made = Embeddings(replace(told, seconds=0.3), tmp_path / "kept")
+    with pytest.raises(EmbeddingError, match=r"in 0\.3 seconds"):
+        await made.take([(1, "wheel")])
+    await eventually(lambda: not fake.waiting)
+    await made.close()
 
 
 async def test_definitions_that_changed_meanwhile_end_the_request_for_the_old_ones(

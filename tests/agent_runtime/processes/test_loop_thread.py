@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
+from agent_runtime.compat.coding.caller import CallerThread
 from agent_runtime.processes.loop_thread import LoopThread
 
 
@@ -25,3 +30,32 @@ def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.L
     assert ended == ["endless"]
     kept.clear()
     assert "destroyed" not in caplog.text
+
+
+def _seen(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop.see(work)
+
+
+def _seen_with_its_calls(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    CallerThread(loop).see(work)
+
+
+@pytest.mark.parametrize("see", [_seen, _seen_with_its_calls])
+def test_after_control_c_the_caller_goes_on_once_its_coroutine_has_ended(
+    see: Callable[[LoopThread, Callable[[], Coroutine[Any, Any, None]]], None],
+) -> None:
+    loop, ended = LoopThread("Loop"), list[str]()
+
+    async def slow_to_end() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+            ended.append("slow")
+
+    with pytest.raises(KeyboardInterrupt):
+        see(loop, slow_to_end)
+    assert ended == ["slow"]
+    loop.stop()
