@@ -17,7 +17,7 @@ _ENDING_SECONDS = 5.0
 """How long tasks may take to end when their loop is stopped."""
 
 
-class Started(Generic[T]):
+class StartedWork(Generic[T]):
     """A coroutine that runs on the loop of another thread.
 
     Attributes:
@@ -79,7 +79,7 @@ class LoopThread:
             wait([started.cancel()])
             raise
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Started[T]:
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> StartedWork[T]:
         """Run a coroutine on the loop, and do not wait for it.
 
         Raises:
@@ -91,7 +91,7 @@ class LoopThread:
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
             )
         loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-        return Started(loop, work)
+        return StartedWork(loop, work)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.
