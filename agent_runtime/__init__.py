@@ -75,7 +75,7 @@ from agent_runtime.core.task import Quote, Task
 from agent_runtime.delegation.protocol import TaskStatus
 from agent_runtime.processes.bounded import call_bounded, run_bounded
 from agent_runtime.processes.tracing import traced
-from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.catalog import CATALOG, known_models, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
 from agent_runtime.providers.protocol import (
@@ -265,6 +265,7 @@ __all__ = [
     "import_session_file",
     "import_session_table",
     "is_covered",
+    "known_models",
     "on_ask_user",
     "on_completion_withdrawn",
     "on_end",

@@ -54,7 +54,7 @@ async def _red(directory: Path) -> tuple[list[float], list[float], float]:
         app = hub.add_app("codepilot", webhook_secret=SECRET)
         hub.install(app, repo)
         told = variables(hub, app, directory, jobs=2, provider="openai", base_url=model.url_openai, model="bench")
-        async with serving(directory, told | {"OPENAI_API_KEY": "sk-none"}) as url:
+        async with serving(directory, told | {"CODEPILOT_API_KEY": "sk-none"}) as url:
             hub.set_webhook(app, url, SECRET)
             for number in range(_ROUNDS + 1):
                 begun, head = time.perf_counter(), _fails(hub, repo, number)

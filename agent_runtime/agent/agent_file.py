@@ -47,6 +47,7 @@ class ModelSettings:
         key_variable: the environment variable that holds the key; None for no key.
         options: everything else about it.
         place: where it stands in its file, for error texts.
+        needs_key: whether it cannot be asked without one.
     """
 
     provider: str
@@ -55,6 +56,7 @@ class ModelSettings:
     key_variable: str | None
     options: ModelOptions
     place: str
+    needs_key: bool = True
 
     @classmethod
     def named(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
@@ -89,20 +91,32 @@ class ModelSettings:
                 return cls.named(name)
         raise SettingsError(f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that names a model.")
 
-    def at(self, base_url: str | None, environ: Mapping[str, str] | None = None) -> Self:
+    def at(
+        self, base_url: str | None, environ: Mapping[str, str] | None = None, *, key_variable: str | None = None
+    ) -> Self:
         """The same model at `base_url`, or else where its file says, or else the environment.
 
-        A server that is not the service itself may need no key.
+        A key is sent only where it was meant to go. The provider's own goes to the service itself, and to the address
+        in the variable of its SDK, because both variables were set for that. Another server may need no key.
+
+        Args:
+            base_url: the address; None where none was named.
+            environ: the variables, by default the process's own.
+            key_variable: the environment variable with the key for `base_url`.
         """
         variables = os.environ if environ is None else environ
-        address = base_url or self.base_url or variables.get(CATALOG[self.provider].address_variable or "", "").strip()
-        if not address or address == self.base_url:
+        entry = CATALOG[self.provider]
+        if base_url and base_url != self.base_url:
+            own = entry.is_own(base_url) and not variables.get(key_variable or "", "").strip()
+            usual = self.key_variable if self.base_url is None else entry.key_variable
+            return replace(self, base_url=base_url, key_variable=usual if own else key_variable, needs_key=own)
+        address = variables.get(entry.address_variable or "", "").strip()
+        if self.base_url or not address:
             return self
-        keyed = self.key_variable and variables.get(self.key_variable, "").strip()
-        return replace(self, base_url=address, key_variable=self.key_variable if keyed else None)
+        return replace(self, base_url=address, key_variable=entry.key_variable, needs_key=entry.is_own(address))
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
-        """The key, from the variable that the file names; a variable that is empty counts as not set.
+        """The key, from its variable; one that is empty counts as not set. None where none is needed, or there is none.
 
         Args:
             environ: the variables, by default the process's own.
@@ -113,6 +127,8 @@ class ModelSettings:
         if self.key_variable is None:
             return None
         key = (os.environ if environ is None else environ).get(self.key_variable, "").strip()
+        if not key and not self.needs_key:
+            return None
         if not key:
             raise SettingsError(
                 f"{self.place}: the provider `{self.provider}` needs a key, and the environment variable "
@@ -127,7 +143,8 @@ class ModelSettings:
             SettingsError: the key is not set, or the provider cannot work with the settings.
         """
         key = self.api_key(environ)
-        return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=self.options)
+        options = replace(self.options, key_variable=self.key_variable)
+        return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from agent_runtime.delegation.copying import CopyBounds, copied
 from agent_runtime.delegation.merging import Merge, canonical, changed, diff_of, merge, state_of
 from agent_runtime.delegation.protocol import Adopt, ChildRuntime, DelegatingRun, StartRuntime, TaskStatus
 from agent_runtime.processes.spawn import in_thread, seen_through
+from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.staging import StagedFile
@@ -94,6 +95,10 @@ class Children:
 
     def __contains__(self, task: object) -> bool:
         return task in self._children
+
+    def use(self, provider: Provider) -> None:
+        """Give child runs that begin from now on another model, where they have their parent's."""
+        self._agent = replace(self._agent, provider=provider)
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_own_address
 
 DEFAULT_MODEL = "qwen3.7-max"
 KEY_VARIABLE = "DASHSCOPE_API_KEY"
 MAINLAND_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 INTERNATIONAL_URL = "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"
+HOSTS = ("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com")
 
 
 class AlibabaProvider(OpenAIClient):
@@ -41,12 +42,16 @@ class AlibabaProvider(OpenAIClient):
         Raises:
             SettingsError: there is no usable key, or the address is none.
         """
+        options = options or ModelOptions()
+        variable = options.key_variable or KEY_VARIABLE
         service = ModelService(
             name="Alibaba",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=MAINLAND_URL),
-            key_variable=KEY_VARIABLE,
-            secret=checked_key(api_key, provider="alibaba", variable=KEY_VARIABLE),
+            key_variable=variable,
+            secret=checked_key(
+                api_key, provider="alibaba", variable=variable, optional=not is_own_address(base_url, HOSTS)
+            ),
         )
-        known = replace(options or ModelOptions(), api=None, cache_key=None, reasoning_effort=None)
+        known = replace(options, api=None, cache_key=None, reasoning_effort=None)
         super().__init__(service, options=known, api="chat", compatible=True, parallel_on_request=True)

@@ -20,7 +20,7 @@ from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_own_address
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, Piece, ReplyEnd, Request, StopReason, TextChunk
 from agent_runtime.providers.reply_parts import Part, ReplyParts, arguments_of, has_kept, parts_of
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
+HOSTS = ("api.anthropic.com",)
 _URL = "https://api.anthropic.com"
 _CACHED_USER_MESSAGES = 2
 """Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
@@ -75,20 +76,24 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         base_url: str | None = None,
         options: ModelOptions | None = None,
     ) -> None:
-        """Get ready; nothing is sent yet.
+        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
 
         Raises:
             SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
         """
-        key = checked_key(api_key, provider="anthropic", variable=KEY_VARIABLE)
+        options = options or ModelOptions()
+        variable = options.key_variable or KEY_VARIABLE
+        key = checked_key(
+            api_key, provider="anthropic", variable=variable, optional=not is_own_address(base_url, HOSTS)
+        )
         service = ModelService(
             name="Anthropic",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=_URL),
-            key_variable=KEY_VARIABLE,
+            key_variable=variable,
             secret=key,
         )
-        super().__init__(service, options or ModelOptions())
+        super().__init__(service, options)
         reasoning_params(service.model, self._options)  # told now, not by the first request
 
     @override

@@ -10,7 +10,8 @@ from typing import Protocol
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers import alibaba, anthropic, llm, openai, scripted
-from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.options import ModelOptions, is_own_address
+from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Provider
 
 
@@ -33,12 +34,20 @@ class CatalogEntry:
         default_model: the model asked for when none is named; empty where the user's own set-up says it (`llm`).
         key_variable: the environment variable that usually holds its key; None when it needs no key.
         address_variable: the one from which its SDK reads another address, so that a person may have set it already.
+        hosts: where the service itself answers, subdomains included.
+        families: the beginnings of its models' names.
     """
 
     make: Maker
     default_model: str
     key_variable: str | None
     address_variable: str | None = None
+    hosts: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+
+    def is_own(self, base_url: str | None) -> bool:
+        """Whether an address is the service's own, so that its key may be sent there."""
+        return is_own_address(base_url, self.hosts)
 
 
 CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
@@ -47,12 +56,16 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
             make=alibaba.AlibabaProvider,
             default_model=alibaba.DEFAULT_MODEL,
             key_variable=alibaba.KEY_VARIABLE,
+            hosts=alibaba.HOSTS,
+            families=("qwen", "qvq-"),
         ),
         "anthropic": CatalogEntry(
             make=anthropic.AnthropicProvider,
             default_model=anthropic.DEFAULT_MODEL,
             key_variable=anthropic.KEY_VARIABLE,
             address_variable="ANTHROPIC_BASE_URL",
+            hosts=anthropic.HOSTS,
+            families=("claude-",),
         ),
         "llm": CatalogEntry(make=llm.LLMProvider, default_model="", key_variable=None),
         "openai": CatalogEntry(
@@ -60,10 +73,19 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
             default_model=openai.DEFAULT_MODEL,
             key_variable=openai.KEY_VARIABLE,
             address_variable="OPENAI_BASE_URL",
+            hosts=openai.HOSTS,
+            families=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
         ),
         "scripted": CatalogEntry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
     }
 )
+
+
+def known_models(provider: str) -> tuple[str, ...]:
+    """The models of a service whose names and prices are known here, its default first; it may have others."""
+    entry = CATALOG[provider]
+    priced = (name for name in load_prices().models if entry.families and name.startswith(entry.families))
+    return tuple(dict.fromkeys([*filter(None, [entry.default_model]), *priced]))
 
 
 def provider_for(
@@ -79,8 +101,7 @@ def provider_for(
     Args:
         name: a key of `CATALOG`.
         model: the model's name as the service knows it; None for the provider's default.
-        api_key: the key; not needed for `scripted`, for `llm` where that knows one, nor for `openai` with a `base_url`
-            of one's own.
+        api_key: the key; not needed for `scripted`, for `llm` where that knows one, nor with a `base_url` of one's own.
         base_url: the address of a compatible server; None for the service itself.
         options: everything else; `scripted` needs `ModelOptions(script=…)`.
 

@@ -6,11 +6,12 @@ from typing_extensions import override
 
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_own_address
 from agent_runtime.providers.protocol import ToolCalling
 
 DEFAULT_MODEL = "gpt-6.2-sol"
 KEY_VARIABLE = "OPENAI_API_KEY"
+HOSTS = ("api.openai.com",)
 _URL = "https://api.openai.com/v1"
 
 
@@ -36,12 +37,15 @@ class OpenAIProvider(OpenAIClient):
         """
         options = options or ModelOptions()
         compatible = bool(base_url)
+        variable = options.key_variable or KEY_VARIABLE
         service = ModelService(
             name="The OpenAI-compatible server" if compatible else "OpenAI",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=_URL),
-            key_variable=KEY_VARIABLE,
-            secret=checked_key(api_key or ("none" if compatible else None), provider="openai", variable=KEY_VARIABLE),
+            key_variable=variable,
+            secret=checked_key(
+                api_key, provider="openai", variable=variable, optional=not is_own_address(base_url, HOSTS)
+            ),
         )
         super().__init__(
             service,

@@ -14,6 +14,8 @@ from agent_runtime.providers.retry import RetryPolicy
 OpenAIApi = Literal["responses", "chat"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
+_NO_KEY = "no-key"
+"""Sent in place of a key to a server that may need none: the SDKs demand one."""
 _LEAST_BUDGET = 1024
 """Anthropic's own floor, see `agent_runtime.providers.thinking`."""
 
@@ -53,6 +55,7 @@ class ModelOptions:
         reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
             are words of `openai` only.
         script: for `scripted`: the file to replay.
+        key_variable: the environment variable that the key came from, for error texts; None for the usual one.
         images: whether the model sees; None for what is known of it by its name (`agent_runtime.providers.sight`). The
             models of `llm` say it themselves.
     """
@@ -66,6 +69,7 @@ class ModelOptions:
     thinking: Thinking | None = None
     reasoning_effort: ReasoningEffort | None = None
     script: Path | None = None
+    key_variable: str | None = None
     images: bool | None = None
 
     def __post_init__(self) -> None:
@@ -94,13 +98,19 @@ class ModelOptions:
             )
 
 
-def checked_key(api_key: str | None, *, provider: str, variable: str) -> str:
+def checked_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
     """The API key, fit to travel in a header.
+
+    Args:
+        api_key: as the caller gave it.
+        provider: the provider, for error texts.
+        variable: the environment variable that it comes from, for error texts.
+        optional: whether the server may need none; it is sent `no-key` then.
 
     Raises:
         SettingsError: there is none, or it holds characters no key has. The text never quotes the key.
     """
-    key = (api_key or "").strip()
+    key = (api_key or "").strip() or (_NO_KEY if optional else "")
     if not key:
         raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}, or pass api_key=.")
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -108,6 +118,18 @@ def checked_key(api_key: str | None, *, provider: str, variable: str) -> str:
             f"The API key for `{provider}` holds a space or another character no key has: check {variable}."
         )
     return key
+
+
+def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
+    """Whether an address is a service's own: none at all, or TLS to one of its hosts, or to a subdomain of one."""
+    if not base_url:
+        return True
+    try:
+        parts = urlsplit(base_url)
+    except ValueError:
+        return False
+    host = f".{parts.hostname or ''}"
+    return parts.scheme == "https" and any(host.endswith(f".{own}") for own in hosts)
 
 
 def checked_url(base_url: str | None, *, default: str) -> str:

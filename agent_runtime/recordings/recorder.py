@@ -15,6 +15,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
 from agent_runtime.index.building import has_sources
+from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.providers.tape import DIGITS, EVENT, HISTORY, TIME
 from agent_runtime.run.hooks import HookSystem
@@ -129,6 +130,10 @@ class Recorder:
         for event in history:
             self._note(event)
         runtime.hooks.add(self._note)
+
+    def recorded(self, provider: Provider) -> Provider:
+        """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
+        return self._provider.beside(provider)
 
     def _delegation(self, given: Delegation | None) -> Delegation | None:
         """How tasks are delegated, to child runs that are recorded."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.children import Children
 from agent_runtime.delegation.protocol import DelegatingRun
+from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.sight import require_sight
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
@@ -111,6 +113,7 @@ class AsyncRuntime:
         self._resets = self._aborts = 0
         self._resumable = resumable
         self._closed = False
+        self._former: list[Provider] = []
 
     async def __aenter__(self) -> Self:
         """Enter; see `close`."""
@@ -294,10 +297,29 @@ class AsyncRuntime:
                 stack.push_async_callback(asyncio.to_thread, self.session.close)
             else:
                 stack.callback(self.session.close)
-            stack.push_async_callback(self.agent.provider.close)
+            for provider in (self.agent.provider, *self._former):
+                stack.push_async_callback(provider.close)
             if self.agent.delegation is not None and self.agent.delegation.provider is not None:
                 stack.push_async_callback(self.agent.delegation.provider.close)
             stack.push_async_callback(self._toolbox.close)
+
+    async def use(self, provider: Provider) -> None:
+        """Ask another model from the next run on, after the one under way. Conversation, terminals and files stay.
+
+        Thoughts that only the former model can read are not sent on. The former provider is closed with the runtime.
+
+        Raises:
+            SettingsError: this runtime's model calls tools by its service's own tool calls, and the new one has none.
+            UsageError: as for `run`.
+        """
+        self._require_outside()
+        resets = self._resets
+        async with self._lock:
+            self._require_usable(resets)
+            self._toolbox.use(provider)
+            self._former.append(self.agent.provider)
+            self.agent = replace(self.agent, provider=provider)
+            self._talk = None
 
     def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
         """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""

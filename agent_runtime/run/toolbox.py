@@ -25,7 +25,7 @@ from agent_runtime.delegation.children import Children
 from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_runtime
 from agent_runtime.index.building import has_sources
 from agent_runtime.index.workspace_index import WorkspaceIndex
-from agent_runtime.providers.protocol import ToolSchema, tool_calling
+from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
 from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.delegating import OwnRun
 from agent_runtime.run.state import RunState
@@ -145,6 +145,17 @@ class Toolbox:
     def open_transport(self) -> TransportLeg:
         """Begin to read replies that call these tools."""
         return self.transport.open(self.registry, self._agent.policy.limits, enclosing(self._agent.sandbox))
+
+    def use(self, provider: Provider) -> None:
+        """Have another model call these tools in the same way, and child runs that begin from now on have it, too.
+
+        Raises:
+            SettingsError: it cannot.
+        """
+        if isinstance(self.transport, NativeTransport):
+            _require_calls(provider)
+        self._agent = replace(self._agent, provider=provider)
+        self.children.use(provider)
 
     @property
     def status(self) -> str:
@@ -277,13 +288,23 @@ def _transport(agent: Agent, state: RunState) -> Transport:
     Raises:
         SettingsError: the model has no tool calls of its own, and is to use them.
     """
+    if agent.transport == "tools":
+        _require_calls(agent.provider)
     can = tool_calling(agent.provider)
-    if agent.transport == "tools" and can == "unsupported":
-        raise SettingsError(
-            f"The model {agent.provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
-            "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
-        )
     waiting = state.progress.waiting
     suspended = transport_of(waiting[1]) if waiting is not None and can != "unsupported" else None
     name = agent.transport or suspended or ("tools" if can == "preferred" else "blocks")
     return NativeTransport() if name == "tools" else BlockTransport()
+
+
+def _require_calls(provider: Provider) -> None:
+    """Refuse a model that cannot be spoken to by tool calls.
+
+    Raises:
+        SettingsError: it is one.
+    """
+    if tool_calling(provider) == "unsupported":
+        raise SettingsError(
+            f"The model {provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
+            "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
+        )

@@ -76,7 +76,7 @@ class Soak:
     def __init__(self, hub: LocalHub, app: App, directory: Path, model: str) -> None:
         jobs = 1 + len(_ON_PULLS)
         self.variables = variables(hub, app, directory, jobs=jobs, provider="openai", base_url=model, model="soak")
-        self.variables["OPENAI_API_KEY"] = "sk-none"
+        self.variables["CODEPILOT_API_KEY"] = "sk-none"
         self.hub, self.app, self.directory = hub, app, directory
         self.queue = DurableEngine(JobStore(f"sqlite:///{directory / 'bot' / 'jobs.sqlite'}"))
         self._read: set[int] = set()

@@ -74,5 +74,6 @@ def model_of(settings: AgentSettings) -> Provider:
             silence=settings.model_silence,
             script=Path(settings.model) if scripted else None,
             images=True if settings.pictures == "on" else None,
+            key_variable=settings.key_variable,
         ),
     )

@@ -37,7 +37,10 @@ class AgentSettings:
     """The model. By default `claude-sonnet-5-5`, `gpt-6.2-sol`, `qwen3.7-max`, or the default of `llm`. For `scripted`,
     the path of the script, which must be set."""
     base_url: Annotated[parsing.Url | None, Written("https://models.example.com/v1")] = None
-    """The model service's address, if it is not the provider's default."""
+    """The model service's address, if it is not the provider's default. The only key that is sent to it is
+    `CODEPILOT_API_KEY`, unless it is another address of the provider itself."""
+    base_url_key: Annotated[SecretStr | None, Written("sk-…", name="CODEPILOT_API_KEY")] = None
+    """The API key for `CODEPILOT_BASE_URL`, if that server needs one."""
     anthropic_api_key: Annotated[SecretStr | None, Written("sk-ant-…", name="ANTHROPIC_API_KEY")] = None
     """The API key; required for the provider `anthropic`."""
     openai_api_key: Annotated[SecretStr | None, Written("sk-…", name="OPENAI_API_KEY")] = None
@@ -142,10 +145,21 @@ class AgentSettings:
 
     @property
     def api_key(self) -> SecretStr | None:
-        """The key of the model service that is used; None where it needs none, or there is none."""
+        """The key of the model service that is used; None where it needs none, or there is none.
+
+        A provider's own key is never that of another address.
+        """
+        if self.base_url_key is not None or not CATALOG[self.provider].is_own(self.base_url):
+            return self.base_url_key
         variable = CATALOG[self.provider].key_variable
         key: SecretStr | None = getattr(self, variable.lower()) if variable else None
         return key
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable of that key; None where it is the provider's usual one."""
+        foreign = self.base_url_key is not None or not CATALOG[self.provider].is_own(self.base_url)
+        return "CODEPILOT_API_KEY" if foreign else None
 
     @property
     def limits(self) -> RunLimits:

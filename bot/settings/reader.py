@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from agent_runtime import CATALOG
 from bot.domain.errors import ConfigError, InputProblem
 from bot.settings.agent import MODELS, AgentSettings
 from bot.settings.file import read_file
@@ -19,6 +20,10 @@ from bot.settings.table import AGENT, CONFIG, INPUTS, PROVIDER_KEYS, SETTINGS
 
 _ACTION_OUTAGE = 900.0
 """Seconds for which a run itself waits for the model; in a workflow nobody tries again after it."""
+_OTHER_ADDRESS = (
+    "is not set, and {key} is not sent to {url}, which is another server. Set that server's key here, or remove {key} "
+    "if it needs none."
+)
 _UNSEALED = "With `approvals: artifact` it encrypts waiting runs, because there is no key of a model service."
 
 
@@ -71,9 +76,15 @@ class Reader:
     def agent(self) -> AgentSettings:
         """The agent's settings; what is wrong or missing has its default."""
         agent = AgentSettings(**self.values(AgentSettings))
-        key = PROVIDER_KEYS.get(agent.provider)
-        if key and agent.api_key is None and not self._wrong & {AGENT["provider"], key}:
-            self._lacks_key(agent)
+        key, own = PROVIDER_KEYS.get(agent.provider), CATALOG[agent.provider].is_own(agent.base_url)
+        if key and agent.api_key is None and not self._wrong & {AGENT["provider"], AGENT["base_url"], key}:
+            if own:
+                self._lacks_key(agent)
+            elif getattr(agent, key.field) is not None:
+                told = _OTHER_ADDRESS.format(key=self._called(key), url=agent.base_url)
+                self._tell(AGENT["base_url_key"], told, empty=True)
+        if agent.base_url_key is not None and agent.base_url is None and AGENT["base_url"] not in self._wrong:
+            self._lacks(AGENT["base_url"], f"It is where the key {self._called(AGENT['base_url_key'])} is sent to.")
         if agent.provider == "scripted" and not agent.model:
             self._lacks(AGENT["model"], "For the provider `scripted` it is the path of the script.")
         if agent.sandbox == "docker" and not agent.docker_image:
@@ -139,6 +150,9 @@ class Reader:
         state = "empty" if self._inputs and setting.input_name else "not set"
         self._tell(setting, f"is {state}. {why or setting.meaning}", empty=True)
 
+    def _called(self, setting: Setting) -> str:
+        return (self._inputs and setting.input_name) or setting.name
+
     def _lacks_key(self, agent: AgentSettings) -> None:
         """Keep that the key of the model service is missing, or that the key of another one is there instead."""
         provider = agent.provider
@@ -162,5 +176,5 @@ class Reader:
             line = f"{name}: {setting.example}"
         if setting.secret and setting.field != "token":
             line = f"{name}: ${{{{ secrets.{setting.name} }}}}"
-        secret = empty and setting in PROVIDER_KEYS.values()
+        secret = empty and setting in {*PROVIDER_KEYS.values(), AGENT["base_url_key"]}
         self._problems.append(InputProblem(text=f"The input `{name}` {what}", input=name, line=line, secret=secret))

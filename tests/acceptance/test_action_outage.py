@@ -83,7 +83,7 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
 ) -> None:
     busy = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
     async with ModelServer([acting('write_file("calc.py")', FIXED_CALC), busy]) as server:
-        asked = {"CODEPILOT_PROVIDER": "anthropic", "CODEPILOT_MODEL": "claude-sonnet-5-5", "ANTHROPIC_API_KEY": KEY}
+        asked = {"CODEPILOT_PROVIDER": "anthropic", "CODEPILOT_MODEL": "claude-sonnet-5-5", "CODEPILOT_API_KEY": KEY}
         run = a_runner(hub, tmp_path, **asked, CODEPILOT_BASE_URL=server.url_anthropic, CODEPILOT_LEVEL="auto")
         assert (await work_step(run.settings)).ended is JobState.FAILED
         assert len(server.requests) == 2

@@ -94,7 +94,7 @@ async def test_a_refused_key_is_told_without_the_key(hub: LocalHub, tmp_path: Pa
 async def test_the_model_that_a_command_names_is_the_one_that_is_asked(hub: LocalHub, tmp_path: Path) -> None:
     answer = "```completion\nBecause.\n```\n"
     async with ModelServer([answer, answer]) as server:
-        named = {"provider": "openai", "model": "m1", "models": ("m2",), "openai_api_key": SecretStr(KEY)}
+        named = {"provider": "openai", "model": "m1", "models": ("m2",), "base_url_key": SecretStr(KEY)}
         operator = {**named, "base_url": server.url_openai}
         async with staged(hub, tmp_path, provider="settings", operator=operator) as stage:
             issue = stage.issue()

@@ -21,6 +21,7 @@ class Word(StrEnum):
 
     HELP = "help"
     COST = "cost"
+    MODEL = "model"
     RESET = "reset"
     QUIT = "quit"
 
@@ -33,6 +34,7 @@ _WORDS = {
     "exit": Word.QUIT,
 }
 _COMMAND = re.compile(r"/([a-z?]+)", re.IGNORECASE)
+_MODEL = re.compile(r"/model\s+(\S.*)", re.IGNORECASE)
 
 
 def word(line: str) -> Word | None:
@@ -43,11 +45,19 @@ def word(line: str) -> Word | None:
             `/etc` is none either; in a sentence, it is for the agent.
     """
     said = line.strip()
+    if _MODEL.fullmatch(said):
+        return Word.MODEL
     command = _COMMAND.fullmatch(said)
     found = _WORDS.get((command[1] if command else said).lower())
     if command and found is None:
         raise SettingsError(f"There is no command {said}. `/help` lists them.")
     return found
+
+
+def model_in(line: str) -> str:
+    """What `/model` is to switch to; empty where it says nothing."""
+    named = _MODEL.fullmatch(line.strip())
+    return named[1] if named else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,10 @@ _AGENT_OPTIONS = (
     click.option("--model", help="The model; overrides the agent file."),
     click.option(
         "--base-url",
-        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider.",
+        envvar="CODEPILOT_BASE_URL",
+        show_envvar=True,
+        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider. The only "
+        "key that is sent there is CODEPILOT_API_KEY.",
     ),
     click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
     click.option("--session", callback=_named, help="Store the conversation under this name, or continue it."),

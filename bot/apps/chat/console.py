@@ -15,6 +15,7 @@ from enum import IntEnum
 from rich.console import Console
 
 from agent_runtime import (
+    AgentFile,
     AsyncRuntime,
     FileSession,
     Outcome,
@@ -25,15 +26,17 @@ from agent_runtime import (
     Summarised,
     Usage,
 )
-from bot.apps.chat.answers import ChatAnswer, Word, word
+from bot.apps.chat.answers import ChatAnswer, Word, model_in, word
 from bot.apps.chat.conversation import Chat, LeftError
+from bot.apps.chat.models import ChatModels
 from bot.apps.chat.screen import ChatScreen, spent
-from bot.apps.chat.setup import ChatOptions, agent
+from bot.apps.chat.setup import ChatOptions, agent, agent_file
 from bot.apps.chat.visible import visible
 
 _HELP = """\
 Write what the agent should do. These are for the program, and cost nothing:
   /cost    what this session has used
+  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
   /reset   delete the conversation and start again
   /quit    leave; Ctrl+D does the same
 The slash may be left out. Ctrl+C stops what the agent does."""
@@ -55,7 +58,7 @@ def run(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) 
     Raises:
         AgentError: settings that cannot work, or a session that cannot be used.
     """
-    with _leaving(), _conversation(options) as (runtime, screen, conversation):
+    with _leaving(), _conversation(options, agent_file(options)) as (runtime, screen, conversation):
         outcome = None
         if said is not None:
             if runtime.pending is None:
@@ -91,7 +94,9 @@ def chat(options: ChatOptions) -> Exit:
     Raises:
         AgentError: as for `run`.
     """
-    with _leaving(), _conversation(options) as (runtime, screen, conversation):
+    settings = agent_file(options)
+    models = ChatModels(settings.model)
+    with _leaving(), _conversation(options, settings) as (runtime, screen, conversation):
         at, count = runtime.agent, len(runtime.messages)
         session = "" if options.session is None else f" · session {options.session}"
         session += f" ({count} messages)" if session and count else ""
@@ -111,7 +116,9 @@ def chat(options: ChatOptions) -> Exit:
                 continue
             if said is Word.QUIT:
                 return Exit.DONE
-            if said is not None:
+            if said is Word.MODEL:
+                _choose_model(model_in(line), models, runtime, screen, conversation)
+            elif said is not None:
                 _obey(said, runtime, screen, conversation)
             elif line.strip():
                 outcome = conversation.turn(line)
@@ -130,8 +137,23 @@ def _obey(said: Word, runtime: AsyncRuntime, screen: ChatScreen, conversation: C
         case Word.RESET:
             conversation.reset()
             screen.say("Everything is forgotten.")
-        case Word.QUIT:
+        case Word.MODEL | Word.QUIT:
             pass
+
+
+def _choose_model(
+    named: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
+) -> None:
+    """Say which model is asked, or switch to the one that is named; the conversation stays."""
+    try:
+        if named:
+            models.switch(named, conversation.use)
+    except SettingsError as error:
+        screen.say(str(error), style="yellow")
+        return
+    screen.say(f"The model is {runtime.agent.provider.model} ({models.service}).")
+    if not named:
+        screen.say(models.known)
 
 
 def list_sessions() -> None:
@@ -167,14 +189,14 @@ def _leaving() -> Iterator[None]:
 
 
 @contextmanager
-def _conversation(options: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
+def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
     """Everything set up, and given back at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
     # Where the standard output is no terminal it is for the answer alone.
     screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
-    worker = agent(options)
+    worker = agent(options, settings)
     recorder = None if options.record is None else Recorder(worker, options.record)
     runtime = AsyncRuntime(
         worker if recorder is None else recorder.agent,
@@ -186,7 +208,8 @@ def _conversation(options: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScre
     if recorder is not None:
         recorder.follow(runtime)
     prompt = _prompt if _with_a_person() else None
-    with Chat(runtime, screen, prompt, permissions=options.permissions) as conversation:
+    recorded = None if recorder is None else recorder.recorded
+    with Chat(runtime, screen, prompt, permissions=options.permissions, recorded=recorded) as conversation:
         yield runtime, screen, conversation
 
 

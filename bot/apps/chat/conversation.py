@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from agent_runtime import AsyncRuntime, Outcome, PendingCall, ResumeError, Status
+from agent_runtime import AsyncRuntime, Outcome, PendingCall, Provider, ResumeError, Status
 from bot.apps.chat.answers import ChatAnswer, Permissions, Remembered, check_fit, reply
 from bot.apps.chat.screen import ChatScreen
 
@@ -36,7 +36,13 @@ class Chat:
     """
 
     def __init__(
-        self, runtime: AsyncRuntime, screen: ChatScreen, prompt: Prompt | None, *, permissions: Permissions = "auto"
+        self,
+        runtime: AsyncRuntime,
+        screen: ChatScreen,
+        prompt: Prompt | None,
+        *,
+        permissions: Permissions = "auto",
+        recorded: Callable[[Provider], Provider] | None = None,
     ) -> None:
         """Talk to `runtime`.
 
@@ -45,11 +51,13 @@ class Chat:
             screen: where everything is shown.
             prompt: asks the person; None when there is nobody to ask, so that a call that waits goes on waiting.
             permissions: who approves what waits.
+            recorded: makes a provider one whose exchanges are recorded.
         """
         self._runtime = runtime
         self._screen = screen
         self._prompt = prompt
         self._permissions = permissions
+        self._recorded = recorded
         self._remembered = Remembered()
         self._left_by = signal.SIGINT
         self._runner = asyncio.Runner()
@@ -105,6 +113,14 @@ class Chat:
     def reset(self) -> None:
         """Forget everything."""
         self._runner.run(self._runtime.reset())
+
+    def use(self, provider: Provider) -> None:
+        """Ask another model from the next task on.
+
+        Raises:
+            SettingsError: it cannot go on with this conversation.
+        """
+        self._runner.run(self._runtime.use(self._recorded(provider) if self._recorded else provider))
 
     def _settled(self, outcome: Outcome) -> Outcome:
         """Ask the person about every call that waits, until the run ends or they leave it open."""

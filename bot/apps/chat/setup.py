@@ -20,6 +20,9 @@ from bot.apps.chat.answers import Permissions
 AGENT_FILE = Path("agent.yaml")
 """Read from the current directory when no other is named."""
 
+KEY_VARIABLE = "CODEPILOT_API_KEY"
+"""Holds the key for an address that the command line names; no other key is sent there."""
+
 _NO_SANDBOX = "no sandbox isolates it from this machine"
 _BY_REQUEST = "you chose to approve every one"
 
@@ -71,7 +74,7 @@ def agent_file(options: ChatOptions) -> AgentFile:
     limits = settings.limits
     return replace(
         settings,
-        model=replace(model, name=options.model or model.name).at(options.base_url),
+        model=replace(model, name=options.model or model.name).at(options.base_url, key_variable=KEY_VARIABLE),
         fallback=() if model is not settings.model else settings.fallback,
         work_dir=settings.work_dir if options.directory is None else options.directory,
         limits=replace(
@@ -83,15 +86,19 @@ def agent_file(options: ChatOptions) -> AgentFile:
     )
 
 
-def agent(options: ChatOptions) -> Agent:
+def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
     """The agent that the options amount to, ready to work.
+
+    Args:
+        options: what somebody asked for.
+        settings: `agent_file` of the options, where it was read already.
 
     Raises:
         SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
             agent's reach.
         SandboxError: this machine has no sandbox of the kind that is asked for.
     """
-    settings = agent_file(options)
+    settings = settings or agent_file(options)
     if options.session is not None and _home().is_relative_to(settings.work_dir):
         raise SettingsError(
             f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent_runtime import AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
+from agent_runtime import CATALOG, AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
 from bot.apps.doctor import findings
 from bot.apps.doctor.findings import DeliveryAttempt, Finding
@@ -202,7 +202,7 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _script(agent.model)
-    if agent.api_key is None and agent.provider in PROVIDER_KEYS:
+    if agent.api_key is None and agent.provider in PROVIDER_KEYS and CATALOG[agent.provider].is_own(agent.base_url):
         return findings.skipped("model", f"the key for {agent.provider} is not set")
     if not online:
         return findings.good("model", f"{name}; not tested (use --online)")
@@ -211,7 +211,7 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
         model=agent.model or None,
         api_key=agent.api_key.get_secret_value() if agent.api_key else None,
         base_url=agent.base_url,
-        options=ModelOptions(max_tokens=_ONLINE_TOKENS),
+        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable),
     )
     return await _asked(provider, name)
 

@@ -160,6 +160,17 @@ async def test_why_a_secret_is_empty_is_told(place: Place, event: str, sender: s
         ({"CODEPILOT_PROVIDER": "scripted"}, ["`model` is empty. For the provider `scripted` it is the path"]),
         ({"OPENAI_API_KEY": "sk-1234567890"}, ["There is a key for `openai`", "provider: openai"]),
         ({"CODEPILOT_PROVIDER": "openai", "ANTHROPIC_API_KEY": "sk-ant-12345"}, ["openai-api-key: ${{ secrets.OPEN"]),
+        (
+            {
+                "CODEPILOT_PROVIDER": "openai",
+                "OPENAI_API_KEY": "sk-12345678",
+                "CODEPILOT_BASE_URL": "https://m.example",
+            },
+            [
+                "`api-key` is not set, and openai-api-key is not sent to https://m.example,",
+                "api-key: ${{ secrets.CODEPILOT_API_KEY }}",
+            ],
+        ),
         ({"CODEPILOT_MAX_STEPS": "many"}, ["`max-steps` must be a whole number", "max-steps: 30", KEY_LINE]),
         ({"GITHUB_TOKEN": "", "ANTHROPIC_API_KEY": "sk-ant-12345"}, ["github-token: ${{ github.token }}"]),
         ({"CODEPILOT_MAX_STEP": "3"}, ["CODEPILOT_MAX_STEP is no setting of this version"]),

@@ -95,7 +95,8 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_PROVIDER": "OpenAI",
         "CODEPILOT_MODEL": "qwen-plus",
         "CODEPILOT_BASE_URL": "https://models.example.com/v1",
-        "OPENAI_API_KEY": "sk-2",
+        "OPENAI_API_KEY": "sk-1",
+        "CODEPILOT_API_KEY": "sk-2",
         "CODEPILOT_SANDBOX": "bubblewrap",
         "CODEPILOT_TRIGGER": "@fixer, /codepilot",
         "CODEPILOT_MAX_STEPS": "7",
@@ -304,6 +305,24 @@ def _is_hidden(setting: Setting) -> bool:
         return False
 
 
+def test_a_key_goes_only_to_the_address_that_it_was_meant_for(environ: dict[str, str]) -> None:
+    elsewhere = environ | {"CODEPILOT_BASE_URL": "https://models.example.com"}
+    (problem,) = _problems(load, elsewhere)
+    assert problem.startswith(
+        "CODEPILOT_API_KEY is not set, and ANTHROPIC_API_KEY is not sent to https://models.example"
+    )
+    del elsewhere["ANTHROPIC_API_KEY"]
+    assert load(elsewhere).agent.api_key is None
+    key = load(elsewhere | {"CODEPILOT_API_KEY": "k"}).agent.api_key
+    assert key is not None
+    assert key.get_secret_value() == "k"
+    (problem,) = _problems(load, environ | {"CODEPILOT_API_KEY": "k"})
+    assert problem.startswith("CODEPILOT_BASE_URL is not set.")
+    own = load(environ | {"CODEPILOT_BASE_URL": "https://api.anthropic.com"}).agent.api_key
+    assert own is not None
+    assert own.get_secret_value() == "sk-ant-1"
+
+
 def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str], tmp_path: Path) -> None:
     secrets = [each.name for each in SETTINGS if each.secret]
     for name in secrets:
@@ -313,6 +332,7 @@ def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str]
         file.chmod(0o440)
         environ.pop(name, None)
         environ[f"{name}_FILE"] = str(file)
+    environ["CODEPILOT_BASE_URL"] = "https://models.example.com"
     settings = load(environ)
     assert settings.webhook_secret.get_secret_value() == "the secret CODEPILOT_WEBHOOK_SECRET"
     assert settings.agent.anthropic_api_key is not None

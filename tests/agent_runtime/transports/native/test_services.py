@@ -15,6 +15,8 @@ from agent_runtime import (
     Provider,
     Rule,
     Sandbox,
+    ScriptedProvider,
+    SettingsError,
     Status,
 )
 from tests.agent_runtime.providers.conversations import WIRES, provider_on
@@ -51,3 +53,30 @@ async def test_a_run_works_pauses_and_finishes(wire: Wire, place: Path, tmp_path
     names = json.dumps(second["tools"])
     assert all(f'"name": "{name}"' in names for name in ("read_file", "script", "finish"))
     assert all(each.text.split("\n")[0] in told(wire, second) for each in given[:2])
+
+
+class Speaks(ScriptedProvider):
+    tool_calling = "unsupported"
+
+
+async def test_another_service_goes_on_with_the_conversation_without_foreign_thoughts(
+    place: Path, sandbox: Sandbox
+) -> None:
+    finish = ("toolu_3", "finish", '{"summary": "Looked."}')
+    replies = [Says("I look.", thinking="Hm.", calls=(READ,)), Says("", calls=(finish,)), Says("", calls=(finish,))]
+    async with ModelServer(replies=replies) as server:
+        agent = Agent(
+            provider=provider_on(server, "anthropic"), work_dir=place, sandbox=sandbox, chat=False, transport="tools"
+        )
+        async with AsyncRuntime(agent) as runtime:
+            assert (await runtime.run("Look")).status is Status.FINISHED
+            await runtime.use(provider_on(server, "responses"))
+            assert (await runtime.run("Look again")).status is Status.FINISHED
+            with pytest.raises(SettingsError, match="no tool calls of its own"):
+                await runtime.use(Speaks([]))
+            assert runtime.agent.provider.model == "gpt-6.2-sol"
+        assert "Hm." in told("anthropic", server.requests[1].json)
+    last = server.requests[2]
+    assert last.wire == "responses"
+    assert all(text in told("responses", last.json) for text in ("I look.", "toolu_1", "Look again"))
+    assert "Hm." not in told("responses", last.json)

@@ -29,8 +29,9 @@ agent:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with no key in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DASHSCOPE_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("ANTHROPIC", "OPENAI", "DASHSCOPE", "CODEPILOT"):
+        monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+        monkeypatch.delenv(f"{name}_BASE_URL", raising=False)
     return tmp_path
 
 
@@ -98,6 +99,23 @@ def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monke
     assert (model.provider, model.base_url, model.key_variable) == ("anthropic", None, "ANTHROPIC_API_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     assert agent_file(ChatOptions(provider="openai")).model.api_key() == "sk-1"
+
+
+def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(base_url: str) -> str | None:
+        return agent_file(ChatOptions(base_url=base_url, provider="openai")).model.api_key()
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
+    foreign = "http://localhost:1/v1", "https://api.openai.com.evil.example/v1", "http://api.openai.com/v1", "https://["
+    assert [key(url) for url in foreign] == [None] * 4
+    assert key("https://eu.api.openai.com/v1") == "sk-of-openai"
+    monkeypatch.setenv("CODEPILOT_API_KEY", "sk-of-the-server")
+    assert key("http://localhost:1/v1") == "sk-of-the-server"
+    (here / "agent.yaml").write_text(
+        "agent: {name: A, model: {provider: openai, base_url: 'https://one.example/v1', api_key_env: OPENAI_API_KEY}}\n"
+    )
+    assert agent_file(ChatOptions()).model.api_key() == "sk-of-openai"
+    assert agent_file(ChatOptions(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
 
 
 def test_a_script_needs_no_key(here: Path) -> None:

@@ -313,7 +313,7 @@ async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> N
             "CODEPILOT_PROVIDER": "openai",
             "CODEPILOT_BASE_URL": server.url_openai,
             "CODEPILOT_MODEL": "tiny",
-            "OPENAI_API_KEY": "sk-0123456789abcdef",
+            "CODEPILOT_API_KEY": "sk-0123456789abcdef",
         }
         assert "not tested" in (await _found(asked))["model"].found
         assert server.requests == []
@@ -325,9 +325,10 @@ async def test_a_model_that_refuses_our_key_is_said_without_the_key(environ: dic
     key = "sk-0123456789abcdef"
     async with ModelServer([Fails(401, "invalid_api_key", f"Incorrect API key provided: {key}")]) as server:
         asked = {**environ, "CODEPILOT_PROVIDER": "openai", "CODEPILOT_BASE_URL": server.url_openai}
-        finding = (await _found({**asked, "CODEPILOT_MODEL": "tiny", "OPENAI_API_KEY": key}, online=True))["model"]
+        finding = (await _found({**asked, "CODEPILOT_MODEL": "tiny", "CODEPILOT_API_KEY": key}, online=True))["model"]
     assert finding.verdict == "bad"
     assert key not in finding.found + finding.fix
+    assert "CODEPILOT_API_KEY" in finding.fix
 
 
 CODEPILOT = Path(sys.executable).parent / "codepilot"
