@@ -28,6 +28,7 @@ from bot.apps.chat.commands import run
 from bot.domain.job import TRANSITIONS
 from bot.domain.verbs import help_text
 from bot.gate.known_files import file_kinds
+from bot.gate.recipes import recipe_schema
 from bot.gate.repo_keys import json_schema as repository_schema
 from bot.settings.table import INPUTS, settings_table
 from tests.source_files import ROOT, tree_of
@@ -109,8 +110,10 @@ def _agent_keys() -> str:
 
 def _repository_keys() -> str:
     """The keys of `.github/codepilot.yml`, section by section."""
-    schema = repository_schema()
+    return _keys_of(repository_schema())
 
+
+def _keys_of(schema: dict[str, Any]) -> str:
     def rows(section: dict[str, Any], above: str) -> Iterator[str]:
         for key, field in section["properties"].items():
             inner = re.search(r"#/\$defs/(\w+)", json.dumps(field))
@@ -213,6 +216,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "outputs": lambda: _action_table("outputs"),
     "owninputs": lambda: _action_table("inputs", [each.input_name for each in INPUTS.values()]),
     "registries": _registries,
+    "recipekeys": lambda: _keys_of(recipe_schema()),
     "repositorykeys": _repository_keys,
     "settings": settings_table,
     "states": _states,

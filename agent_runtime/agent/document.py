@@ -122,7 +122,8 @@ class _Reader:
             key = key_node.value
             if key_node.tag == "tag:yaml.org,2002:merge":
                 raise self._refusal(key_node, "merge keys (`<<`) are not supported; write the keys out")
-            if not isinstance(key, str) or key_node.tag != "tag:yaml.org,2002:str":
+            is_word = key_node.tag == "tag:yaml.org,2002:bool" and key.lower() == "on"
+            if not isinstance(key, str) or not (is_word or key_node.tag == "tag:yaml.org,2002:str"):
                 raise self._refusal(key_node, "a key must be plain text; put it in quotes")
             if key in data:
                 first = self.lines[*path, key]

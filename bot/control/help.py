@@ -9,8 +9,14 @@ from bot.domain.verbs import help_text
 from bot.publishing.text import code
 
 
-def answer_to(command: Talk, *, trigger: str) -> str:
-    """What the bot says to what needs no agent and concerns no job."""
+def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
+    """What the bot says to what needs no agent and concerns no job.
+
+    Args:
+        command: what was said.
+        trigger: the word that it began with.
+        recipes: what the help says of the repository's recipes.
+    """
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:
         case Unknown(word=word, nearest=nearest):
@@ -19,6 +25,6 @@ def answer_to(command: Talk, *, trigger: str) -> str:
         case Malformed(reason=reason):
             return f"{reason} {more}"
         case Help():
-            return help_text(trigger=trigger)
+            return "\n\n".join(filter(None, (help_text(trigger=trigger), recipes)))
         case other:
             assert_never(other)

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from bot.control.automatic_review import is_unasked_review
 from bot.control.failed_checks import start_ci_fix
+from bot.control.recipes import start_labelled
 from bot.control.retry import fix_for, review_of_push
 from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
@@ -62,15 +63,19 @@ async def _labelled(context: JobContext, command: Labelled) -> Ending:
 
     The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
     """
-    job, names = context.job, (await lately_on_default_branch(context)).labels
-    if names.is_start(command.label):
+    job, config = context.job, await lately_on_default_branch(context)
+    names = config.labels
+    if names.is_start(command.label) or any(each.is_started_by(command.label) for each in config.recipes):
         thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
         if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
             reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
             silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
             return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
         words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-        await context.queue.accept(fix_for(replace(job, thread=words), "label"))
+        asked = replace(job, thread=words)
+        if names.is_start(command.label):
+            await context.queue.accept(fix_for(asked, "label"))
+        await start_labelled(context, command.label, asked)
     elif names.means_something(command.label):
         try:
             at = datetime.fromisoformat(command.at).timestamp()

@@ -174,6 +174,22 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Start a recipe of the repository, as a job of its own.
+
+    Attributes:
+        name: the recipe's.
+        words: what the agent is told beside the recipe's text.
+        options: for that run.
+    """
+
+    name: str
+    words: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["run"] = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowStatus:
     """Say what is under way in the thread, and what waits."""
 
@@ -312,5 +328,5 @@ Talk = Help | Unknown | Malformed
 RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
 """What GitHub tells of."""
 
-Command = Work | Bare | Undo | Steering | Talk | RepoEvent
+Command = Work | Bare | Undo | Run | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, Steering, Talk
+from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, Run, Steering, Talk
+from bot.domain.recipe import RecipeBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +197,7 @@ class Job:
         trigger: the word that the command began with.
         head_sha: the pull request's head when the command was given; empty where the delivery does not say, and for an
             issue.
+        recipe: the repository's recipe that the command carries out, or None.
     """
 
     id: str
@@ -209,6 +211,7 @@ class Job:
     others: tuple[Actor, ...] = ()
     trigger: str = DEFAULT_TRIGGER
     head_sha: str = ""
+    recipe: RecipeBounds | None = None
 
     @property
     def is_unasked(self) -> bool:
@@ -220,4 +223,4 @@ class Job:
         """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
         if isinstance(self.command, RepoEvent):
             return "event"
-        return "steer" if isinstance(self.command, Steering | Talk) else "work"
+        return "steer" if isinstance(self.command, Run | Steering | Talk) else "work"

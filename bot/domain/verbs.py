@@ -22,12 +22,14 @@ from bot.domain.commands import (
     Plan,
     Retry,
     Review,
+    Run,
     ShowStatus,
     Stop,
     Test,
     Undo,
 )
 from bot.domain.options import OPTIONS
+from bot.domain.recipe import FOLDER, is_recipe_name
 
 Group = Literal["work", "steering"]
 
@@ -103,6 +105,16 @@ def _retry(text: str, _: Options) -> Command:
     return Retry()
 
 
+def _run(text: str, options: Options) -> Command:
+    name = next(iter(text.split(maxsplit=1)), "")
+    if not is_recipe_name(name.lower()):
+        return Malformed(
+            reason=f"`run` starts a recipe of this repository: a file in `{FOLDER}/`, named without `.md`. For a task "
+            "in your own words, use `fix`, `ask` or `test`."
+        )
+    return Run(name=name.lower(), words=text[len(name) :].strip(), options=options)
+
+
 VERBS: tuple[Verb, ...] = (
     Verb(
         name="fix",
@@ -151,6 +163,14 @@ VERBS: tuple[Verb, ...] = (
         meaning="Run the tests and report the results; nothing is published.",
         make=lambda goal, options: Test(goal=goal, options=options),
         options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="run",
+        group="work",
+        arguments="<recipe> [text]",
+        meaning="Start a recipe of this repository.",
+        make=_run,
+        options=("model", "budget", "max-steps", "dry-run"),
     ),
     Verb(
         name="undo",

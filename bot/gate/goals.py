@@ -51,6 +51,10 @@ _CI_OF_A_FORK = """\
 {what} failed on this pull request, which comes from a fork. Its code is not run and nothing is changed. Read what is \
 quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
 lines. Say what you could not verify."""
+_RECIPE = """\
+Do what is asked below. Nothing that you change is published: your completion is the answer, and all that people see.
+
+{goal}"""
 _GOING_ON = """\
 A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
 its diff: go on from there."""
@@ -91,6 +95,7 @@ def goal_for(
 
 def _goal(job: Job, command: Work, workflow: str) -> str:
     words = without_invisible(command.goal)[0].strip()[:MOST_GOAL_CHARS]
+    recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
     match command:
         case Fix():
             return words or _default_fix(job, workflow)
@@ -105,9 +110,9 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
                 else _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
             )
         case Ask():
-            return _ASK.format(goal=words) if words else _explain_thread(job)
+            return recipe or _ASK.format(goal=words) if words else _explain_thread(job)
         case Test():
-            return f"{_TEST}\n\nIn particular: {words}" if words else _TEST
+            return recipe or f"{_TEST}\n\nIn particular: {words}" if words else _TEST
         case other:
             assert_never(other)
 

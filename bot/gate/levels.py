@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from agent_runtime import Policy, Rule, RunLimits
 from bot.domain.access import Level, SetLabel, commanded_by_workflow, may_command, text_binding
+from bot.domain.recipe import RecipeBounds, path_of
 from bot.gate.decision import AccessRequest
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
@@ -89,17 +90,27 @@ def level_for(request: AccessRequest) -> LevelDecision:
     return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
 
 
-def tools_for(level: Level, *, writes: bool, asks: bool = True) -> tuple[str, ...]:
+def narrowed_by(recipe: RecipeBounds | None, found: LevelDecision) -> LevelDecision:
+    """The level under a recipe, which raises none."""
+    if recipe is None or recipe.level is None or _RANK[recipe.level] >= _RANK[found.level]:
+        return found
+    remedy = f"Change it in `{path_of(recipe.name)}`."
+    return replace(found, level=recipe.level, because=f"the recipe `{recipe.name}` sets it", remedy=remedy)
+
+
+def tools_for(level: Level, *, writes: bool, asks: bool = True, recipe: RecipeBounds | None = None) -> tuple[str, ...]:
     """What the agent has.
 
     Args:
         level: the run's.
         writes: whether its verb is one that changes files.
         asks: whether there is a thread in which somebody can answer its questions.
+        recipe: what it carries out, which may take tools away.
     """
-    if level == "read-only":
-        return _LOOKING
-    return (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
+    given = _LOOKING
+    if level != "read-only":
+        given = (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
+    return given if recipe is None or recipe.tools is None else tuple(each for each in given if each in recipe.tools)
 
 
 def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str, reachable: str) -> Policy:

@@ -10,7 +10,7 @@ from bot.domain.job import Actor, Job, ThreadKind
 from bot.domain.listening import TrustedBots, is_app
 from bot.domain.options import is_safe_branch
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadState
-from bot.gate.levels import LevelDecision, is_fork, level_for, policy_for, started_by_stranger, tools_for
+from bot.gate.levels import LevelDecision, is_fork, level_for, narrowed_by, policy_for, started_by_stranger, tools_for
 from bot.gate.network import narrowed, reachable
 from bot.gate.options import EffectiveOptions, settled
 from bot.gate.repo_config import RepoConfig
@@ -55,7 +55,9 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
     match command:
         case Fix() | Review() | Explain() | Plan() | Ask() | Test() | Undo():
             return (
-                _work_refusal(request, command) or cap_refusal(request) or _work(request, command, level_for(request))
+                _work_refusal(request, command)
+                or cap_refusal(request)
+                or _work(request, command, narrowed_by(request.job.recipe, level_for(request)))
             )
         case _:
             nothing = policy_for(
@@ -195,7 +197,12 @@ def _granted(
         level=level,
         tools=()
         if isinstance(command, Undo)
-        else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments),
+        else tools_for(
+            level,
+            writes=isinstance(command, Fix),
+            asks=request.job.thread.has_comments,
+            recipe=request.job.recipe,
+        ),
         model=made.model,
         dry_run=options.dry_run or request.bounds.dry_run,
         candidates=made.candidates,

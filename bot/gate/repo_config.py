@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from agent_runtime import SettingsError, read_settings
 from bot.domain.commands import ReviewEvent
 from bot.domain.errors import BotError
+from bot.gate.recipes import Recipe
 from bot.gate.repo_keys import VERBS, FileKeys, Overrides, VerbsKeys
 
 PATH = ".github/codepilot.yml"
@@ -40,6 +43,14 @@ class RepoConfig(FileKeys):
     """The most that a label may raise the level to."""
     path: str = PATH
     """Where the file is."""
+    recipes: Annotated[tuple[Recipe, ...], Field(strict=False)] = ()
+    """The heads of the recipes; empty where nobody looked."""
+    recipe_problems: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What is wrong with the files of other recipes."""
+
+    def hears_label(self, name: str) -> bool:
+        """Whether a label starts work, or says how much work may do."""
+        return self.labels.means_something(name) or any(each.is_started_by(name) for each in self.recipes)
 
     def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
         """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.

@@ -133,9 +133,9 @@ _Hosts = Annotated[tuple[str, ...], Field(max_length=_MOST_HOSTS, strict=False)]
 _Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(command_pattern)]
 _Glob = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_glob)]
 _Trigger = Annotated[str, AfterValidator(trigger_word)]
-_Model = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-_Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
-_Steps = Annotated[int, Field(ge=1, le=1_000)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+Steps = Annotated[int, Field(ge=1, le=1_000)]
 # GitHub's own bound for a label's name: https://docs.github.com/en/rest/issues/labels
 Label = Annotated[str, StringConstraints(min_length=1, max_length=50), AfterValidator(_label)]
 
@@ -147,11 +147,11 @@ class _Keys(BaseModel):
 class Overrides(_Keys):
     """Defaults for one verb, used unless the command sets them."""
 
-    model: _Model | None = None
+    model: ModelName | None = None
     """One of the models that the operator offers."""
-    budget_usd: _Dollars | None = None
+    budget_usd: Dollars | None = None
     """The maximum cost of a run in US dollars."""
-    max_steps: _Steps | None = None
+    max_steps: Steps | None = None
     """The maximum number of steps in a run."""
 
 
@@ -232,11 +232,11 @@ class FileKeys(_Keys):
     """Patterns of commands that need no approval at the level `ask` with a network, in addition to the known ones."""
     protected: Annotated[tuple[_Glob, ...], Field(max_length=_MOST_PATTERNS, strict=False)] = ()
     """Files that are published only with approval, in addition to the built-in ones."""
-    model: _Model | None = None
+    model: ModelName | None = None
     """One of the models that the operator offers."""
-    budget_usd: _Dollars | None = None
+    budget_usd: Dollars | None = None
     """The maximum cost of a run in US dollars."""
-    max_steps: _Steps | None = None
+    max_steps: Steps | None = None
     """The maximum number of steps in a run."""
     max_candidates: Annotated[int, Field(ge=1, le=8)] | None = None
     """The maximum of `--candidates`, if it is to be lower than the operator's."""

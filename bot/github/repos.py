@@ -42,6 +42,12 @@ class Repos:
             answer = await self.connection.read(what, f"/repos/{repo}/git/blobs/{answer['sha']}")
         return base64.b64decode(answer["content"])
 
+    async def files_in(self, repo: str, path: str) -> dict[str, int]:
+        """The sizes of the files in a folder of the default branch, by name; empty where there is no such folder."""
+        answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
+        entries = answer if isinstance(answer, list) else ()  # a file is a mapping
+        return {str(each["name"]): int(each["size"]) for each in entries if each["type"] == "file"}
+
     async def branch_head(self, repo: str, branch: str) -> str | None:
         """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
         what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"

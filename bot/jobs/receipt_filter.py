@@ -110,7 +110,7 @@ class Receipt:
         match command:
             case Labelled(label=label):
                 config = await self._config(repo_id)
-                means_nothing = config is not None and not config.labels.means_something(label)
+                means_nothing = config is not None and not config.hears_label(label)
                 return "the label has no meaning for the bot" if means_nothing else ""
             case Pushed():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)

@@ -20,6 +20,7 @@ from bot.gate.repo_config import (
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.receipt_filter import FRESH_SECONDS
+from bot.jobs.recipes import find_recipes
 from bot.jobs.setup import RepoSettings
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
@@ -112,6 +113,9 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
         if config is None:
             path = context.services.conventions.repo_file
             config = await on_default_branch(PhaseReader(context.github), repo.full_name, path)
+            found = await find_recipes(context.github, repo.full_name)
+            heads = tuple(each.head for each in found.recipes)
+            config = config.model_copy(update={"recipes": heads, "recipe_problems": found.problems})
             known.learn(repo.id, config)
             await context.ledger.keep_config(repo.id, config, seconds=FRESH_SECONDS)
     return config

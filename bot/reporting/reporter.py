@@ -148,6 +148,8 @@ class StatusReporter:
         asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
         if job.origin.kind == "workflow":
             asked = job.command.verb
+        if job.recipe is not None:
+            asked = f"{asked.removesuffix(job.command.verb)}run {job.recipe.name}"
         now = time.time()
         told: Mapping[str, Any] = {
             "state": "working",

@@ -45,7 +45,7 @@ _BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: !mine x\n", r"f\.yaml:1: this is not YAML: could not determine a constructor"),
         ("a: 2024-02-31\n", r"f\.yaml:1: `2024-02-31` cannot be read"),
         ("1: a\n", r"f\.yaml:1: a key must be plain text; put it in quotes"),
-        ("on: a\n", r"f\.yaml:1: a key must be plain text; put it in quotes"),
+        ("yes: a\n", r"f\.yaml:1: a key must be plain text; put it in quotes"),
         ("? [a]\n: b\n", r"f\.yaml:1: a key must be plain text"),
         ("a: {<<: {b: 1}}\n", r"f\.yaml:1: merge keys .* are not supported; write the keys out"),
         ('a: 1\nb: "\\U00110000"\n', r"f\.yaml:2: this is not YAML: an escape sequence is not a character"),

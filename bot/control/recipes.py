@@ -1,0 +1,118 @@
+"""Jobs that carry out recipes of the repository."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from bot.domain.commands import Options, Run
+from bot.domain.job import Job, OriginKind
+from bot.domain.recipe import FOLDER
+from bot.gate.decision import Refusal
+from bot.gate.recipes import Recipe, RecipeError
+from bot.intake.asking import job_id
+from bot.jobs.context import JobContext
+from bot.jobs.recipes import find_recipe
+from bot.jobs.repo_settings import lately_on_default_branch
+from bot.publishing.text import code
+
+
+async def start_recipe(context: JobContext, command: Run) -> Refusal | None:
+    """Begin the job of a recipe that somebody named; or say why not.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    job, name = context.job, command.name
+    try:
+        recipe = await find_recipe(context.github, job.repo.full_name, name)
+    except RecipeError as error:
+        problems = listed(str(error).splitlines())
+        return Refusal(cause="recipe", reason=f"The recipe {code(name)} is not valid:\n\n{problems}")
+    if recipe is None:
+        known = [each.name for each in (await lately_on_default_branch(context)).recipes]
+        hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
+        more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
+        return Refusal(
+            cause="recipe",
+            reason=f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}",
+        )
+    # Who wrote a workflow's file names the recipe there, and needs no event of the recipe's own.
+    if job.origin.kind != "workflow" and not recipe.on.comment:
+        return Refusal(
+            cause="recipe",
+            reason=f"The recipe {code(name)} cannot be started by a comment. Write `comment: true` below its `on:` to "
+            "allow that.",
+        )
+    await begin(context, recipe_job(job, recipe, words=command.words, options=command.options))
+    return None
+
+
+async def start_labelled(context: JobContext, label: str, asked: Job) -> None:
+    """Begin the job of each recipe that a label starts.
+
+    Args:
+        context: of the event.
+        label: its name.
+        asked: the event's job, with the words of the thread that the label was set on.
+    """
+    for head in (await lately_on_default_branch(context)).recipes:
+        if not head.is_started_by(label):
+            continue
+        try:
+            recipe = await find_recipe(context.github, asked.repo.full_name, head.name)
+        except RecipeError:  # it was changed just now; `help` tells what is wrong
+            continue
+        if recipe is not None and recipe.is_started_by(label):
+            await begin(context, recipe_job(asked, recipe, kind="label"))
+
+
+def recipe_job(
+    asked: Job, recipe: Recipe, *, words: str = "", options: Options | None = None, kind: OriginKind | None = None
+) -> Job:
+    """The job that carries out a recipe; the same for every delivery of what asked for it.
+
+    Args:
+        asked: the command or event.
+        recipe: the recipe.
+        words: of who asked.
+        options: of who asked.
+        kind: what the job comes from, where that is not what `asked` does.
+    """
+    return replace(
+        asked,
+        id=job_id("recipe", asked.repo.id, f"{asked.id}:{recipe.name}"),
+        delivery_id=f"{asked.delivery_id}.{recipe.name}",
+        command=recipe.command(words, options),
+        origin=replace(asked.origin, kind=kind or asked.origin.kind),
+        recipe=recipe.bounds,
+    )
+
+
+async def begin(context: JobContext, job: Job) -> None:
+    """Store a job that this one leads to."""
+    await context.queue.accept(job)
+    await context.record.update(lambda record: replace(record, leads_to=job.id))
+
+
+async def recipes_text(context: JobContext) -> str:
+    """The recipes of a repository as Markdown, for the help; empty where there is none."""
+    config, trigger = await lately_on_default_branch(context), context.job.trigger
+    lines = []
+    for each in config.recipes:
+        on = each.on
+        starts = [
+            f"`{trigger} run {each.name}`" if on.comment else "",
+            f"label {code(on.label)}" if on.label else "",
+            f"schedule {code(on.schedule)} (UTC)" if on.schedule else "",
+            f"workflow {', '.join(map(code, on.workflow_run.workflows))}" if on.workflow_run else "",
+        ]
+        said = f": {each.description}" if each.description else ""
+        lines.append(f"{code(each.name)}{said} Started by {', '.join(filter(None, starts))}.")
+    lines += [f"Not valid: {code(line)}" for problem in config.recipe_problems for line in problem.splitlines()]
+    return f"**Recipes** in `{FOLDER}`\n\n{listed(lines)}" if lines else ""
+
+
+def listed(lines: list[str]) -> str:
+    """Lines as a Markdown list."""
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,65 @@
+"""The recipes of a repository, read from its default branch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.domain.recipe import FOLDER, path_of
+from bot.gate.recipes import MAX_BYTES, MAX_RECIPES, Recipe, RecipeError, parse_recipe, too_large
+from bot.github import GitHub
+
+_SUFFIX = ".md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRecipes:
+    """What the folder of recipes holds.
+
+    Attributes:
+        recipes: those that can be used, by name.
+        problems: what is wrong with the others, with file, line and key.
+    """
+
+    recipes: tuple[Recipe, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
+    """Read all recipes; one that does not fit is reported, and the others count.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    recipes: list[Recipe] = []
+    problems: list[str] = []
+    files = {
+        name: size
+        for name, size in (await github.repos.files_in(repo, FOLDER)).items()
+        if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
+    }
+    for file in sorted(files)[:MAX_RECIPES]:
+        name = file.removesuffix(_SUFFIX)
+        try:
+            if files[file] > MAX_BYTES:
+                raise too_large(name, files[file])
+            recipe = parse_recipe(await github.repos.file_at(repo, path_of(name)) or b"", name)
+            label = recipe.on.label
+            if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
+                raise RecipeError(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
+            recipes.append(recipe)
+        except RecipeError as error:
+            problems.append(str(error))
+    if len(files) > MAX_RECIPES:
+        problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
+    return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
+
+
+async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
+    """Read one recipe; None where there is none of that name.
+
+    Raises:
+        RecipeError: it does not fit.
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    content = await github.repos.file_at(repo, path_of(name))
+    return None if content is None else parse_recipe(content, name)
