@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bot.domain.commands import Options, Run
+from bot.domain.commands import Options, StartRecipe
 from bot.domain.job import Job, OriginKind
 from bot.domain.recipe import FOLDER
 from bot.gate.decision import Refusal
@@ -17,7 +17,7 @@ from bot.jobs.repo_settings import lately_on_default_branch
 from bot.publishing.text import code
 
 
-async def start_recipe(context: JobContext, command: Run) -> Refusal | None:
+async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | None:
     """Begin the job of a recipe that somebody named; or say why not.
 
     Raises:

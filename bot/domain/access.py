@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent_runtime import Network, RunLimits
-from bot.domain.commands import ReviewEvent, Run, Work
+from bot.domain.commands import ReviewEvent, StartRecipe, Work
 from bot.domain.job import Actor, Job
 from bot.domain.listening import TrustedBots, is_app
 
@@ -27,7 +27,7 @@ def may_command(role: Role) -> bool:
 
 def commanded_by_workflow(job: Job) -> bool:
     """Whether a workflow's file asks for work, whoever started it; nothing else can be asked for like that."""
-    return job.origin.kind == "workflow" and isinstance(job.command, Work | Run)
+    return job.origin.kind == "workflow" and isinstance(job.command, Work | StartRecipe)
 
 
 def text_binding(title: str, body: str) -> str:

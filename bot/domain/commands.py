@@ -174,7 +174,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StartRecipe:
     """Start a recipe of the repository, as a job of its own.
 
     Attributes:
@@ -328,5 +328,5 @@ Talk = Help | Unknown | Malformed
 RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
 """What GitHub tells of."""
 
-Command = Work | Bare | Undo | Run | Steering | Talk | RepoEvent
+Command = Work | Bare | Undo | StartRecipe | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""

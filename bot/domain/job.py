@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, Run, Steering, Talk
+from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, StartRecipe, Steering, Talk
 from bot.domain.recipe import RecipeBounds
 
 
@@ -223,4 +223,4 @@ class Job:
         """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
         if isinstance(self.command, RepoEvent):
             return "event"
-        return "steer" if isinstance(self.command, Run | Steering | Talk) else "work"
+        return "steer" if isinstance(self.command, StartRecipe | Steering | Talk) else "work"

@@ -22,8 +22,8 @@ from bot.domain.commands import (
     Plan,
     Retry,
     Review,
-    Run,
     ShowStatus,
+    StartRecipe,
     Stop,
     Test,
     Undo,
@@ -112,7 +112,7 @@ def _run(text: str, options: Options) -> Command:
             reason=f"`run` starts a recipe of this repository: a file in `{FOLDER}/`, named without `.md`. For a task "
             "in your own words, use `fix`, `ask` or `test`."
         )
-    return Run(name=name.lower(), words=text[len(name) :].strip(), options=options)
+    return StartRecipe(name=name.lower(), words=text[len(name) :].strip(), options=options)
 
 
 VERBS: tuple[Verb, ...] = (

@@ -83,9 +83,9 @@ class RecipeEvents(_Keys):
     label: Label | None = None
     """The label that starts it, when somebody with write access sets it."""
     schedule: Annotated[str, StringConstraints(max_length=100), AfterValidator(_cron)] | None = None
-    """A cron expression with five fields, in UTC; at most once an hour."""
+    """A cron expression with five fields, in UTC; not supported yet."""
     workflow_run: RunEvents | None = None
-    """The workflow runs that start it."""
+    """The workflow runs that start it; not supported yet."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -200,6 +200,8 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
         keys = read_settings(f"\n{found['head']}", RecipeKeys, source=source)
     except SettingsError as error:
         raise RecipeError(str(error)) from error
+    if keys.on.schedule or keys.on.workflow_run:
+        raise RecipeError(f"{source}:1: `on.schedule` and `on.workflow_run` are not supported yet; use `label`.")
     if not (text := found["text"].strip()):
         raise RecipeError(f"{source}: has no text below the head; write there what the agent is to do.")
     return Recipe.model_construct(**dict(keys), name=name, text=text)

@@ -43,12 +43,14 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
             if files[file] > MAX_BYTES:
                 raise too_large(name, files[file])
             recipe = parse_recipe(await github.repos.file_at(repo, path_of(name)) or b"", name)
-            label = recipe.on.label
-            if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
-                raise RecipeError(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
-            recipes.append(recipe)
         except RecipeError as error:
             problems.append(str(error))
+            continue
+        label = recipe.on.label
+        if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
+            problems.append(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
+        else:
+            recipes.append(recipe)
     if len(files) > MAX_RECIPES:
         problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
     return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))

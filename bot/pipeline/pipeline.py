@@ -14,7 +14,7 @@ from bot.control.recipes import recipes_text, start_recipe
 from bot.control.repo_events import handle_event
 from bot.control.resume_artifact import steered
 from bot.control.undo import aimed, undo
-from bot.domain.commands import Help, RepoEvent, Review, Run, Steering, Talk, Undo, Work
+from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.records import Signal
 from bot.gate.decision import Grant, Refusal
@@ -82,17 +82,17 @@ class JobPipeline:
         if not access.may_command and await resume_base(context) is None:
             return await context.refuse(NO_WRITE_ACCESS)
         here = await self._look(access)
-        if isinstance(command, Run | Talk):
+        if isinstance(command, StartRecipe | Talk):
             return await self._answer(command)
         if isinstance(command, Steering):
             return await steered(context, command, here)
         aim = await aimed(context, here) if isinstance(command, Undo) else here
         return await context.refuse(aim) if isinstance(aim, Refusal) else await self._begin(aim)
 
-    async def _answer(self, command: Run | Talk) -> Ending:
+    async def _answer(self, command: StartRecipe | Talk) -> Ending:
         """Do what concerns no job that there is."""
         context = self._context
-        if isinstance(command, Run):
+        if isinstance(command, StartRecipe):
             refusal = await start_recipe(context, command)
             return Ending(state=JobState.DONE) if refusal is None else await context.refuse(refusal)
         recipes = await recipes_text(context) if isinstance(command, Help) else ""

@@ -20,7 +20,7 @@ tools: [read_file, find]
 Name the file that this issue is about.
 """
 TIDY = "---\non: comment\npublish: pull-request\nlevel: ask\nbudget_usd: 0.25\n---\nMake `add` right.\n"
-NIGHTLY = "---\non:\n  schedule: '17 3 * * *'\n---\nReport what is old.\n"
+NIGHTLY = "---\non:\n  label: nightly\n---\nReport what is old.\n"
 BROKEN = "---\non: comment\nbudget: 2\n---\nNothing.\n"
 RECIPES = FILES | {
     ".github/codepilot/README.md": "Our recipes.\n",
@@ -95,7 +95,7 @@ async def test_what_is_wrong_with_a_recipe_is_told_to_who_starts_it_and_in_the_h
         helped = await stage.ask(issue.number, "/codepilot help")
         said = helped.status or stage.bot_comments(issue.number)[-1]
         assert "`triage`: Say what an issue is about. Started by `/codepilot run triage`, label `needs-triage`." in said
-        assert "`nightly` Started by schedule `17 3 * * *` (UTC)." in said
+        assert "`nightly` Started by label `nightly`." in said
         assert "Not valid: `.github/codepilot/broken.md:3:" in said.replace("``", "`")
         assert ".github/codepilot/zz.md: `on.label`: 'needs-triage' starts the recipe 'triage' already." in said
         assert "readme" not in said.casefold()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from bot.domain.commands import Help, Run, Steering, Undo, Work
+from bot.domain.commands import Help, StartRecipe, Steering, Undo, Work
 from bot.domain.options import OPTIONS
 from bot.domain.verbs import VERBS, help_text
 
@@ -18,5 +18,5 @@ def test_the_help_names_every_verb_with_the_trigger_and_every_option_once() -> N
 
 
 def test_whatever_people_may_ask_for_has_a_verb() -> None:
-    kinds = {*get_args(Work), *get_args(Steering), Undo, Run, Help}
+    kinds = {*get_args(Work), *get_args(Steering), Undo, StartRecipe, Help}
     assert {verb.name for verb in VERBS} == {kind.__dataclass_fields__["verb"].default for kind in kinds}

@@ -15,7 +15,7 @@ from bot.domain.recipe import RecipeBounds
 from bot.gate.decision import Grant
 from bot.gate.goals import goal_for
 from bot.gate.permissions import grant_for
-from bot.gate.recipes import MAX_BYTES, Recipe, RecipeError, RecipeEvents, RunEvents, parse_recipe
+from bot.gate.recipes import MAX_BYTES, Recipe, RecipeError, RecipeEvents, parse_recipe
 from bot.gate.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for
 
@@ -24,9 +24,6 @@ WHOLE = b"""\
 on:
   comment: true
   label: needs-triage
-  schedule: "17 6 * * 1"
-  workflow_run:
-    workflows: [CI]
 description: Update what is old.
 publish: pull-request
 level: ask
@@ -53,9 +50,7 @@ def test_every_key_and_the_text_are_read(data: bytes) -> None:
     assert found == Recipe(
         name="weekly",
         text="Update the dependencies.\n\n---\nOne at a time.",
-        on=RecipeEvents(
-            comment=True, label="needs-triage", schedule="17 6 * * 1", workflow_run=RunEvents(workflows=("CI",))
-        ),
+        on=RecipeEvents(comment=True, label="needs-triage"),
         description="Update what is old.",
         publish="pull-request",
         level="ask",
