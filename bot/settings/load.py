@@ -15,6 +15,8 @@ from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey
 from bot.settings.reader import Reader, spellings
 from bot.settings.table import AGENT, PROVIDER_KEYS, RUNNER, SECRETS
 
+_DEMO_CAPS = "thread=60,user=200,repository=200"
+
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read what `codepilot serve` and `codepilot work` need; a variable that is empty counts as not set.
@@ -112,8 +114,8 @@ def load_demo(
         keys = " or ".join(setting.name for setting in PROVIDER_KEYS.values())
         raise ConfigError((f"no model: set {keys}, or pass --script FILE with replies to replay",))
     given |= {AGENT["data_dir"].name: str(data_dir), AGENT["toolchains"].name: ":".join(map(str, toolchains))}
-    # The person who watches the demo is not asked to approve in a comment.
-    reader = Reader(given, defaults={AGENT["level"].name: "auto"})
+    # The person who watches the demo is not asked to approve in a comment, and may try things again and again.
+    reader = Reader(given, defaults={AGENT["level"].name: "auto", AGENT["caps"].name: _DEMO_CAPS})
     agent = reader.agent()
     reader.check()
     return agent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import urlencode
 
 from localhub.api.auth import may, role_of
 from localhub.api.errors import HubError, not_found
@@ -85,7 +86,7 @@ def conversation(visit: PageVisit) -> Page:
     issue, site = visit.thread, visit.site
     wanted = threads_views.thread_page(site, visit.repo, issue).removeprefix(site.url)
     if visit.path != wanted:
-        return Page(location=wanted)
+        return Page(location=f"{wanted}?{urlencode(visit.query)}" if visit.query else wanted)
     return _thread_page(visit, issue, "conversation.html", entries=timeline(site.store, issue))
 
 

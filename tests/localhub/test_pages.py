@@ -121,6 +121,14 @@ async def test_a_person_comments_in_the_browser(world: World) -> None:
     assert world.hub.issue(world.repo, 2).state == "closed"
 
 
+async def test_an_address_can_fill_in_a_comment_and_sends_nothing(world: World) -> None:
+    world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="n")
+    world.hub.open_pull(world.repo, author="mona", head="n", title="N")
+    page = await look(world, "/acme/widgets/issues/1?body=%2Fcodepilot+review%3C%2Ftextarea%3E%3Cscript%3E")
+    assert "/codepilot review&lt;/textarea&gt;&lt;script&gt;</textarea>" in page.body
+    assert world.hub.comments(world.repo, 1) == []
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", ""])
 async def test_a_form_from_elsewhere_is_refused(world: World, origin: str) -> None:
     world.hub.open_issue(world.repo, author="mona", title="It breaks")

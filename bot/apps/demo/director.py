@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from rich.console import Console
 
+from agent_runtime import Network, SandboxSettings, pick_sandbox
 from bot.apps.demo.model import KEYS, scripted
 from bot.apps.demo.project import Scenario, boltons, local
 from bot.apps.demo.scene import Stage, play
 from bot.apps.demo.screen import DemoScreen
+from bot.apps.demo.tour import read_tour
 from bot.domain.job import JobState
 from bot.settings.load import load_demo
 from bot.workspace.removal import discard
@@ -69,13 +71,20 @@ async def direct(options: DemoOptions) -> JobState:
             if os.geteuid() == 0:
                 screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
             chunk_chars, delay = _FAST if options.fast else _READING
+            tour = read_tour() if options.keep and options.repo is None and options.script is None else ()
+            if tour and is_scripted and pick_sandbox(agent.sandbox, SandboxSettings()).level == "bubblewrap":
+                # Without a network no command needs an approval; other sandboxes could not limit it to these hosts.
+                agent = replace(agent, network=agent.network or Network.of("registries"))
+            tour = tuple(each for each in tour if agent.network or not each.needs_network)
+            known = [each for entry in tour for each in entry.conversations]
             stage = Stage(
                 scenario=await _scenario(options, directory, screen),
                 agent=agent,
                 directory=directory,
                 keep=options.keep,
                 port=options.port,
-                provider=scripted(agent.model, chunk_chars=chunk_chars, delay=delay) if is_scripted else None,
+                provider=scripted(agent.model, known, chunk_chars=chunk_chars, delay=delay) if is_scripted else None,
+                tour=tour,
             )
             return await play(stage, screen)
     finally:

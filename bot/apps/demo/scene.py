@@ -14,11 +14,12 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Provider, SandboxSettings, pick_sandbox
-from bot.apps.app_permissions import PERMISSIONS
+from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.apps.composition import BotService, service
 from bot.apps.demo.own import DemoError
 from bot.apps.demo.project import Scenario
 from bot.apps.demo.screen import DemoScreen
+from bot.apps.demo.tour import TourEntry, open_tour
 from bot.domain.job import TRANSITIONS, JobState
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
@@ -27,6 +28,7 @@ from localhub import LocalHub, Repo
 
 _PERSON = "mona"
 _PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
+_EVENTS = [each.name for each in EVENTS]
 _ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
 """A job that waits for a person never ends here: nobody answers."""
 
@@ -42,6 +44,7 @@ class Stage:
         keep: whether hub and bot go on running afterwards, for the person to play with.
         port: where the hub listens; 0 takes a free one.
         provider: makes the model of a run, in place of the one that `agent` names.
+        tour: what the person is offered to try afterwards.
     """
 
     scenario: Scenario
@@ -50,6 +53,7 @@ class Stage:
     keep: bool
     port: int
     provider: Callable[[], Provider] | None = None
+    tour: tuple[TourEntry, ...] = ()
 
 
 async def play(stage: Stage, screen: DemoScreen) -> JobState:
@@ -67,7 +71,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
         hub.add_user(_PERSON, name="Mona")
         repo = hub.add_repo(scenario.full_name, owner=_PERSON, source=scenario.path)
         secret = secrets.token_hex(32)
-        app = hub.add_app("codepilot", webhook_secret=secret, permissions=_PERMISSIONS, events=["issue_comment"])
+        app = hub.add_app("codepilot", webhook_secret=secret, permissions=_PERMISSIONS, events=_EVENTS)
         hub.install(app, repo)
         settings = Settings(
             agent=replace(stage.agent, data_dir=stage.directory / "bot"),
@@ -96,8 +100,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             await _show_tests(stage, screen, "before", scenario.path)
             state = await _fix(stage, screen, hub, repo, bot)
             if stage.keep:
-                screen.heading("Still running: comment as you like, stop with Ctrl+C")
-                screen.say(f"{hub.url}/{repo.full_name}/issues")
+                _offer(stage, screen, hub, repo)
                 with suppress(asyncio.CancelledError):  # Ctrl+C ends what the person has seen to its end
                     await asyncio.Event().wait()
             return state
@@ -157,6 +160,25 @@ async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot:
     if not stage.keep:
         screen.say("The pages disappear when this command ends; `make demo ARGS=--keep` keeps them.", style="dim")
     return stored.state
+
+
+def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
+    """Say what the person can do now that the demo is over."""
+    pages = f"{hub.url}/{repo.full_name}/issues"
+    if not stage.tour:
+        screen.heading("Still running: comment as you like, stop with Ctrl+C")
+        screen.say(pages)
+        return
+    known = {"pull" if each.pull else "issue": each.number for each in hub.issues(repo)}
+    scripted = stage.provider is not None
+    tour = open_tour(hub, repo, stage.scenario.path, stage.tour, author=_PERSON, known=known, scripted=scripted)
+    screen.heading("Still running: try the tour, stop with Ctrl+C")
+    screen.say(f"{pages}/{tour.number}", style="bold")
+    for entry, number in tour.threads:
+        screen.say(f"  {entry.title}", style="dim")
+        screen.say(f"  #{number}  {entry.comment}")
+    if not scripted:
+        screen.say("A real model answers: comment as you like.")
 
 
 async def _accepted(hub: LocalHub) -> str:
