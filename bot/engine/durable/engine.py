@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class DurableEngine:
         if delayed is not None:
             with self._store.checked():
                 await self._store.client.set_workflow_delay_async(delayed, delay_seconds=0)
+                # A worker looks once a second for what is delayed no longer, and every command would wait for that.
+                await asyncio.to_thread(self._store.client._sys_db.transition_delayed_workflows)  # noqa: SLF001 - no other way in 3.4
 
     async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
         """See `Inbox.restore`."""

@@ -37,6 +37,9 @@ _POLL_SECONDS: dict[Lane, float] = {"work": 0.15, "steer": 0.25, "event": 0.5}
 _POLL_LATER_SECONDS = 1.0
 """The same for what has waited for longer anyway: the ends of pauses, and endings that GitHub has not taken."""
 
+_MESSAGES_SECONDS = 0.05
+"""How often DBOS looks for messages to workflows, which get none here; the end of a worker waits for such a look."""
+
 _LOOK_SECONDS = 0.5
 _LOOKERS = 4
 _HEAR_SECONDS = 0.5
@@ -119,7 +122,7 @@ class DurableWorker:
             run_migrations=False,
             sys_db_idle_transaction_timeout_sec=IDLE_SECONDS,
             use_listen_notify=False,
-            notification_listener_polling_interval_sec=_LOOK_SECONDS,
+            notification_listener_polling_interval_sec=_MESSAGES_SECONDS,
             # It tries again when a connection was lost, so none needs to be checked before each use.
             db_engine_kwargs={"pool_pre_ping": False},
             log_level="WARNING",

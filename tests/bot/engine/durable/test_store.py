@@ -189,3 +189,15 @@ async def test_a_job_that_cannot_be_let_go_is_an_error_of_the_database(tmp_path:
     with pytest.raises(QueueError, match="failed"):
         await engine.unhold("j1")
     await store.close()
+
+
+async def test_a_job_that_is_let_go_is_in_its_queue_at_once(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    engine = DurableEngine(store)
+    await engine.accept(a_job("held"), held_seconds=3600)
+    await engine.accept(a_job("j1", number=2), held_seconds=3600)
+    await engine.unhold("j1")
+    asked = sa.text("SELECT workflow_uuid, status FROM workflow_status")
+    found = await store.run(lambda tx: tx.rows.execute(asked).all())
+    assert {each.workflow_uuid: each.status for each in found} == {"held": "DELAYED", "j1": "ENQUEUED"}
+    await store.close()
