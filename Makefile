@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick check fmt lock bench peers walks soak chaos defences clean
+.PHONY: help demo test quick check fmt lock bench peers walks soak chaos defences docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -46,6 +46,9 @@ chaos: .venv/.ready-dev ## Kill processes of a real service on both stores while
 
 defences: .venv/.ready-dev ## Take out every defence, one by one, and see its tests fail (a quarter of an hour)
 	@scripts/take-out-defences $(ARGS)
+
+docs: .venv/.ready-dev ## Build the pages of docs/ as a site in dist/docs
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d .cache/doctrees docs dist/docs && echo "dist/docs/index.html"
 
 lock: .venv/.ready-dev ## Make the lock files again from pyproject.toml
 	@scripts/lock
