@@ -1,6 +1,6 @@
 """The embeddable agent runtime: everything public, and nothing else."""
 
-from agent_runtime.agent import read_settings, schema_of
+from agent_runtime.agent import read_mcp_servers, read_settings, schema_of
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
 from agent_runtime.agent.delegation import Delegation, Persona
@@ -66,6 +66,7 @@ from agent_runtime.core.events import (
     ToolCalled,
     ToolProgressed,
     ToolReturned,
+    ToolsListed,
 )
 from agent_runtime.core.images import Image, ImageError
 from agent_runtime.core.network import Connection, Destination, Network, NetworkLimits
@@ -73,6 +74,7 @@ from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.task import Quote, Task
 from agent_runtime.delegation.protocol import TaskStatus
+from agent_runtime.mcp.settings import McpServer
 from agent_runtime.processes.bounded import call_bounded, run_bounded
 from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, known_models, provider_for
@@ -172,6 +174,7 @@ __all__ = [
     "Image",
     "ImageError",
     "InMemorySession",
+    "McpServer",
     "MemorySettings",
     "Message",
     "MessageInjected",
@@ -254,6 +257,7 @@ __all__ = [
     "ToolResult",
     "ToolReturned",
     "ToolSchema",
+    "ToolsListed",
     "Usage",
     "UsageError",
     "alike_patterns",
@@ -290,6 +294,7 @@ __all__ = [
     "preload",
     "provider_for",
     "read_instructions",
+    "read_mcp_servers",
     "read_settings",
     "replay_recording",
     "require_output_schema",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent_runtime.agent.agent_file import AgentFile
@@ -14,6 +14,7 @@ from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
 from agent_runtime.index.embeddings import EmbeddingService
+from agent_runtime.mcp.settings import McpServer
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
@@ -53,6 +54,7 @@ class Agent:
         delegation: how it may delegate tasks to child runs; None for not at all.
         transport: whether the model calls tools in control blocks (`blocks`) or by its service's own tool calls
             (`tools`); None for what suits the model.
+        mcp: servers whose tools it has, too. Child runs have none of them.
     """
 
     provider: Provider
@@ -79,6 +81,13 @@ class Agent:
     embeddings: EmbeddingService | None = None
     delegation: Delegation | None = None
     transport: TransportName | None = None
+    mcp: tuple[McpServer, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Let the policy allow what the servers' definitions allow, behind its own rules."""
+        new = [rule for server in self.mcp for rule in server.rules if rule not in self.policy.rules]
+        if new:
+            object.__setattr__(self, "policy", replace(self.policy, rules=(*self.policy.rules, *new)))
 
     @property
     def step_chars(self) -> int:
@@ -113,4 +122,5 @@ class Agent:
             kept_index=described.kept_index,
             transport=described.transport,
             delegation=described.delegation,
+            mcp=described.servers(),
         )

@@ -18,6 +18,7 @@ from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.index.embeddings import EmbeddingService
+from agent_runtime.mcp.settings import McpServer
 from agent_runtime.processes.user_directories import home
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
@@ -182,6 +183,7 @@ class AgentFile:
         delegation: how it may delegate tasks; None for not at all.
         rules: which calls are made, asked about or refused; the first that fits decides.
         transport: how its model calls tools; None for what suits the model.
+        mcp: servers whose tools it has, with `${NAME}` as it is written.
     """
 
     path: Path | None
@@ -203,6 +205,7 @@ class AgentFile:
     index: IndexSettings | None = None
     transport: TransportName | None = None
     delegation: Delegation | None = None
+    mcp: tuple[McpServer, ...] = ()
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -247,6 +250,9 @@ class AgentFile:
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
             delegation=_placed(document, ("agent", "delegation"), lambda: _delegation(agent)),
+            mcp=tuple(
+                _placed(document, ("agent", "mcp", number), each.server) for number, each in enumerate(agent.mcp)
+            ),
             rules=(
                 *(
                     _placed(document, ("agent", "permissions", number), partial(_rule, each))
@@ -314,6 +320,17 @@ class AgentFile:
         return EmbeddingService(
             model=index.model, base_url=index.base_url, api_key=key, seconds=index.timeout, most=index.max_results
         )
+
+    def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
+        """Its MCP servers, ready to be asked.
+
+        Args:
+            environ: the variables that `${NAME}` stands for, by default the process's own.
+
+        Raises:
+            SettingsError: one is not set.
+        """
+        return tuple(each.filled(os.environ if environ is None else environ) for each in self.mcp)
 
     def provider(self, environ: Mapping[str, str] | None = None) -> Provider:
         """Its model, ready to be asked, with those that stand in for it. Looks the keys up; sends nothing.

@@ -21,7 +21,9 @@ from agent_runtime.agent.published import schema_of
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import RunLimits, Verdict
+from agent_runtime.mcp.settings import McpServer
 from agent_runtime.providers import options
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
@@ -291,6 +293,55 @@ class Delegation(_Section):
     """Personas that tasks can ask for."""
 
 
+class ServedTools(_Section):
+    """An MCP server: a program in the sandbox (`command`), or an address (`url`)."""
+
+    name: Text
+    """The server's name, which stands before the names of its tools: `docs` makes `search` the tool `docs_search`."""
+    command: Text | None = None
+    """The program, which is started in the sandbox, in the home directory there."""
+    args: list[str] = Field(default_factory=list)
+    """The program's arguments."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Variables for the program; `${NAME}` stands for the environment variable of that name."""
+    url: Text | None = None
+    """The address of a server that speaks streamable HTTP."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of each request to `url`; `${NAME}` stands for the environment variable of that name."""
+    private: bool = False
+    """Whether `url` may lead to an address that is not public, and start with `http://`."""
+    tools: list[Text] | None = None
+    """The tools to take, by the server's names; by default all of them."""
+    allow: list[Text] = Field(default_factory=list)
+    """Those of the tools whose calls need no approval."""
+    timeout: Annotated[float, Field(gt=0, le=3600)] = McpServer(name="x", command=("x",)).timeout
+    """The time limit in seconds of each call, and of the server's start."""
+
+    def server(self) -> McpServer:
+        """The server that this describes.
+
+        Raises:
+            SettingsError: it cannot be used like this.
+        """
+        if self.command is None and self.args:
+            raise SettingsError(f"MCP server {self.name!r}: `args` has no effect without `command`")
+        given = self.model_dump(exclude={"command", "args", "tools", "allow", "url"})
+        return McpServer(
+            command=() if self.command is None else (self.command, *self.args),
+            url=self.url or "",
+            tools=None if self.tools is None else tuple(self.tools),
+            allow=tuple(self.allow),
+            **given,
+        )
+
+
+class ServersDocument(_Section):
+    """MCP servers."""
+
+    mcp: list[ServedTools] = Field(default_factory=list)
+    """The servers."""
+
+
 class Agent(_Section):
     """The agent."""
 
@@ -310,6 +361,8 @@ class Agent(_Section):
     """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
     delegation: Delegation | None = None
     """Delegated tasks; by default there are none."""
+    mcp: list[ServedTools] = Field(default_factory=list)
+    """MCP servers whose tools the agent has, too; each call requires approval unless `allow` lists the tool."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 

@@ -82,6 +82,10 @@ class SandboxLimitError(SandboxError):
     """What ran in the sandbox went over its limits again and again; the text says which and how often."""
 
 
+class McpServerError(AgentError):
+    """An MCP server cannot be used, or a call of it failed; the text names the server. It may quote what that said."""
+
+
 class BoundExceededError(AgentError):
     """Work on strangers' bytes took more time or memory than it may; the text names the work and the bound.
 

@@ -39,6 +39,36 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTool:
+    """A tool of an MCP server, as the model knows it.
+
+    Attributes:
+        name: how it is called.
+        served_as: the server's own name for it.
+        description: what the server says of it: one line, cleaned and cut.
+        parameters: the JSON schema of its arguments, cleaned and cut.
+    """
+
+    name: str
+    served_as: str
+    description: str
+    parameters: dict[str, Plain]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsListed:
+    """The tools of an MCP server, for the rest of the session. Recorded.
+
+    Attributes:
+        server: its name.
+        tools: those that the agent has.
+    """
+
+    server: str
+    tools: tuple[ServedTool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
     """A model request is about to be sent. Live only."""
 
@@ -414,6 +444,7 @@ class Ended:
 
 Recorded = (
     Started
+    | ToolsListed
     | Replied
     | ReplyBroken
     | ToolReturned

@@ -85,6 +85,8 @@ class CallFacts:
         typed: what it types into a program that runs.
         cwd: the directory that the command would run in; empty where that is not known.
         shell: what would read the command; only bash is understood, and an allow rule never covers another's.
+        outside: whether it reaches past the workspace and its sandbox; such a call requires approval unless a rule
+            allows it.
     """
 
     tool: str
@@ -95,6 +97,7 @@ class CallFacts:
     typed: str | None = None
     cwd: str = ""
     shell: str = "bash"
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +238,8 @@ class Policy:
             return Denied(reason=reason)
         rules = [rule for rule in self.rules if rule.is_about(call.tool)]
         default: Verdict = "allow" if call.tool in _TAME else self.default
+        if call.outside:
+            default = max(default, "ask", key=_STRICTNESS.__getitem__)
         if call.typed is not None and _SIGNALS.issuperset(call.typed):
             # Nobody who let a program start need be asked about ending it.
             rules = [rule for rule in rules if rule.decision == "deny" and rule.is_sweeping]

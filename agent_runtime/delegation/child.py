@@ -128,6 +128,7 @@ def derived(
         chat=False,
         logs=None,
         delegation=delegation,
+        mcp=(),
     )
 
 

@@ -15,9 +15,19 @@ from typing import Any, cast
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.core.errors import ScriptError, SettingsError
-from agent_runtime.core.events import Ended, Parked, Paused, Started
+from agent_runtime.core.errors import ScriptError, SettingsError, ToolError
+from agent_runtime.core.events import (
+    Ended,
+    Parked,
+    Paused,
+    Recorded,
+    ServedTool,
+    Started,
+    ToolReturned,
+    ToolsListed,
+)
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider
@@ -29,11 +39,13 @@ from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.run.servers import declare
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
 from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.tools.registry import Registry
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -117,7 +129,7 @@ async def replay_recording(
             index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
-        outcomes = await _run(agent, started)
+        outcomes = await _run(agent, events)
     # How the recorded runs ended, up to the first that waited.
     upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
     recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]
@@ -148,6 +160,7 @@ async def compare_recording(path: Path | str) -> Comparison:
         state = RunState(InMemorySession(), HookSystem())
         toolbox = Toolbox(agent, state, ask=Gate(state).question)
         try:
+            _serve_recorded(toolbox.registry, events_of(tape))
             read = toolbox.open_transport().read
             return compare(
                 tape,
@@ -248,10 +261,34 @@ def _copied(work_dir: Path, copy: Path) -> None:
         raise SettingsError(f"The directory {work_dir} cannot be copied for a replay: {error}") from error
 
 
-async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
+def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
+    """Have the tools of MCP servers answer as they did then; no server is started for a replay."""
+    answers = {
+        tool.name: iter([each for each in events if isinstance(each, ToolReturned) and each.tool == tool.name])
+        for event in events
+        if isinstance(event, ToolsListed)
+        for tool in event.tools
+    }
+
+    async def serve(served: ServedTool, _arguments: dict[str, Plain]) -> ToolResult:
+        answer = next(answers[served.name], None)
+        if answer is None:
+            raise ScriptError(f"The run calls {served.name} more often than the recorded one.")
+        if not answer.ok:
+            raise ToolError(answer.text, value=answer.value)
+        return ToolResult(value=answer.value, text=answer.text)
+
+    for event in events:
+        if isinstance(event, ToolsListed):
+            declare(registry, event, serve)
+
+
+async def _run(agent: Agent, events: Sequence[Recorded]) -> list[Outcome]:
     """Run the tasks one after another, until one waits for a person or fails."""
+    started = [event for event in events if isinstance(event, Started)]
     outcomes: list[Outcome] = []
     async with AsyncRuntime(agent) as runtime:
+        _serve_recorded(runtime.registry, events)
         for event in started:
             outcomes.append(await runtime.run(event.task, facts=event.facts))
             if outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.FAILED, Status.SANDBOX_FAILED}:

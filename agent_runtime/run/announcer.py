@@ -42,6 +42,7 @@ from agent_runtime.core.events import (
     ToolCalled,
     ToolProgressed,
     ToolReturned,
+    ToolsListed,
 )
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.run.hooks import EventType, HookSystem
@@ -139,7 +140,7 @@ class Announcer:
                 self._ended(outcome)
             case Observed() | Told() | Resumed() | Recovered() | Archived() | Revealed() | Shrunk() | Summarised():
                 pass
-            case ReplyBroken() | ChildRecorded() | ChildResult():
+            case ReplyBroken() | ChildRecorded() | ChildResult() | ToolsListed():
                 pass  # the first is told by what follows: another attempt, or the run's end
             case other:
                 assert_never(other)

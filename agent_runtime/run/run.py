@@ -14,11 +14,13 @@ from agent_runtime.context.conversation import Conversation
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import (
     BoundExceededError,
+    McpServerError,
     ModelError,
     ModelOutageError,
     ResumeCode,
     ResumeError,
     SandboxError,
+    SettingsError,
 )
 from agent_runtime.core.events import Observed, Parked, Recovered, Replied, Resumed, Started
 from agent_runtime.core.outcome import Outcome, Status
@@ -43,7 +45,7 @@ class Run:
         agent: who works.
         toolbox: its tools.
         state: the run's log, clock and watchers.
-        conversation: makes requests of the log.
+        conversation: gives what makes requests of the log, once it is known which tools there are.
         gate: asks people.
         key: the secret that a paused run is signed with.
     """
@@ -51,7 +53,7 @@ class Run:
     agent: Agent
     toolbox: Toolbox
     state: RunState
-    conversation: Conversation
+    conversation: Callable[[], Conversation]
     gate: Gate
     key: Callable[[], bytes]
     _has_started: bool = True
@@ -69,6 +71,10 @@ class Run:
         progress = self.state.progress
         if progress.is_open and progress.parked is None:
             self._note_death()
+        try:
+            await self.toolbox.servers.connect()
+        except (McpServerError, SettingsError) as error:
+            return self.cut_short(Status.FAILED, str(error))
         return await self._leg(lambda loop: self._first(loop, task, facts))
 
     async def recover(self) -> Outcome:
@@ -254,14 +260,14 @@ class Run:
         return "\n".join(filter(None, told))
 
     def _loop(self, transport: TransportLeg) -> Loop:
-        agent = self.agent
+        agent, conversation = self.agent, self.conversation()
         return Loop(
             provider=PatientProvider(
                 agent.provider,
                 self.state,
                 seconds=agent.policy.limits.outage_seconds,
                 clock_and_random=agent.clock_and_random,
-                spent=self.conversation.spent,
+                spent=conversation.spent,
             ),
             transport=transport,
             calls=Calls(
@@ -274,7 +280,7 @@ class Run:
             ),
             files=self.toolbox.files,
             state=self.state,
-            conversation=self.conversation,
+            conversation=conversation,
             status=self._status,
             network_lost=lambda: self.toolbox.network_lost,
             limits=agent.policy.limits,

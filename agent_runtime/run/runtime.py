@@ -359,11 +359,12 @@ class AsyncRuntime:
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""
+        self._toolbox.servers.restore()
         run = Run(
             agent=self.agent,
             toolbox=self._toolbox,
             state=self._state,
-            conversation=self._conversation(),
+            conversation=self._conversation,
             gate=self._gate,
             key=self._key,
         )

@@ -114,7 +114,7 @@ class Calls:
             Suspend: somebody has to be asked, and nobody answered.
         """
         tool = planned.facts.tool
-        if self._policy.always_allows(tool):
+        if self._policy.always_allows(tool) and not planned.facts.outside:
             return None
         match self._policy.decide(planned.facts):
             case Permitted():

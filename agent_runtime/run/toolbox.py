@@ -28,6 +28,7 @@ from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
 from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.delegating import OwnRun
+from agent_runtime.run.servers import Servers
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sandbox.way_out import way_out
@@ -60,6 +61,7 @@ class Toolbox:
         workspace: its directory.
         index: what the workspace defines; built once it is asked for.
         children: the child runs that it delegates tasks to.
+        servers: the MCP servers whose tools it has.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
@@ -123,6 +125,8 @@ class Toolbox:
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
+        shows = isinstance(self.transport, NativeTransport) and agent.provider.sees_images
+        self.servers = Servers(agent, state, self.registry, sees_images=shows)
 
     @property
     def system_prompt(self) -> str:
@@ -261,6 +265,7 @@ class Toolbox:
     async def close(self) -> None:
         """Give everything back; idempotent."""
         await self.children.forget()
+        await self.servers.close()
         await self._shell.close()
         await self.index.close()
         self._search.close()

@@ -133,7 +133,7 @@ class Registry:
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
             tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner, prepare=prepare))
-            self._add(tool)
+            self.add_tool(tool)
             self._own[name] = tool
         if chosen and family.stub_types and family.stub_types not in self._types:
             self._types.append(family.stub_types.strip())
@@ -157,9 +157,14 @@ class Registry:
                 f"tool {name!r}: the agent's rules decide its calls by {by!r}, and this function has no parameter of "
                 "that name. Give it one, or register it under another name"
             )
-        self._add(tool, replace=replace)
+        self.add_tool(tool, replace=replace)
 
-    def _add(self, tool: Tool, *, replace: bool = False) -> None:
+    def add_tool(self, tool: Tool, *, replace: bool = False) -> None:
+        """Add one tool as it is.
+
+        Raises:
+            SettingsError: its name is taken (and `replace` is not set) or cannot be a tool's.
+        """
         name = tool.name
         if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name) or hasattr(builtins, name):
             raise SettingsError(

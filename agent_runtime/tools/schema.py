@@ -22,6 +22,9 @@ _EXCERPT_CHARS = 120
 
 def tool_schema(tool: Tool) -> ToolSchema:
     """A tool's declaration for a service: from the signature and the docstring that make its stub."""
+    described = " ".join(tool.told.split())
+    if tool.parameters is not None:
+        return ToolSchema(name=tool.name, description=described, parameters=tool.parameters)
     properties: dict[str, Plain] = {}
     required: list[Plain] = []
     definitions: dict[str, Plain] = {}
@@ -37,7 +40,7 @@ def tool_schema(tool: Tool) -> ToolSchema:
         properties[parameter.name] = each
     return ToolSchema(
         name=tool.name,
-        description=" ".join(tool.told.split()),
+        description=described,
         parameters={
             "type": "object",
             "properties": properties,

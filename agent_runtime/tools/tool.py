@@ -64,6 +64,7 @@ class Tool:
         planner: tells what a call would do; without one, only its name and arguments are known beforehand.
         judge: for a function that stands under the name of a built-in tool: what rules decide its calls by.
         prepare: awaited before that, given the tool's name and the checked arguments.
+        parameters: the JSON schema of its arguments, where that says more than the signature.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Tool:
     planner: Planner | None = None
     judge: Judge | None = None
     prepare: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+    parameters: dict[str, Plain] | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:

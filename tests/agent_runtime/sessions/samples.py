@@ -23,11 +23,13 @@ from agent_runtime.core.events import (
     ReplyBroken,
     Resumed,
     Revealed,
+    ServedTool,
     Shrunk,
     Started,
     Summarised,
     Told,
     ToolReturned,
+    ToolsListed,
 )
 from agent_runtime.core.images import Image, MediaType
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
@@ -100,6 +102,10 @@ SAMPLES: tuple[Recorded, ...] = (
     ),
     ChildRecorded(task="t1", event=ChildRecorded(task="t2", event=Replied(step=1, text="found", usage=_USAGE))),
     ChildResult(task="t1", changes=("modified: found.txt",), diff="+found\udcff"),
+    ToolsListed(
+        server="docs",
+        tools=(ServedTool(name="docs_find", served_as="find", description="Find.", parameters={"type": "object"}),),
+    ),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -141,6 +147,7 @@ _BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
 _BY_TYPE["tuple[Image, ...]"] = st.lists(_any(Image), max_size=2).map(tuple)
 _BY_TYPE["tuple[ToolRequest, ...]"] = st.lists(_any(ToolRequest), max_size=2).map(tuple)
 _BY_TYPE["tuple[ToolAnswer, ...]"] = st.lists(_any(ToolAnswer), max_size=2).map(tuple)
+_BY_TYPE["tuple[ServedTool, ...]"] = st.lists(_any(ServedTool), max_size=2).map(tuple)
 _BY_TYPE["Recorded"] = st.sampled_from(SAMPLES)
 _BY_TYPE["Task"] = _any(Task)
 _BY_TYPE["Usage"] = _any(Usage)

@@ -1,0 +1,1 @@
+"""Clients of MCP servers (https://modelcontextprotocol.io), whose tools an agent may call."""
