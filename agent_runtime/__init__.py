@@ -1,6 +1,6 @@
 """The embeddable agent runtime: everything public, and nothing else."""
 
-from agent_runtime.agent import read_mcp_servers, read_settings, schema_of
+from agent_runtime.agent import read_settings, schema_of
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
 from agent_runtime.agent.delegation import Delegation, Persona
@@ -294,7 +294,6 @@ __all__ = [
     "preload",
     "provider_for",
     "read_instructions",
-    "read_mcp_servers",
     "read_settings",
     "replay_recording",
     "require_output_schema",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.delegation import Delegation, Persona
-from agent_runtime.agent.reading import read_agent, read_text
+from agent_runtime.agent.reading import read_agent, read_servers, read_text
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
@@ -320,6 +320,19 @@ class AgentFile:
         return EmbeddingService(
             model=index.model, base_url=index.base_url, api_key=key, seconds=index.timeout, most=index.max_results
         )
+
+    @staticmethod
+    def servers_in(path: Path, environ: Mapping[str, str]) -> tuple[McpServer, ...]:
+        """The MCP servers of a YAML file whose only key is `mcp`, for agents that no agent file describes.
+
+        Args:
+            path: of the file.
+            environ: the variables that `${NAME}` stands for.
+
+        Raises:
+            SettingsError: it cannot be read or does not fit, or a variable is not set.
+        """
+        return tuple(each.server().filled(environ) for each in read_servers(path).mcp)
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
         """Its MCP servers, ready to be asked.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a tenth of a second to import, and only agent files need th
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
-    from agent_runtime.agent.schema import Agent
+    from agent_runtime.agent.schema import Agent, ServersDocument
 
 Shape = TypeVar("Shape", bound="BaseModel")
 
@@ -64,6 +64,17 @@ def read_agent(path: Path) -> tuple[Agent, Document]:
 
     document = read_document(read_text(path), source=str(path))
     return _fitted(document, AgentDocument).agent, document
+
+
+def read_servers(path: Path) -> ServersDocument:
+    """Read and check a file of MCP servers.
+
+    Raises:
+        SettingsError: as for `read_agent`.
+    """
+    from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
+
+    return read_settings(read_text(path), ServersDocument, source=str(path))
 
 
 def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:

@@ -30,13 +30,13 @@ from agent_runtime.sandbox.way_out import way_out
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
     from mcp.client._transport import TransportStreams
 
-_SCRIPT = """
+_PLACE = "$HOME"
+"""Not the workspace: programs look for modules and settings where they start, and there others may have put them."""
+_SCRIPT = f"""
 echo ready >&2
 while IFS= read -r line && [ -n "$line" ]; do export "$line"; done
-cd "$HOME" && "$@"
+cd "{_PLACE}" && "$@"
 """
-# Not in the workspace: programs look for modules and settings where they start, and there others may have put them.
-
 _MAX_LINE = 6 * 1024**2
 _MAX_BYTES = 256 * 1024**2
 _MAX_LINES = 100_000
