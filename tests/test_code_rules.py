@@ -258,7 +258,7 @@ def test_few_functions_are_private_helpers_that_are_called_once() -> None:
 
 def test_classes_of_one_name_mean_the_same() -> None:
     places: dict[str, list[str]] = {}
-    # A face of another system has that system's names.
+    # The interface of another system has that system's names.
     own = (path for path in modules() if path.parts[0] in PACKAGES and path.parts[:2] != ("agent_runtime", "compat"))
     for path in own:
         for node in tree_of(path).body:

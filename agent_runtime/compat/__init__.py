@@ -1,1 +1,1 @@
-"""Faces of other systems on this runtime."""
+"""Interfaces of other systems, implemented on this runtime."""

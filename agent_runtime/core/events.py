@@ -360,11 +360,13 @@ class ChildResult:
         task: the delegated task.
         changes: each file that it changed, and how.
         diff: the same as a unified diff, cut at a bound.
+        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
     """
 
     task: str
     changes: tuple[str, ...]
     diff: str
+    lines: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

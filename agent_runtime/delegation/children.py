@@ -1,6 +1,6 @@
 """Child runs of one agent: started on copies of its workspace, watched, collected, and ended with it.
 
-`TaskManager` in `agent_runtime.run` is the face for embedders, `agent_runtime.tools.delegation` the one for agents.
+Embedders use it through `TaskManager` in `agent_runtime.run`, agents through `agent_runtime.tools.delegation`.
 """
 
 from __future__ import annotations
@@ -379,11 +379,12 @@ class Children:
             child.now = await state_of(child.files, child.also)
             paths = changed(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
-            diff = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
+            diff, lines = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
         except (BoundExceededError, ToolError) as error:
             child.problem = str(error)
             return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be told: {error}")
-        return ChildResult(task=child.id, changes=tuple(told), diff=diff)
+        known = len(paths) <= _MOST_CHANGES
+        return ChildResult(task=child.id, changes=tuple(told), diff=diff, lines=lines if known else None)
 
     def _hides(self, path: str) -> bool:
         """Whether nothing of a file's content is to be shown."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -178,8 +179,11 @@ def _fate(before: str | None, ours: _State) -> str:
 
 async def diff_of(
     child: Workspace, parent: Workspace, paths: Sequence[str], hides: Callable[[str], bool] = lambda _path: False
-) -> str:
+) -> tuple[str, int | None]:
     """What files of a child's copy would change in the parent's workspace, as a unified diff, cut at a bound.
+
+    Beside it, how many lines are added and removed in all these files; None where that is not known, since the diff is
+    cut or one of them is no text.
 
     Args:
         child: the copy.
@@ -190,39 +194,50 @@ async def diff_of(
     Raises:
         BoundExceededError: it takes too long.
     """
-    open_ = [path for path in paths if not hides(path)]
-    return await run_bounded(_diff, child, parent, open_, seconds=_SECONDS, memory=_MEMORY, what="Comparing files")
+    hidden = [path for path in paths if hides(path)]
+    made = await run_bounded(
+        _diff, child, parent, paths, hidden, seconds=_SECONDS, memory=_MEMORY, what="Comparing files"
+    )
+    text, lines = json.loads(made)
+    return text, lines
 
 
-def _diff(child: Workspace, parent: Workspace, paths: Sequence[str]) -> str:
-    """`diff_of` in a worker process."""
+def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Collection[str]) -> str:
+    """`diff_of` in a worker process, as JSON."""
     with child, parent:
         lines: list[str] = []
-        room = _DIFF_CHARS
+        room, changed_lines = _DIFF_CHARS, 0
+        is_counted = True
         for number, path in enumerate(paths):
-            for line in _diff_of_file(child, parent, path):
+            head, hunks = _diff_of_file(child, parent, path)
+            is_counted = is_counted and hunks is not None
+            changed_lines += sum(line.startswith(("+", "-")) for line in hunks or ())
+            if path in hidden:
+                continue
+            for line in (*head, *(hunks or ())):
                 room -= len(line) + 1
                 if room < 0:
-                    return "\n".join(
-                        [*lines, f"… cut; {len(paths) - number} of {len(paths)} files are not shown whole"]
-                    )
+                    cut = f"… cut; {len(paths) - number} of {len(paths)} files are not shown whole"
+                    return json.dumps(["\n".join([*lines, cut]), None])
                 lines.append(line)
-        return "\n".join(lines)
+        return json.dumps(["\n".join(lines), changed_lines if is_counted else None])
 
 
-def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> Iterator[str]:
+def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> tuple[list[str], list[str] | None]:
+    """What to tell of a file first, and its hunks; None where these cannot be told."""
     try:
         new, old = _State.of(child, path), _State.of(parent, path)
     except ToolError as error:
-        yield f"{in_line(path)}: {error}"
-        return
+        return [f"{in_line(path)}: {error}"], None
     if new.told == old.told:
-        return
+        return [], []
     texts = [None if each.data is None else decode(each.data) for each in (old, new)]
-    yield f"--- {in_line(f'a/{path}') if old.data is not None else '/dev/null'}"
-    yield f"+++ {in_line(f'b/{path}') if new.data is not None else '/dev/null'}"
+    head = [
+        f"--- {in_line(f'a/{path}') if old.data is not None else '/dev/null'}",
+        f"+++ {in_line(f'b/{path}') if new.data is not None else '/dev/null'}",
+    ]
     if any(text is None and each.data is not None for text, each in zip(texts, (old, new), strict=True)):
-        yield f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
-        return
+        sizes = f"Binary files differ: {len(old.data or b''):,} bytes before, {len(new.data or b''):,} after"
+        return [*head, sizes], None
     before, after = ([] if text is None else list(text.lines) for text in texts)
-    yield from unified(before, after)
+    return head, unified(before, after)

@@ -115,6 +115,7 @@ class TaskStatus:
         usage: what its model calls used.
         changes: each file that it changed in its copy, and how; empty before it has ended.
         diff: the same as a unified diff, cut at 100,000 characters.
+        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
     """
 
     id: str
@@ -126,6 +127,7 @@ class TaskStatus:
     usage: Usage = field(default_factory=Usage)
     changes: tuple[str, ...] = ()
     diff: str = ""
+    lines: int | None = None
 
     @classmethod
     def of(  # noqa: PLR0917 - all that a status is made of
@@ -141,4 +143,5 @@ class TaskStatus:
             usage=usage,
             changes=result.changes if result else (),
             diff=result.diff if result else "",
+            lines=result.lines if result else None,
         )

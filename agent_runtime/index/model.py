@@ -1,4 +1,4 @@
-"""The face of the code index: what it finds, and how it is asked. Pure."""
+"""The interface of the code index: what it finds, and how it is asked. Pure."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _references(schema: object) -> Iterator[str]:
                 yield from _references(value)
 
 
-def _told(error: ValidationError | Any) -> str:  # noqa: ANN401 - a SchemaError has the same face
+def _told(error: ValidationError | Any) -> str:  # noqa: ANN401 - a SchemaError has the same attributes
     from jsonschema.exceptions import best_match  # noqa: PLC0415 - see TYPE_CHECKING above
 
     inner = best_match(error.context) if error.context else None

@@ -1,1 +1,1 @@
-"""The same measurements in the originals that this library has the faces of, each in an environment of its own."""
+"""The same measurements in the originals whose interfaces this library has, each in an environment of its own."""

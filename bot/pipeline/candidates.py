@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 _ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
 _SUMMARY_CHARS = 2_000
-_CUT_LINES = 1_000_000
-"""Lines of a diff that is too long to be shown whole."""
 
 
 class Candidates:
@@ -77,6 +75,8 @@ class Candidates:
             if not self._progress and not self._stopped:
                 self._reporter.warn(f"No candidates were made: {why} I made one attempt.")
                 return None
+            if why:
+                self._reporter.warn(f"Only {len(self._progress)} of {self._count} candidates were made: {why}")
             if self._stopped:  # also those that began in this moment
                 self.stop()
             statuses = [await self._manager.wait(each) for each in self._progress]
@@ -120,14 +120,12 @@ class Candidates:
             progress = progress.edited(Edits(first=min(times), last=max(times)))
         verdict = verdict_of(progress.judged, changed=bool(names), setup_failed=bool(progress.setup_failed))
         outcome = status.outcome or Outcome(status=Status.FAILED)
-        lines = [line for line in status.diff.splitlines() if line.startswith(("+", "-"))]
-        heads = sum(line.startswith(("+++ ", "--- ")) for line in lines)
         attempt = CandidateView(
             number=number,
             ended=outcome.status.value,
             verdict=verdict,
             files=len(names),
-            lines=_CUT_LINES if "\n… cut; " in status.diff else len(lines) - heads,
+            lines=status.lines,
             steps=status.steps,
             usage=status.usage,
             summary=str(outcome)[:_SUMMARY_CHARS],
@@ -168,11 +166,12 @@ class _Judged:
     outcome: Outcome
 
     @property
-    def rank(self) -> tuple[bool, int, int, int]:
-        """Sorts the best one first: finished, its checks pass, the smallest change."""
+    def rank(self) -> tuple[bool, int, float, int]:
+        """Sorts the best one first: finished, its checks pass, the smallest change; one of unknown size is none."""
         told = self.attempt
         finished = self.outcome.status is Status.FINISHED
-        return not finished, _ORDER.index(told.verdict), told.lines + told.files, told.number
+        size = math.inf if told.lines is None else told.lines + told.files
+        return not finished, _ORDER.index(told.verdict), size, told.number
 
 
 def _written(copy: Path, changes: Sequence[tuple[str, str]]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.publishing.showing import fits
-from bot.publishing.text import clip, code, fenced, one_line
+from bot.publishing.text import clip, code, counted, fenced, one_line
 from bot.publishing.unseen import spelled_out
 from bot.publishing.view import Activity, CandidateView, DeniedCall, PendingView, StatusView
 from bot.workspace.change import FileChange
@@ -11,7 +11,6 @@ from bot.workspace.change import FileChange
 _CUT_CHARS = 6_000
 _ASKED_CHARS = 200
 _SAID_CHARS = 300
-_MANY_LINES = 1_000_000
 _WITHHELD_CHARS = 20_000
 _FILE = ".github/codepilot.yml"
 _CUT_PREVIEW = "… truncated: too long to be shown, so it cannot be approved"
@@ -62,12 +61,13 @@ def denied_line(denied: DeniedCall) -> str:
 def attempt_line(attempt: CandidateView) -> str:
     """One of several attempts, and what the host saw of it."""
     cost = "" if attempt.usage.cost_usd is None else f", ${attempt.usage.cost_usd:.2f}"
-    lines = "very many lines" if attempt.lines >= _MANY_LINES else f"{attempt.lines:,} lines"
-    change = f"{attempt.files:,} files, {lines}" if attempt.files else "no change"
+    lines = "lines not counted" if attempt.lines is None else counted(attempt.lines, "line")
+    change = f"{counted(attempt.files, 'file')}, {lines}" if attempt.files else "no change"
     said = f": {code(one_line(attempt.summary, _SAID_CHARS))}" if attempt.summary else ""
     name = f"**Attempt {attempt.number}**{', taken' if attempt.taken else ''}"
     verdict = attempt.verdict.value.replace("_", " ")
-    return f"{name}: {attempt.ended.replace('_', ' ')}, {verdict}, {change}, {attempt.steps} steps{cost}{said}"
+    ended = f"{attempt.ended.replace('_', ' ')}, {verdict}, {change}, {counted(attempt.steps, 'step')}"
+    return f"{name}: {ended}{cost}{said}"
 
 
 def withheld_diff(view: StatusView) -> str:
@@ -128,7 +128,7 @@ def footer(view: StatusView) -> str:
     """What the run took, and under which rules it worked."""
     parts = []
     if view.steps:
-        parts.append(f"{view.steps} step{'' if view.steps == 1 else 's'}")
+        parts.append(counted(view.steps, "step"))
     if view.usage is not None and view.usage.total_tokens:
         usage = view.usage
         sent = usage.total_tokens - usage.output_tokens

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from bot.github import GitHub, GitHubError, ReviewDraft, ReviewFacts
 from bot.publishing.publish import Delivered
 from bot.publishing.published import Published, RecordPart
+from bot.publishing.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ async def publish_review(
     """
     if dry_run:
         count = len(draft.notes)
-        return Delivered(would=f"A review with {count} comment{'' if count == 1 else 's'} on lines.")
+        return Delivered(would=f"A review with {counted(count, 'comment')} on lines.")
     url = (await record.read()).review_url
     if url is None:
         made = await _once(github, record, draft, place)

@@ -33,6 +33,11 @@ def clean(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, e.g. `1 file`, `1,200 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str, limit: int) -> str:
     """The text on one line, cut at a word with an ellipsis when it is longer than `limit`."""
     flat = " ".join(clean(text).split())

@@ -53,7 +53,7 @@ class CandidateView:
         ended: how its run ended, e.g. `finished`.
         verdict: what the host saw of it.
         files: how many files it changed.
-        lines: how many lines.
+        lines: how many lines it added and removed; None where that is not known.
         steps: model replies.
         usage: tokens and money.
         summary: what the agent says of it.
@@ -64,7 +64,7 @@ class CandidateView:
     ended: str
     verdict: Verdict
     files: int
-    lines: int
+    lines: int | None
     steps: int
     usage: Usage
     summary: str

@@ -45,7 +45,7 @@ async def test_the_attempt_whose_checks_pass_and_whose_change_is_smallest_is_pub
         assert COMPLETION in end.status
         assert "<details><summary>3 attempts</summary>" in end.status
         [taken] = [line for line in end.status.splitlines() if line.startswith("- **Attempt") and "taken" in line]
-        assert "finished, verified, 1 files, 2 lines" in taken
+        assert "finished, verified, 1 file, 2 lines" in taken
         assert "I changed the title." in end.status
         assert "Fixed, with notes." in end.status
         await eventually(lambda: stage.nothing_left() or None)

@@ -149,7 +149,7 @@ class CodingAgent:
         self._on_text = on_text
         self._on_tool = on_tool
         self._tools = {tool.name: tool for tool in self.tools.tools() if tool.name.removeprefix(PREFIX) not in disabled}
-        self._caller = CallerThread(self.tools._loop)  # noqa: SLF001 - the face of one agent
+        self._caller = CallerThread(self.tools._loop)  # noqa: SLF001 - they belong together
         self._turn = Turn()
         self._answers: dict[str, bool] = {}
         self._paused = False

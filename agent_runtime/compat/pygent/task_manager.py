@@ -8,6 +8,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ from agent_runtime.workspace.staging import apply_all
 _STEP_SECONDS, _TASK_SECONDS = 300.0, 1200.0
 _MAX_TASKS = 3
 _PAUSE = 0.05
+_GRACE_SECONDS = 2.0
+"""How long an agent of another class may take to end, beyond its time and once it is stopped."""
 
 
 class TaskManager:
@@ -71,8 +74,8 @@ class TaskManager:
         self.agent_factory: Callable[..., Any] = agent_factory or _default_agent
         self.personas = personas or task_personas()
         self.tasks: dict[str, DelegatedTask] = {}
-        self._started = 0
-        self._starting = threading.Lock()
+        self._started = self._starting = 0
+        self._lock = threading.Lock()
         self._on_event = on_event or (lambda _task, _event: None)
         self._loop = LoopThread("TaskManager")
         self._finalizer = weakref.finalize(self, self._loop.stop)
@@ -110,22 +113,24 @@ class TaskManager:
         """
         if max(parent_depth, parent_rt.task_depth) >= 1:
             raise RuntimeError("nested delegation is not allowed")
-        with self._starting:  # agents delegate from threads of their own
-            if sum(each.status == "running" for each in self.tasks.values()) >= self.max_tasks:
+        for each in files or ():
+            if not parent_rt.files.exists(each):
+                raise FileNotFoundError(f"file {each} not found in the workspace {parent_rt.base_dir}")
+        step = _first(step_timeout, number("STEP_TIMEOUT"), _STEP_SECONDS)
+        total = _first(task_timeout, number("TASK_TIMEOUT"), _TASK_SECONDS)
+        with self._lock:  # agents delegate from threads of their own
+            if self._starting + sum(each.status == "running" for each in self.tasks.values()) >= self.max_tasks:
                 raise RuntimeError(f"max {self.max_tasks} tasks reached")
-            for each in files or ():
-                if not parent_rt.files.exists(each):
-                    raise FileNotFoundError(f"file {each} not found in the workspace {parent_rt.base_dir}")
-            step = _first(step_timeout, number("STEP_TIMEOUT"), _STEP_SECONDS)
-            total = _first(task_timeout, number("TASK_TIMEOUT"), _TASK_SECONDS)
+            self._starting += 1
             as_whom = self._persona(persona)
+        try:
             takes_one = inspect.signature(self.agent_factory).parameters
             agent = self.agent_factory(as_whom) if takes_one else self.agent_factory()
             if isinstance(own := getattr(agent, "runtime", None), Runtime) and own is not parent_rt:
                 own.cleanup()  # the task works elsewhere
             agent.persona = as_whom
             id_ = secrets.token_hex(4)
-            child = _Child(agent, parent_rt, partial(agent.run_until_stop, step_timeout=step, max_time=total))
+            child = _Child(agent, parent_rt, partial(agent.run_until_stop, step_timeout=step, max_time=total), total)
             children = Children(
                 CoreAgent(
                     provider=ScriptedProvider(()),  # never asked: the task's agent has a model of its own
@@ -140,8 +145,18 @@ class TaskManager:
                 partial(apply_all, parent_rt.files),
             )
             self._loop.see(partial(children.start, prompt, files=files or []))
+            try:
+                with ExitStack() as after:
+                    after.callback(self._loop.see, child.go)
+                    child.prepare()  # here, since trying a container blocks
+            except BaseException:
+                self._loop.see(children.forget)
+                raise
             self.tasks[id_] = DelegatedTask(id=id_, agent=agent, timeout=total, children=children, loop=self._loop)
             return id_
+        finally:
+            with self._lock:
+                self._starting -= 1
 
     def status(self, task_id: str) -> str:
         """How a task is getting on: `running`, `finished`, `timeout after 60s`, `error: …`, or how else it ended."""
@@ -257,30 +272,54 @@ class DelegatedTask:
 class _Child:
     """The agent of a task, as child runs are driven."""
 
-    def __init__(self, agent: Any, parent: Runtime, work: Callable[[str], object]) -> None:  # noqa: ANN401 - any agent with `run_until_stop`
-        self._agent, self._parent, self._work = agent, parent, work
-        self._stop = asyncio.Event()
+    def __init__(self, agent: Any, parent: Runtime, work: Callable[[str], object], seconds: float) -> None:  # noqa: ANN401 - any agent with `run_until_stop`
+        self._agent, self._parent, self._work, self._seconds = agent, parent, work, seconds
+        self._stop, self._ready = asyncio.Event(), asyncio.Event()
+        self._runtime: Runtime | None = None
 
     def begin(self, described: CoreAgent, _task: str, told: Callable[[Event], None]) -> _Child:
-        """Give it its workspace."""
-        self._agent.runtime = Runtime(
-            image=self._parent.image, workspace=described.work_dir, sandbox=self._parent.sandbox_kind
-        )
-        self._agent.runtime.task_depth = self._parent.task_depth + 1
-        self._agent.runtime.is_private = True
+        """Take its workspace and listener."""
+        self._work_dir = described.work_dir
         if isinstance(self._agent, Agent):
             self._agent.listeners.append(told)
         return self
 
+    def prepare(self) -> None:
+        """Give the agent a runtime on its workspace; blocks."""
+        self._runtime = self._agent.runtime = Runtime(
+            image=self._parent.image, workspace=self._work_dir, sandbox=self._parent.sandbox_kind, initial_files=[]
+        )
+        self._runtime.task_depth = self._parent.task_depth + 1
+        self._runtime.is_private = True
+
+    async def go(self) -> None:
+        """Let it begin."""
+        self._ready.set()
+
     async def run(self, task: CoreTask, *, facts: Sequence[str]) -> Outcome:  # noqa: ARG002 - the interface of all children
-        """Work on a task, in a thread that does not keep the process from ending."""
+        """Work on a task, in a thread that does not keep the process from ending.
+
+        An agent of another class that neither ends in its time nor when it is stopped is left behind: its thread cannot
+        be ended, but its commands are, and it can run no more of them.
+        """
+        await self._ready.wait()
+        if self._runtime is None:
+            return Outcome(status=Status.FAILED, reason="It has no workspace.")
         working = asyncio.ensure_future(run_in_daemon_thread(partial(self._work, task.goal)))
         stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        while not working.done() and isinstance(self._agent, Agent):  # it may not have begun yet
+        is_ours = isinstance(self._agent, Agent)
+        most = None if is_ours else self._seconds + _GRACE_SECONDS
+        await asyncio.wait([working, stopping], timeout=most, return_when=asyncio.FIRST_COMPLETED)
+        is_stopped = not stopping.cancel()
+        while not working.done() and is_ours:  # it may not have begun yet
             await asyncio.to_thread(self._agent.abort)
             await asyncio.wait([working], timeout=_PAUSE)
+        if not working.done():
+            await asyncio.to_thread(self._runtime.cleanup)
+            await asyncio.wait([working], timeout=_GRACE_SECONDS)
+        if not working.done():
+            status, why = (Status.STOPPED, "when it was stopped") if is_stopped else (Status.TIMEOUT, "in its time")
+            return Outcome(status=status, reason=f"The agent did not end {why}.")
         try:
             outcome = await working
         except Exception as error:  # noqa: BLE001 - whatever a stranger's agent or model raises, the task ends
@@ -308,7 +347,8 @@ class _Child:
         """Give back all but its workspace."""
         if isinstance(self._agent, Agent):
             await asyncio.to_thread(self._agent.close)
-        await asyncio.to_thread(self._agent.runtime.stop_commands)
+        if self._runtime is not None:
+            await asyncio.to_thread(self._runtime.stop_commands)
 
 
 class _Caller:

@@ -64,13 +64,16 @@ class Tools:
             func: given the runtime, and the arguments by name; its answer is a text or plain data.
 
         Raises:
-            ValueError: there is one of that name, or services would refuse it.
+            ValueError: there is one of that name, or of one that differs only in '-' and '_'; or services would refuse
+                it.
             TypeError: the parameters are no plain data.
         """
         if name in self.functions:
             raise ValueError(f"tool {name} already registered")
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,59}", name):
             raise ValueError(f"tool {name!r}: a name has at most 59 characters: ASCII letters, digits, '_' and '-'")
+        if alike := next((each for each in self.functions if registered_name(each) == registered_name(name)), None):
+            raise ValueError(f"tool {name!r}: the tool {alike!r} is called the same inside; choose another name")
         schema = plain(parameters, f"the parameters of the tool {name!r}")
         self.functions[name] = func
         function = {"name": name, "description": description, "parameters": schema}

@@ -1,4 +1,4 @@
-"""Published tests of another project, run against our face of it.
+"""Published tests of another project, run against our implementation of it.
 
 Its source distribution is fetched by its name, checked by its hash, and read, never installed: its tests import our
 package under the other's name.
@@ -29,7 +29,7 @@ class Published:
         version: of that.
         sha256: of its file.
         package: the name under which the tests import it.
-        face: our module in its place.
+        module: our module in its place.
         fixtures: a module with the fixtures that its distribution leaves out; empty for none.
     """
 
@@ -37,7 +37,7 @@ class Published:
     version: str
     sha256: str
     package: str
-    face: str
+    module: str
     fixtures: str = ""
 
 
@@ -67,7 +67,7 @@ def outcomes(of: Published, place: Path, environment: Mapping[str, str] | None =
     (tests,) = place.glob("*/tests")
     alias = place / "alias" / of.package
     alias.mkdir(parents=True)
-    (alias / "__init__.py").write_text(f"from {of.face} import *\n")
+    (alias / "__init__.py").write_text(f"from {of.module} import *\n")
     if of.fixtures:
         (tests / "conftest.py").write_text(f"from {of.fixtures} import *\n")
     report = place / "report.xml"

@@ -1,4 +1,4 @@
-"""The published tests of llm-coding-agent pass against our face of it, but for those that the documents name."""
+"""The published tests of llm-coding-agent pass against ours, but for those that the documents name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUITE = Published(
     version="0.1a0",
     sha256="900c7001849ef1013da6dad95e2efc7405b7a0fd7a17b854b483357813b20da7",
     package="llm_coding_agent",
-    face="agent_runtime.compat.coding",
+    module="agent_runtime.compat.coding",
     fixtures="tests.agent_runtime.compat.coding_fixtures",
 )
 DIFFERENT = {

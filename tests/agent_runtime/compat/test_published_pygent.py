@@ -1,4 +1,4 @@
-"""The published tests of Pygent pass against our face of it."""
+"""The published tests of Pygent pass against ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUITE = Published(
     version="0.1.26",
     sha256="a761f368e9b0374762eb5ac5af71cd995396a5b2366e05753919fdb8598f7227",
     package="pygent",
-    face="agent_runtime.compat.pygent",
+    module="agent_runtime.compat.pygent",
     fixtures="tests.agent_runtime.compat.pygent_aliases",
 )
 

@@ -346,6 +346,10 @@ def test_tools_of_any_name_on_an_instance_and_on_the_default_one(rt: Runtime) ->
     own.register_tool("finish", "Ours.", {"type": "object", "properties": {}}, lambda _rt: "ours")
     with pytest.raises(ValueError, match="already registered"):
         own.register_tool("bash", "", {}, look_up)
+    own.register_tool("look-at", "", {}, look_up)
+    with pytest.raises(ValueError, match="'look-at' is called the same inside"):
+        own.register_tool("look_at", "", {}, look_up)
+    own.remove_tool("look-at")
     with pytest.raises(ValueError, match="at most 59 characters"):
         own.register_tool("a b", "", {}, look_up)
     with pytest.raises(ValueError, match="not registered"):

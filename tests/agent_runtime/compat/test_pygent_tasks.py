@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_runtime.compat.pygent import Agent, Persona, Runtime, TaskManager, Tools, register_task_tools
+from agent_runtime.compat.pygent import Agent, Persona, Runtime, TaskManager, Tools, register_task_tools, task_manager
 from agent_runtime.core.errors import SettingsError, ToolError, UsageError
 from agent_runtime.core.events import Event
 from agent_runtime.core.outcome import Status
@@ -170,4 +170,44 @@ def test_an_agent_delegates_by_tools_and_its_tasks_cannot(rt: Runtime) -> None:
     assert len(tm.tasks) == 1
     call = SimpleNamespace(function=SimpleNamespace(name="task_status", arguments=json.dumps({"task_id": task})))
     assert tools.execute_tool(call, rt) == "finished"
+    tm.close()
+
+
+class Stubborn:
+    """An agent of another class, which ends neither in its time nor when it is told to."""
+
+    def __init__(self, released: threading.Event) -> None:
+        self.released = released
+        self.runtime: Runtime | None = None
+        self.persona: Persona | None = None
+
+    def run_until_stop(self, _prompt: str, **_limits: object) -> None:
+        self.released.wait(60)
+
+
+def test_an_agent_of_another_class_that_does_not_end_holds_up_nobody(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_manager, "_GRACE_SECONDS", 0.1)
+    released = threading.Event()
+    tm = TaskManager(lambda: Stubborn(released))
+    late, stopped = tm.start_task("run", rt, task_timeout=0.1), tm.start_task("run", rt)
+    tm.tasks[late].join()
+    assert tm.status(late) == "timeout after 0.1s"
+    workspace = tm.tasks[stopped].agent.runtime.base_dir
+    tm.close()
+    assert not released.is_set()
+    assert not workspace.exists()
+    released.set()
+
+
+def test_initial_files_of_all_workspaces_are_no_change_of_a_task(
+    rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "seed.txt").write_text("seed")
+    monkeypatch.setenv("PYGENT_INIT_FILES", str(tmp_path / "seed.txt"))
+    tm = manager_of(STOP)
+    task = tm.start_task("run", rt)
+    tm.tasks[task].join()
+    assert tm.result(task).changes == ()
     tm.close()

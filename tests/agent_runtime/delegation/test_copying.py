@@ -15,11 +15,18 @@ from tests.waiting import eventually
 
 
 async def copy_of(
-    root: Path, target: Path, names: list[str] | None = None, *, size: int = 10**9, files: int = 10_000
+    root: Path,
+    target: Path,
+    names: list[str] | None = None,
+    *,
+    size: int = 10**9,
+    files: int = 10_000,
+    seconds: float = 60.0,
+    free: int = 0,
 ) -> Path:
     await asyncio.to_thread(target.mkdir)
     with Workspace(root) as workspace:
-        await copied(workspace, target, names, CopyBounds(size=size, files=files))
+        await copied(workspace, target, names, CopyBounds(size=size, files=files, seconds=seconds, free=free))
     return target
 
 
@@ -70,6 +77,10 @@ async def test_a_copy_is_bounded(tmp_path: Path) -> None:
         await copy_of(root, tmp_path / "one", files=20)
     with pytest.raises(ToolError, match="too large"):
         await copy_of(root, tmp_path / "other", size=5_000)
+    with pytest.raises(ToolError, match="takes longer than 0 seconds"):
+        await copy_of(root, tmp_path / "late", seconds=0.0)
+    with pytest.raises(ToolError, match="would stay free"):
+        await copy_of(root, tmp_path / "full", free=10**18)
 
 
 async def test_a_sparse_file_and_very_many_levels_end_in_an_error(tmp_path: Path) -> None:

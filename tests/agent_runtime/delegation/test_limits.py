@@ -103,7 +103,7 @@ async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path:
     with Workspace(theirs) as child, Workspace(ours) as parent:
         now = Manifest.of(child)
         names = changed(Manifest({}), now)
-        told = [*merge(child, parent, {}, names).conflicts, await diff_of(child, parent, names)]
+        told = [*merge(child, parent, {}, names).conflicts, (await diff_of(child, parent, names))[0]]
     assert len(told[-1].splitlines()) == 4
     assert all(each.isprintable() for each in [*told[:-1], *told[-1].splitlines(), *Manifest({}).difference(now)])
 
@@ -139,3 +139,21 @@ def test_a_path_lies_beneath_the_directories_of_its_name_alone() -> None:
     assert changed(Manifest({}), now, ["a/b/"]) == ["a/b/c"]
     assert changed(Manifest({}), now, ["a"]) == ["a/b/c", "a/bc"]
     assert changed(Manifest({}), now, ["."]) == ["a-b", "a/b/c", "a/bc"]
+
+
+async def test_lines_are_counted_whatever_they_begin_with_and_not_where_a_file_is_no_text(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+    (ours / "notes.sql").write_text("-- one\n++ two\nthree\n")
+    (theirs / "notes.sql").write_text("three\nfour\n")
+    (theirs / "hidden.txt").write_text("a secret\n")
+    (theirs / "picture.png").write_bytes(b"\x89PNG\0\xff")
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        text, lines = await diff_of(child, parent, ["hidden.txt", "notes.sql"], "hidden.txt".__eq__)
+        assert lines == 4
+        assert "secret" not in text
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        text, lines = await diff_of(child, parent, ["notes.sql", "picture.png"])
+        assert lines is None
+        assert "Binary files differ" in text

@@ -124,6 +124,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "str | None": st.none() | _text,
     "float | None": st.none() | _float,
+    "int | None": st.none() | _int,
     "tuple[int, ...]": st.lists(_int, max_size=3).map(tuple),
     "Plain": _plain,
     "dict[str, Plain]": _arguments,

@@ -1,11 +1,15 @@
-"""When an attempt's files were written decides whether its checks count."""
+"""Which attempt is the best, and when its checks count."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-from bot.pipeline.candidates import _written
+from agent_runtime import Outcome, Status, Usage
+from bot.pipeline.candidates import _Judged, _written
+from bot.publishing.progress import Progress
+from bot.publishing.verdict import Verdict
+from bot.publishing.view import CandidateView
 
 
 def test_a_changed_file_that_cannot_be_found_by_its_name_lets_no_check_count(tmp_path: Path) -> None:
@@ -15,3 +19,23 @@ def test_a_changed_file_that_cannot_be_found_by_its_name_lets_no_check_count(tmp
     assert _written(tmp_path, [("changed", "a.py"), ("deleted", "gone.py")]) == [at]
     assert _written(tmp_path, [("changed", "a.py"), ("created", "'b\\u202e.py'")]) == [math.inf]
     assert _written(tmp_path, [("changed", "a.py"), ("… and 3 more", "")])[-1] == math.inf
+
+
+def judged(name: str, verdict: Verdict, lines: int | None, ended: Status = Status.FINISHED) -> _Judged:
+    attempt = CandidateView(
+        number=1, ended=ended.value, verdict=verdict, files=1, lines=lines, steps=1, usage=Usage(), summary=""
+    )
+    return _Judged(task=name, attempt=attempt, progress=Progress(), outcome=Outcome(status=ended))
+
+
+def test_the_best_has_finished_then_passed_its_checks_then_changed_the_least() -> None:
+    attempts = [
+        judged("stopped", Verdict.VERIFIED, 1, Status.STOPPED),
+        judged("red", Verdict.RED, 1),
+        judged("unchecked", Verdict.UNVERIFIED, 1),
+        judged("with a picture", Verdict.VERIFIED, None),
+        judged("large", Verdict.VERIFIED, 1_000_000),
+        judged("small", Verdict.VERIFIED, 2),
+    ]
+    ranked = [each.task for each in sorted(attempts, key=lambda each: each.rank)]
+    assert ranked == ["small", "large", "with a picture", "unchecked", "red", "stopped"]
