@@ -145,13 +145,12 @@ class TaskManager:
                 partial(apply_all, parent_rt.files),
             )
             self._loop.see(partial(children.start, prompt, files=files or []))
-            try:
-                with ExitStack() as after:
-                    after.callback(self._loop.see, child.go)
-                    child.prepare()  # here, since trying a container blocks
-            except BaseException:
-                self._loop.see(children.forget)
-                raise
+            with ExitStack() as undo:
+                undo.callback(self._loop.see, children.forget)
+                undo.callback(self._loop.see, child.go)
+                child.prepare()  # here, since trying a container blocks
+                undo.pop_all()
+            self._loop.see(child.go)
             self.tasks[id_] = DelegatedTask(id=id_, agent=agent, timeout=total, children=children, loop=self._loop)
             return id_
         finally:
