@@ -16,6 +16,10 @@ from agent_runtime.core.task import Task
 
 Role = Literal["user", "assistant"]
 
+TICK_SECONDS = 0.01
+"""How far the times that the kernel gives to files may lag behind its clock. A command begins so much later than what
+was written before it, so that the time of a file tells whether the command saw it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
@@ -176,6 +180,11 @@ class ToolReturned:
     seconds: float
     label: str
     ended: float = 0.0
+
+    @property
+    def file_time(self) -> float:
+        """When it ended, to be compared with the times of files: none that is written later has an earlier one."""
+        return self.ended - TICK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import TICK_SECONDS
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals.bash import ShellStart
@@ -115,6 +116,7 @@ class ShellTools:
                 kind="ValueError",
             )
         _check_idle(session_id, terminal)
+        await asyncio.sleep(TICK_SECONDS)
         report = await terminal.run(command, timeout=timeout)
         return _result(session_id, report, check=check)
 

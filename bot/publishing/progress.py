@@ -26,9 +26,6 @@ from bot.publishing.verdict import Check, Edits, judged
 from bot.publishing.view import Activity, CandidateView, DeniedCall
 
 _MOST_DENIED = 50
-_TICK_SECONDS = 0.01
-"""How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
-never taken to be older than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +138,7 @@ class Progress:
     def _returned(self, event: ToolReturned) -> Progress:
         """The progress once a tool has run: what it checked, and whether it changed a file."""
         progress = self.told(Activity(label=event.label, state="done" if event.ok else "failed"))
-        at = event.ended - _TICK_SECONDS
+        at = event.file_time
         if event.tool == "write_file":
             return progress.edited(Edits(first=at, last=at)) if event.ok else progress
         value = event.value if isinstance(event.value, dict) else {}
