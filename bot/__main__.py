@@ -237,6 +237,11 @@ def app() -> None:
 )
 @click.option("--org", default="", help="The organisation that owns the App; default is your own account.")
 @click.option("--server", default="https://github.com", show_default=True, help="The address of GitHub.")
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    help="The certificate authorities of your own server, as CODEPILOT_CA_FILE.",
+)
 @click.option("--workflows", is_flag=True, help="Let the App change workflow files, after approval.")
 @click.option("--public", is_flag=True, help="Let other accounts install the App.")
 @click.option(

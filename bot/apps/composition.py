@@ -158,7 +158,13 @@ def _opened_store(settings: Settings) -> JobStore:
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     key = settings.private_key.get_secret_value()
-    deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+    deliveries = partial(
+        app_deliveries,
+        app_id=settings.app_id,
+        private_key=key,
+        api_url=settings.api_url,
+        ca_file=settings.agent.ca_file,
+    )
     own_file = settings.agent.data_dir / "redelivery.lock"
     return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
 
@@ -199,4 +205,5 @@ def _installed_app(
         minted=own.learn,
         session=session.of(job.installation),
         before_write=before_write,
+        ca_file=settings.agent.ca_file,
     )

@@ -22,7 +22,7 @@ from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
 from bot.settings.agent import AgentSettings, bounds_of
 from bot.settings.model import ActionInputs, ActionSettings, Settings
-from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
+from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces, git_variables
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
 _NO_CI = (
@@ -88,7 +88,11 @@ def services(
     comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=Workspaces(
-            agent.data_dir / "workspaces", limits=limits, pauses=git_pauses, snapshots=storage.snapshots
+            agent.data_dir / "workspaces",
+            limits=limits,
+            pauses=git_pauses,
+            snapshots=storage.snapshots,
+            environment=git_variables(agent.ca_file),
         ),
         setup=Setup(
             sandbox=sandbox,
@@ -120,6 +124,7 @@ def services(
         run_url=run_url,
         listeners=tuple(listeners),
         conventions=inputs.conventions,
+        ca_file=agent.ca_file,
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )
 

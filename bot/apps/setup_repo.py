@@ -113,7 +113,9 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
         GitHubError: see `set_up`.
     """
     key = settings.private_key.get_secret_value()
-    found = await installation_of(repo, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+    found = await installation_of(
+        repo, app_id=settings.app_id, private_key=key, api_url=settings.api_url, ca_file=settings.agent.ca_file
+    )
     if found is None:
         raise NotInstalledError(
             f"{repo}: the App {settings.app_id} is not installed there, or the repository does not exist. Install it "
@@ -121,7 +123,13 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
         )
     redactor = redactor_for(settings)
     async with GitHub.for_installation(
-        settings.app_id, key, found.id, settings.api_url, redact=redactor.redact, minted=redactor.learn
+        settings.app_id,
+        key,
+        found.id,
+        settings.api_url,
+        redact=redactor.redact,
+        minted=redactor.learn,
+        ca_file=settings.agent.ca_file,
     ) as github:
         labels = await set_up(github.repos, repo, start_label=settings.agent.start_label)
     return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))

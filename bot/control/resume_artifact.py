@@ -131,7 +131,8 @@ async def _opened(context: JobContext, here: ThreadSnapshot, handover: Handover,
     address = await context.github.runs.artifact_url(here.repo.full_name, artifact.id)
     with tempfile.TemporaryDirectory(prefix="codepilot-artifact-") as folder:
         file = Path(folder, "artifact.zip")
-        await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=_SECONDS, plain=handover.plain)
+        ca_file = context.services.ca_file
+        await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=_SECONDS, plain=handover.plain, ca_file=ca_file)
         sealed = await run_bounded(
             member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, what="Reading the artifact"
         )

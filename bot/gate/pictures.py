@@ -33,6 +33,10 @@ _SERVER = "https://github.com"
 # Where github.com sends whoever asks for an attachment of a public repository.
 _STORE = "github-production-user-asset-6210df.s3.amazonaws.com"
 
+# Where an Enterprise Server keeps attachments. With subdomain isolation, `media.` before its name replaces `/media`:
+# https://docs.github.com/enterprise-server@latest/admin/configuring-settings/hardening-security-for-your-enterprise/enabling-subdomain-isolation
+_MEDIA = re.compile(r"/media/user/[0-9]+/files/[0-9a-f-]{36}", re.ASCII)
+
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Also as they were until 2024: `/owner/name/assets/<account>/<uuid>`.
 _ATTACHMENT = re.compile(rf"/(?:user-attachments/assets|[\w.-]+/[\w.-]+/assets/[0-9]+)/{_UUID}", re.ASCII)
@@ -121,8 +125,12 @@ def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -
         return False
     parts = urlsplit(address)
     origin = f"{parts.scheme}://{parts.netloc}"
-    if origin in {_SERVER, server_url.rstrip("/")}:
-        return _ATTACHMENT.fullmatch(parts.path) is not None
+    server = server_url.rstrip("/")
+    if origin in {_SERVER, server}:
+        own = origin == server != _SERVER
+        return any(kind.fullmatch(parts.path) for kind in (_ATTACHMENT, *([_MEDIA] if own else [])))
+    if server != _SERVER and origin == server.replace("://", "://media.", 1):
+        return _MEDIA.fullmatch(f"/media{parts.path}") is not None
     hosts = _IMAGE_HOSTS | {_STORE} if redirected else _IMAGE_HOSTS
     return parts.scheme == "https" and parts.netloc in hosts
 

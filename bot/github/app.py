@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -160,22 +161,25 @@ class AppDeliveries:
 
 
 @asynccontextmanager
-async def app_deliveries(*, app_id: int, private_key: str, api_url: str) -> AsyncIterator[AppDeliveries]:
+async def app_deliveries(
+    *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
+) -> AsyncIterator[AppDeliveries]:
     """The deliveries of an App.
 
     Args:
         app_id: the App's.
         private_key: the App's, in PEM.
         api_url: GitHub's REST address.
+        ca_file: see `GitHubConnection`.
     """
-    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url)
+    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
     try:
         yield AppDeliveries(connection)
     finally:
         connection.close()
 
 
-async def register_app(code: str, api_url: str) -> RegisteredApp:
+async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> RegisteredApp:
     """Exchange the code that GitHub gives out once an App was made of a manifest, for the App and its secrets.
 
     https://docs.github.com/rest/apps/apps#create-a-github-app-from-a-manifest
@@ -183,11 +187,12 @@ async def register_app(code: str, api_url: str) -> RegisteredApp:
     Args:
         code: what GitHub sent; it works once, within an hour.
         api_url: GitHub's REST address.
+        ca_file: see `GitHubConnection`.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the code.
     """
-    connection, what = GitHubConnection(Anonymous(), api_url), "exchange the code for the new App"
+    connection, what = GitHubConnection(Anonymous(), api_url, ca_file=ca_file), "exchange the code for the new App"
     try:
         found = await connection.json(what, "POST", f"/app-manifests/{quote(code, safe='')}/conversions", repeat=False)
         return RegisteredApp(
@@ -204,7 +209,9 @@ async def register_app(code: str, api_url: str) -> RegisteredApp:
         connection.close()
 
 
-async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: str) -> Installation | None:
+async def installation_of(
+    repo: str, *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
+) -> Installation | None:
     """The App's installation on a repository; None when it is not installed there, or there is no such repository.
 
     Args:
@@ -212,11 +219,12 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
         app_id: the App's.
         private_key: the App's, in PEM.
         api_url: GitHub's REST address.
+        ca_file: see `GitHubConnection`.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url)
+    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
     try:
         found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
     except GitHubError as error:
@@ -230,14 +238,14 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
     )
 
 
-async def describe_app(app_id: int, private_key: str, api_url: str) -> AppDescription:
+async def describe_app(app_id: int, private_key: str, api_url: str, ca_file: Path | None = None) -> AppDescription:
     """Sign in as the App itself (`GET /app`)."""
     auth = AppIdentity(app_id, private_key)
     try:
         auth.create_jwt()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    connection = GitHubConnection(auth, api_url)
+    connection = GitHubConnection(auth, api_url, ca_file=ca_file)
     try:
         headers, app = await connection.request("sign in as the App", "GET", "/app")
     except GitHubError as error:
@@ -254,13 +262,16 @@ async def describe_app(app_id: int, private_key: str, api_url: str) -> AppDescri
     )
 
 
-async def app_use(app_id: int, private_key: str, api_url: str) -> AppUse:
+async def app_use(app_id: int, private_key: str, api_url: str, ca_file: Path | None = None) -> AppUse:
     """Ask about the App's webhook, its last deliveries and its installations.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection, newest = GitHubConnection(AppIdentity(app_id, private_key), api_url), {"per_page": PAGE}
+    connection, newest = (
+        GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file),
+        {"per_page": PAGE},
+    )
     what = "list the deliveries to the App's webhook"
     try:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")

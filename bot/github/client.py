@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -87,6 +88,7 @@ class GitHub:
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
         session: InstallationSession | None = None,
         before_write: Callable[[], Awaitable[None]] | None = None,
+        ca_file: Path | None = None,
     ) -> Self:
         """Act as an App on one installation; its token is minted and renewed as needed, and `minted` told of each.
 
@@ -100,11 +102,12 @@ class GitHub:
             seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
             session: shared with the other clients of the installation; it has a pause of its own.
             before_write: see `GitHubConnection`.
+            ca_file: see `GitHubConnection`.
         """
         shared = session or AppSession(seconds_between_writes).of(installation_id)
         identity = AppIdentity(app_id, private_key)
         auth = InstallationAuth(identity, installation_id, tokens=shared.tokens, minted=minted)
-        connection = GitHubConnection(auth, base_url, session=shared, before_write=before_write)
+        connection = GitHubConnection(auth, base_url, ca_file=ca_file, session=shared, before_write=before_write)
         return cls(connection, redact=redact, minted=minted)
 
     @classmethod
@@ -116,11 +119,13 @@ class GitHub:
         redact: Callable[[str], str],
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
         max_wait_seconds: float = WAIT_SECONDS,
+        ca_file: Path | None = None,
     ) -> Self:
         """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
         connection = GitHubConnection(
             Auth.Token(token),
             base_url,
+            ca_file=ca_file,
             max_wait_seconds=max_wait_seconds,
             session=AppSession(seconds_between_writes).of(0),
         )

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
@@ -21,7 +22,7 @@ from github.Requester import Requester
 from urllib3.util import Retry
 
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
-from bot.github.errors import GitHubError, remedy_for, unreadable
+from bot.github.errors import FOREIGN_CERTIFICATE, GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
 from bot.github.pace import Limits, RequestBudget, RequestPace, Reserve, Urgency
 from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
@@ -122,6 +123,7 @@ class GitHubConnection:
     Args:
         auth: who we are.
         base_url: of the REST API, e.g. `https://api.github.com`.
+        ca_file: the authorities that may have signed its certificate; None for the usual ones.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
         session: what it shares with the other connections of the installation.
         before_write: awaited immediately before each request that changes anything; what it raises prevents that.
@@ -136,6 +138,7 @@ class GitHubConnection:
         auth: Auth.Auth,
         base_url: str,
         *,
+        ca_file: Path | None = None,
         max_wait_seconds: float = WAIT_SECONDS,
         session: InstallationSession | None = None,
         before_write: Callable[[], Awaitable[None]] | None = None,
@@ -145,6 +148,7 @@ class GitHubConnection:
         self._base_url = base_url.rstrip("/")
         settings: dict[str, Any] = {
             "base_url": self._base_url,
+            "verify": True if ca_file is None else str(ca_file),
             "timeout": 30,
             "per_page": PAGE,
             "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
@@ -213,7 +217,8 @@ class GitHubConnection:
                     continue
                 failure, cause = self._failure(what, error, attempt), error
             except (requests.RequestException, ConnectionError) as error:
-                failure, cause = GitHubError(what, 0, _plain(error), remedy_for(0, "")), error
+                remedy = FOREIGN_CERTIFICATE if isinstance(error, requests.exceptions.SSLError) else remedy_for(0, "")
+                failure, cause = GitHubError(what, 0, _plain(error), remedy), error
             else:
                 if writes and isinstance(self.auth, InstallationAuth):
                     self.auth.wrote()

@@ -20,6 +20,7 @@ from opentelemetry.trace import SpanKind
 from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.gate.pictures import may_be_fetched
+from bot.workspace.trust import connector
 
 _MOVED = frozenset(
     {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
@@ -51,7 +52,9 @@ class TooLargeError(PictureError):
     """A picture of more bytes than may be read."""
 
 
-async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool = False) -> None:
+async def save_log(
+    address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool = False, ca_file: Path | None = None
+) -> None:
     """Write what is at an address into a file; of what is too long, the beginning and the end.
 
     Args:
@@ -62,12 +65,13 @@ async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: f
         tail: see `most`; 0 refuses what is longer, as half a zip file is of no use.
         seconds: for all of it.
         plain: whether an address without TLS will do, as it does where the API has none either.
+        ca_file: authorities that are trusted beside the system's.
 
     Raises:
         LogError: it is not available.
         LogGoneError: it is there no longer.
     """
-    client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0))
+    client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0), ca_file=ca_file)
     try:
         async with asyncio.timeout(seconds), client:
             with traced("download log", kind=SpanKind.CLIENT), await asyncio.to_thread(file.open, "wb") as target:
@@ -145,7 +149,9 @@ def _check(status: int) -> None:
         raise LogError(f"The log server answered {status}.")
 
 
-async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: float) -> bytes:
+async def fetch_picture(
+    address: str, *, server_url: str, limit: int, seconds: float, ca_file: Path | None = None
+) -> bytes:
     """The bytes at an address of an attachment, from a session of its own that knows no token, cookie or `.netrc`.
 
     Args:
@@ -153,12 +159,13 @@ async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: f
         server_url: the configured server's, whose attachments may be fetched, too.
         limit: the most bytes that are read; whatever the server says of the length.
         seconds: the most time that all of it may take.
+        ca_file: authorities that are trusted beside the system's.
 
     Raises:
         PictureError: it may not be fetched, is not there, or did not come in time.
         TooLargeError: it is larger.
     """
-    client = _anonymous_session(accept="image/*", seconds=seconds)
+    client = _anonymous_session(accept="image/*", seconds=seconds, ca_file=ca_file)
     try:
         async with asyncio.timeout(seconds), client:
             with traced("download picture", kind=SpanKind.CLIENT):
@@ -193,14 +200,16 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(content)
 
 
-def _anonymous_session(*, accept: str, seconds: float) -> aiohttp.ClientSession:
+def _anonymous_session(*, accept: str, seconds: float, ca_file: Path | None) -> aiohttp.ClientSession:
     """A session of its own that knows no secrets.
 
     Args:
         accept: the media types that are wanted.
         seconds: for a connection, and between two pieces of an answer.
+        ca_file: authorities that are trusted beside the system's.
     """
     return aiohttp.ClientSession(
+        connector=connector(ca_file),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,

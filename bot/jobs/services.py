@@ -118,6 +118,7 @@ class JobServices:
         listeners: told of every event of every run, e.g. the demo's terminal.
         places: directories of this machine, and what comments call them.
         conventions: how jobs name and place things.
+        ca_file: certificate authorities of the operator's own, for what GitHub names on other hosts.
         configs: what repositories ask for on their default branches, as far as somebody has looked lately.
     """
 
@@ -145,6 +146,7 @@ class JobServices:
     configs: KnownConfigs = field(default_factory=KnownConfigs)
     places: Mapping[str, str] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)
+    ca_file: Path | None = None
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""

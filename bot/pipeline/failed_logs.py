@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -38,11 +39,14 @@ class FailedLogs:
         run_id: of the run.
         attempt: of the run.
         plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
+        ca_file: authorities that are trusted beside the system's.
     """
 
-    def __init__(self, github: GitHub, repo: str, run_id: int, attempt: int, *, plain: bool) -> None:
+    def __init__(
+        self, github: GitHub, repo: str, run_id: int, attempt: int, *, plain: bool, ca_file: Path | None = None
+    ) -> None:
         self._github, self._repo, self._run_id, self._attempt = github, repo, run_id, attempt
-        self._plain = plain
+        self._save = partial(save_log, plain=plain, ca_file=ca_file)
         self._until = time.monotonic() + _SECONDS_TOGETHER
         self._folder = Path()
         self._zip: Path | None = None
@@ -75,7 +79,7 @@ class FailedLogs:
     async def _own(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
         file = self._folder / "job.log"
         address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
-        await save_log(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds(), plain=self._plain)
+        await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
         text, more = await run_bounded(
             digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
         )
@@ -89,7 +93,7 @@ class FailedLogs:
             file = self._folder / "run.zip"
             try:
                 address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
-                await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds(), plain=self._plain)
+                await self._save(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds())
             except LogError as error:
                 self._no_zip = str(error)
                 raise

@@ -51,7 +51,9 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
     green, changes = await _since_green(context, repo, source, run)
     plain = context.services.server_url.startswith("http://")
-    async with FailedLogs(context.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
+    async with FailedLogs(
+        context.github, repo.full_name, run.id, run.attempt, plain=plain, ca_file=context.services.ca_file
+    ).opened() as logs:
         reading = _Reading(context, here, source, run, logs)
         failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
     return FailedRun(

@@ -79,7 +79,11 @@ class _Look:
         address = signed(picture.address, await self._page(picture.words), self._server)
         try:
             content = await fetch_picture(
-                address, server_url=self._server, limit=min(LARGEST_BYTES, room), seconds=max(0.0, seconds)
+                address,
+                server_url=self._server,
+                limit=min(LARGEST_BYTES, room),
+                seconds=max(0.0, seconds),
+                ca_file=self._context.services.ca_file,
             )
             self._found.append((picture, Image.of(picture.source, content)))
         except TooLargeError as error:

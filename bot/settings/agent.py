@@ -98,6 +98,9 @@ class AgentSettings:
     model_transport: Annotated[Literal["auto", "blocks", "tools"], parsing.Lower, Written("tools")] = "auto"
     """How the model calls tools: `blocks` (Python in its replies), `tools` (the model service's own tool calls), or
     `auto` for what suits the model."""
+    ca_file: Annotated[parsing.CaFile | None, Written("/etc/ssl/certs/example-ca.pem")] = None
+    """A file with the certificate authorities of your own GitHub server, in PEM. Its API and its git are then checked
+    against these alone; other hosts that it names, against the system's as well."""
     data_dir: Annotated[parsing.FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
     """The directory of the mirrors, the workspaces and, by default, the jobs; created if it is missing."""
     triggers: Annotated[parsing.Triggers, Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER")] = (

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from bot.domain.errors import ConfigError, InputsError, OutsideActionsError
 from bot.settings.agent import AgentSettings
-from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey
+from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey, api_of, server_of
 from bot.settings.reader import Reader, spellings
 from bot.settings.table import AGENT, PROVIDER_KEYS, RUNNER, SECRETS
 
@@ -28,7 +28,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         ConfigError: with every missing, wrong and unknown setting at once.
     """
     reader = Reader(_taken(environ))
-    service, agent = reader.values(Settings), reader.agent()
+    service, agent = _placed(reader.values(Settings)), reader.agent()
     reader.check()
     return Settings(agent=agent, **service)
 
@@ -40,7 +40,7 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
         environ: the variables, by default the process's own.
     """
     reader = Reader(_taken(environ))
-    service, agent = reader.values(Settings), reader.agent()
+    service, agent = _placed(reader.values(Settings)), reader.agent()
     nothing: dict[str, Any] = {"webhook_secret": SecretStr(""), "app_id": 0, "private_key": SecretStr("")}
     settings = Settings(agent=agent, **(nothing | service))
     return Survey(problems=tuple(each.text for each in reader.faults()), settings=settings, wrong=reader.wrong)
@@ -119,6 +119,13 @@ def load_demo(
     agent = reader.agent()
     reader.check()
     return agent
+
+
+def _placed(service: dict[str, Any]) -> dict[str, Any]:
+    """The settings with both addresses of the GitHub server, where one of them is set."""
+    if "server_url" in service:
+        return {"api_url": api_of(service["server_url"]), **service}
+    return {"server_url": server_of(service["api_url"]), **service} if "api_url" in service else service
 
 
 def _taken(environ: Mapping[str, str] | None) -> dict[str, str]:

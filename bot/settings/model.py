@@ -21,7 +21,24 @@ from bot.settings.setting import Written
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _ON_GITHUB = "https://github.com"
 _API = "https://api.github.com"
+_CLOUD = ".ghe.com"
+"""Enterprise Cloud with data residency: https://docs.github.com/enterprise-cloud@latest/admin/data-residency"""
 LogFormat = Literal["text", "json"]
+
+
+def api_of(server_url: str) -> str:
+    """The address of a GitHub server's REST API."""
+    if server_url == _ON_GITHUB:
+        return _API
+    scheme, _, host = server_url.partition("://")
+    return f"{scheme}://api.{host}" if host.endswith(_CLOUD) else f"{server_url}/api/v3"
+
+
+def server_of(api_url: str) -> str:
+    """The address for browsers and git of the GitHub server with that REST API."""
+    if api_url == _API:
+        return _ON_GITHUB
+    return api_url.replace("://api.", "://", 1) if api_url.endswith(_CLOUD) else api_url.removesuffix("/api/v3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +62,9 @@ class Settings:
     private_key: Annotated[KeyFile, Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE")]
     """The file with the GitHub App's private key; other users must not be able to read it."""
     api_url: Annotated[Url, Written("https://github.example.com/api/v3")] = _API
-    """The address of GitHub's REST API."""
+    """The address of GitHub's REST API; by default that of the server in `CODEPILOT_SERVER_URL`."""
     server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
-    """GitHub's address for browsers and git."""
+    """GitHub's address for browsers and git; by default that of the server in `CODEPILOT_API_URL`."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
     """The number of jobs of one installation that one process runs at the same time, each of another thread.
     The jobs of others have a quarter as many places beside these, at least one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import stat
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -32,6 +33,7 @@ _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z
 _DIRECTORY = re.compile(r"file:///[^?#\s\x00]*[^?#\s\x00/]/?")
 _MAX_PATH = 200
 _MAX_KEY_BYTES = 64 * 1024
+_MAX_CA_BYTES = 4 * 1024 * 1024
 
 Lower = BeforeValidator(str.lower)
 """Words that may be written in any case."""
@@ -226,6 +228,17 @@ def secret_in(text: str) -> str:
     return secret
 
 
+def ca_file(text: str) -> Path:
+    """A file with certificates in PEM."""
+    found = path(text)
+    content_of(found, most=_MAX_CA_BYTES)
+    try:
+        ssl.create_default_context(cafile=found)
+    except ssl.SSLError as error:
+        raise ValueError(f"names a file without certificates in PEM: {text}") from error
+    return found
+
+
 def private_key_in(text: str) -> SecretStr:
     """The private key in the file of that name."""
     secret = secret_in(text)
@@ -299,6 +312,7 @@ def _below_root(text: str) -> str:
 
 
 Bots = Annotated[TrustedBots, PlainValidator(trusted_bots)]
+CaFile = Annotated[Path, PlainValidator(ca_file)]
 CapsWords = Annotated[Caps, PlainValidator(caps)]
 DatabaseUrl = Annotated[SecretStr, PlainValidator(database_url)]
 Directories = Annotated[tuple[Path, ...], PlainValidator(directories)]

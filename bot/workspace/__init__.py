@@ -21,6 +21,7 @@ from bot.workspace.mirror import Blob, MirrorLimits, Source
 from bot.workspace.remote import PAUSES as GIT_PAUSES
 from bot.workspace.storing import Left
 from bot.workspace.tree import Identity, Tree
+from bot.workspace.trust import git_variables
 from bot.workspace.workspaces import Workspaces
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "WorkspaceError",
     "WorkspaceGoneError",
     "Workspaces",
+    "git_variables",
 ]

@@ -19,6 +19,7 @@ import aiohttp
 
 from bot.workspace.change import LargeFile
 from bot.workspace.errors import LargeFileError
+from bot.workspace.trust import connector
 
 PAUSES = (1.0, 4.0)
 """Seconds before what failed in passing is tried again."""
@@ -35,7 +36,14 @@ class _PassingError(Exception):
 
 
 async def upload(
-    files: Sequence[LargeFile], *, objects: Path, url: str, token: str, branch: str, pauses: Sequence[float] = PAUSES
+    files: Sequence[LargeFile],
+    *,
+    objects: Path,
+    url: str,
+    token: str,
+    branch: str,
+    pauses: Sequence[float] = PAUSES,
+    ca_file: Path | None = None,
 ) -> None:
     """Have the server keep the objects of these files; those that it has already are not sent.
 
@@ -46,6 +54,7 @@ async def upload(
         token: may write to it.
         branch: where the commit will go.
         pauses: before each further try.
+        ca_file: authorities that are trusted beside the system's.
 
     Raises:
         LargeFileError: one of them is not there now.
@@ -54,7 +63,10 @@ async def upload(
         raise LargeFileError([file.path for file in files], f"they are larger than {MAX_BYTES // 1024**2} MiB together")
     unsent = {file.oid: file for file in files}
     try:
-        async with asyncio.timeout(SECONDS), aiohttp.ClientSession(trust_env=True) as session:
+        async with (
+            asyncio.timeout(SECONDS),
+            aiohttp.ClientSession(connector=connector(ca_file), trust_env=True) as session,
+        ):
             server = _Server(session, objects=objects, url=url, token=token, branch=branch, pauses=pauses)
             asked = list(unsent.values())
             for first in range(0, len(asked), _AT_ONCE):

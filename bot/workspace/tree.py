@@ -23,6 +23,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
+from bot.workspace.trust import GIT_CA_FILE
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
@@ -345,7 +346,9 @@ class Tree:
         Raises:
             LargeFileError: one of them is not there.
         """
-        await upload(files, objects=self._objects, branch=branch, url=url, token=token)
+        trusted = self._git.environment.get(GIT_CA_FILE)
+        ca_file = Path(trusted) if trusted else None
+        await upload(files, objects=self._objects, branch=branch, url=url, token=token, ca_file=ca_file)
 
     async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
         """The paths of those whose content has a part of which `holds` is true, read as Latin-1."""

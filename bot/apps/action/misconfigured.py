@@ -127,7 +127,9 @@ async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: 
     """
     if job.lane == "event" or job.is_unasked or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
-    async with GitHub.for_token(settings.token.get_secret_value(), settings.api_url, redact=redactor.redact) as github:
+    async with GitHub.for_token(
+        settings.token.get_secret_value(), settings.api_url, redact=redactor.redact, ca_file=settings.agent.ca_file
+    ) as github:
         access = await check_access(github, job, bounds=bounds_of(settings.agent))
         if not access.may_command:
             return

@@ -73,6 +73,7 @@ async def work_step(
             settings.api_url,
             redact=redactor.redact,
             max_wait_seconds=_WAIT_SECONDS,
+            ca_file=settings.agent.ca_file,
         ),
     )
     patience = 4 * longest_pause

@@ -171,7 +171,7 @@ async def github(settings: Settings | None) -> list[Finding]:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
         return [findings.skipped("GitHub App", why), findings.clock(datetime.now(UTC), None)]
     key = settings.private_key.get_secret_value()
-    answer = await describe_app(settings.app_id, key, settings.api_url)
+    answer = await describe_app(settings.app_id, key, settings.api_url, settings.agent.ca_file)
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
@@ -184,7 +184,9 @@ async def github(settings: Settings | None) -> list[Finding]:
 
 async def _use(settings: Settings, slug: str) -> list[Finding]:
     try:
-        use = await app_use(settings.app_id, settings.private_key.get_secret_value(), settings.api_url)
+        use = await app_use(
+            settings.app_id, settings.private_key.get_secret_value(), settings.api_url, settings.agent.ca_file
+        )
     except GitHubError as error:
         return [findings.skipped("webhook", str(error))]
     attempts = [

@@ -136,7 +136,7 @@ class _LocalPage:
         if not self._asked:  # a page that is loaded again has the same code, which works once
             self._asked = True
             try:
-                self.registered.set_result(await register_app(code, self._options.api_url))
+                self.registered.set_result(await register_app(code, self._options.api_url, self._options.ca_file))
             except GitHubError as error:
                 self.registered.set_exception(error)
         await self.kept.wait()

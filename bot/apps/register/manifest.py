@@ -15,6 +15,7 @@ import yaml
 
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.github import RegisteredApp
+from bot.settings.model import api_of
 
 ON_GITHUB = "https://github.com"
 LONGEST_NAME = 34
@@ -33,6 +34,7 @@ class AppOptions:
         workflows: whether the App may change workflow files.
         public: whether other accounts may install it.
         directory: where key and settings are written.
+        ca_file: the authorities that signed the server's certificate; None for the usual ones.
         port: of the local page; 0 for a free one.
     """
 
@@ -44,11 +46,12 @@ class AppOptions:
     public: bool
     directory: Path
     port: int
+    ca_file: Path | None = None
 
     @property
     def api_url(self) -> str:
         """The address of the server's REST API."""
-        return "https://api.github.com" if self.server == ON_GITHUB else f"{self.server}/api/v3"
+        return api_of(self.server)
 
     @property
     def key_file(self) -> Path:
@@ -117,6 +120,8 @@ def settings_text(app: RegisteredApp, options: AppOptions) -> str:
     }
     if options.server != ON_GITHUB:
         keys |= {"server_url": options.server, "api_url": options.api_url}
+    if options.ca_file is not None:
+        keys["ca_file"] = str(options.ca_file)
     return f"# The GitHub App {app.slug} of {app.owner}: {app.html_url}\n{yaml.safe_dump(keys, sort_keys=False)}"
 
 

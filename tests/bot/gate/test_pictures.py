@@ -98,6 +98,16 @@ def test_the_configured_server_may_be_this_machine() -> None:
     assert not may_be_fetched(f"http://127.0.0.1:8001/user-attachments/assets/{ASSET}", local)
 
 
+def test_an_enterprise_server_keeps_attachments_below_its_own_name() -> None:
+    ghes, file = "https://ghe.example.com", f"user/7/files/{ASSET}"
+    assert may_be_fetched(f"{ghes}/media/{file}", ghes)
+    assert may_be_fetched(f"https://media.ghe.example.com/{file}", ghes)
+    for address in (f"{ghes}/{file}", f"https://media.github.com/{file}", f"https://media.ghe.example.com/raw/{file}"):
+        assert not may_be_fetched(address, ghes)
+    assert not may_be_fetched(f"https://media.github.com/{file}", "https://github.com")
+    assert not may_be_fetched(f"https://github.com/media/{file}", "https://github.com")
+
+
 def test_a_signed_address_is_found_by_its_asset() -> None:
     other = SIGNED.replace(ASSET, "00000000-0000-0000-0000-000000000000")
     page = f'<p><img src="{other}"><!-- <img src="x{SIGNED}"> --><img alt="a" src="{SIGNED}&amp;x=1"></p>'

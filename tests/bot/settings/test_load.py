@@ -18,6 +18,7 @@ from bot.settings.agent import MODELS, bounds_of
 from bot.settings.load import load, load_action
 from bot.settings.setting import Setting
 from bot.settings.table import AGENT, SETTINGS, settings_table
+from tests.tls_hosts import authority
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
 
@@ -97,6 +98,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_BASE_URL": "https://models.example.com/v1",
         "OPENAI_API_KEY": "sk-1",
         "CODEPILOT_API_KEY": "sk-2",
+        "CODEPILOT_CA_FILE": str(authority(tmp_path, "ghe.example.com").pem),
         "CODEPILOT_SANDBOX": "bubblewrap",
         "CODEPILOT_TRIGGER": "@fixer, /codepilot",
         "CODEPILOT_MAX_STEPS": "7",
@@ -303,6 +305,28 @@ def _is_hidden(setting: Setting) -> bool:
         return isinstance(setting.parse(setting.example), SecretStr)
     except ValueError:  # it names a file
         return False
+
+
+@pytest.mark.parametrize(
+    ("server", "api"),
+    [
+        ("https://github.com", "https://api.github.com"),
+        ("https://github.example.com", "https://github.example.com/api/v3"),
+        ("https://octocorp.ghe.com", "https://api.octocorp.ghe.com"),
+    ],
+)
+def test_one_address_of_a_github_server_tells_the_other(environ: dict[str, str], server: str, api: str) -> None:
+    for one in ({"CODEPILOT_SERVER_URL": server}, {"CODEPILOT_API_URL": api}):
+        settings = load(environ | one)
+        assert (settings.server_url, settings.api_url) == (server, api)
+
+
+def test_a_file_without_certificates_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
+    for name, content in (("missing.pem", None), ("empty.pem", ""), ("key.pem", "-----BEGIN KEY-----\n")):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        (problem,) = _problems(load, environ | {"CODEPILOT_CA_FILE": str(tmp_path / name)})
+        assert name in problem
 
 
 def test_a_key_goes_only_to_the_address_that_it_was_meant_for(environ: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from bot.apps.register.manifest import AppOptions, checked, manifest
 from bot.domain.errors import BotError
 from bot.github import describe_app
 from bot.settings import load
+from bot.workspace.trust import connector
 from localhub import LocalHub
 from tests.waiting import eventually
 
@@ -43,7 +44,8 @@ def options(server: str, directory: Path) -> AppOptions:
 class Browser:
     """Follows the pages as a person would, and keeps what they said."""
 
-    def __init__(self) -> None:
+    def __init__(self, ca_file: Path | None = None) -> None:
+        self._ca_file = ca_file
         self.pages: list[str] = []
         self.visits: list[asyncio.Task[None]] = []
 
@@ -56,7 +58,7 @@ class Browser:
         return browse
 
     async def _visit(self, url: str, changed: dict[str, str]) -> None:
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=connector(self._ca_file)) as session:
             async with session.get(url) as answer:
                 page = await answer.text()
             for number in range(2):
