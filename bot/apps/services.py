@@ -84,21 +84,14 @@ def services(
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
-    limits, cache = _caches(agent)
     comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
-        workspaces=Workspaces(
-            agent.data_dir / "workspaces",
-            limits=limits,
-            pauses=git_pauses,
-            snapshots=storage.snapshots,
-            environment=git_variables(agent.ca_file),
-        ),
+        workspaces=_workspaces(agent, storage, git_pauses),
         setup=Setup(
             sandbox=sandbox,
             network=agent.network if agent.setup_network is None else agent.setup_network,
             seconds=agent.setup_seconds,
-            cache=cache,
+            cache=_setup_cache(agent),
             on_runner=not comes_back,
         ),
         agent=agent_maker(agent, provider, sandbox, state_key=key, scrub=redactor.redact_known),
@@ -129,17 +122,25 @@ def services(
     )
 
 
-def _caches(agent: AgentSettings) -> tuple[MirrorLimits, SetupCache | None]:
-    """How mirrors are limited, and the cache of set-up results if there is one."""
-    unused = agent.cache_days * _DAY_SECONDS
+def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, ...]) -> Workspaces:
     limits = MirrorLimits(
         fetch_bytes=agent.fetch_mb * 1024**2,
         pull_bytes=agent.pull_fetch_mb * 1024**2,
         total_bytes=agent.mirrors_gb * 1024**3,
-        unused_seconds=unused,
+        unused_seconds=agent.cache_days * _DAY_SECONDS,
     )
+    return Workspaces(
+        agent.data_dir / "workspaces",
+        limits=limits,
+        pauses=pauses,
+        snapshots=storage.snapshots,
+        environment=git_variables(agent.ca_file),
+    )
+
+
+def _setup_cache(agent: AgentSettings) -> SetupCache | None:
     folder, size = agent.data_dir / "setup-cache", agent.setup_cache_gb * 10**9
-    return limits, SetupCache(folder, max_bytes=size, unused_seconds=unused) if size else None
+    return SetupCache(folder, max_bytes=size, unused_seconds=agent.cache_days * _DAY_SECONDS) if size else None
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:

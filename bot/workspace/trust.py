@@ -1,4 +1,4 @@
-"""Which certificate authorities are trusted, beside the system's."""
+"""Choose the certificate authorities that are trusted, beside the system's."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ class _Logs:
             raise known
         return address
 
-    async def save(self, address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool) -> None:
+    async def save(self, address: str, file: Path, *, most: int, tail: int, seconds: float, **trust: object) -> None:
         assert 0 < seconds <= 60.0
-        assert plain
+        assert trust == {"plain": True, "ca_file": None}
         assert tail < most
         self.asked.append(address)
         self.folders.add(file.parent)

@@ -49,7 +49,7 @@ class _GitHub:
             raise self.page
         return self.page
 
-    async def fetch(self, address: str, *, server_url: str, limit: int, seconds: float) -> bytes:
+    async def fetch(self, address: str, *, server_url: str, limit: int, seconds: float, **_trust: object) -> bytes:
         assert server_url == SERVER
         assert seconds > 0
         self.fetched.append(address)
@@ -70,7 +70,7 @@ def github(monkeypatch: pytest.MonkeyPatch) -> _GitHub:
 
 
 async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True, on: bool = True) -> Task:
-    services = SimpleNamespace(pictures=on, server_url=SERVER)
+    services = SimpleNamespace(pictures=on, server_url=SERVER, ca_file=None)
     context = context_of(InMemoryEngine(), a_job(), github=SimpleNamespace(comments=github), services=services)
     brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(found))
     return await pictures.shown(context, "octo/calc", brief, sees=sees)
