@@ -127,8 +127,8 @@ def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -
     origin = f"{parts.scheme}://{parts.netloc}"
     server = server_url.rstrip("/")
     if origin in {_SERVER, server}:
-        own = origin == server != _SERVER
-        return any(kind.fullmatch(parts.path) for kind in (_ATTACHMENT, *([_MEDIA] if own else [])))
+        own_media = origin == server != _SERVER and _MEDIA.fullmatch(parts.path) is not None
+        return own_media or _ATTACHMENT.fullmatch(parts.path) is not None
     if server != _SERVER and origin == server.replace("://", "://media.", 1):
         return _MEDIA.fullmatch(f"/media{parts.path}") is not None
     hosts = _IMAGE_HOSTS | {_STORE} if redirected else _IMAGE_HOSTS
