@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from aiohttp import web
 
 from agent_runtime import Provider
 from bot.apps.endpoints import monitor
+from bot.apps.keys import key_for
 from bot.apps.metrics import Metrics
 from bot.apps.redelivery import Redelivery
 from bot.apps.services import EDIT_SECONDS, redactor_for, services
 from bot.apps.storage import storage_of
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
+from bot.dashboard.live import LivePages
+from bot.dashboard.material import Material
+from bot.dashboard.pages import Dashboard
+from bot.dashboard.sign_in import SignIns
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
@@ -34,7 +39,7 @@ from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliverie
 from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
-from bot.jobs.services import Listener
+from bot.jobs.services import JobServices, Listener
 from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
@@ -112,6 +117,7 @@ async def service(
         store = await asyncio.to_thread(_opened_store, settings)
         stack.push_async_callback(store.close)
         queue = DurableEngine(store)
+        shared = replace(shared, history=queue if settings.has_dashboard else None)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_for, store) if store.path is None else None)
@@ -136,6 +142,8 @@ async def service(
         app = make_app(
             _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
         )
+        if settings.has_dashboard:
+            _dashboard(settings, queue, shared, session).add_to(app)
         read = partial(metrics.read, queue, session)
         yield BotService(
             queue=queue,
@@ -144,6 +152,14 @@ async def service(
             monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
         )
+
+
+def _dashboard(settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession) -> Dashboard:
+    material = Material(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
+    shown = settings.dashboard_token.get_secret_value() if settings.dashboard_token else ""
+    # With another token, or without one, nobody stays signed in by the old one.
+    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), settings.dashboard_token)
+    return Dashboard(material, sign_ins, LivePages(queue.pulse, material.log_stamp))
 
 
 def _opened_store(settings: Settings) -> JobStore:

@@ -104,7 +104,7 @@ def services(
         work=RunResults(
             storage.patches,
             most_bytes=agent.patches_gb * 1024**3,
-            lasting=not comes_back,
+            lasting=storage.lasting_patches or not comes_back,
         ),
         sessions=storage.sessions,
         comes_back=comes_back,
@@ -170,6 +170,7 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key, settings.metrics_token, settings.otlp_headers]
         keys += [settings.aws_secret_access_key, settings.aws_session_token, *settings.database_passwords]
+        keys += [settings.dashboard_token]
     else:
         keys = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key

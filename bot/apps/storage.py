@@ -28,11 +28,13 @@ class JobStorage:
         sessions: the logs of runs; None where no job waits for a person.
         patches: the changes of runs.
         snapshots: the files of jobs that wait, for other machines; None where these cannot reach them.
+        lasting_patches: whether the patches of published work stay, too, for the dashboard.
     """
 
     sessions: JobSessions | None
     patches: PatchStore
     snapshots: Snapshots | None = None
+    lasting_patches: bool = False
 
 
 def storage_of(settings: Settings) -> JobStorage:
@@ -54,7 +56,12 @@ def storage_of(settings: Settings) -> JobStorage:
             )
     blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
     snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
-    return JobStorage(sessions=sessions, patches=_patches_in(blobs, settings), snapshots=snapshots)
+    return JobStorage(
+        sessions=sessions,
+        patches=_patches_in(blobs, settings),
+        snapshots=snapshots,
+        lasting_patches=settings.has_dashboard,
+    )
 
 
 def patches_of(settings: Settings) -> PatchStore:

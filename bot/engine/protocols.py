@@ -8,7 +8,7 @@ from typing import Protocol
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
-from bot.engine.records import Backlog, Signal, Stored
+from bot.engine.records import Backlog, RunQuery, Signal, Stored, WeekCost
 from bot.gate.repo_config import RepoConfig
 
 MOST_ENDED = 100_000
@@ -104,6 +104,41 @@ class JobIndex(Protocol):
 
     async def counts(self) -> dict[JobState, int]:
         """How many jobs stand in each state."""
+        ...
+
+
+class RunHistory(Protocol):
+    """Finds work for the dashboard, and keeps the logs of its runs; every method may raise `QueueError`."""
+
+    async def runs(self, query: RunQuery) -> tuple[Stored, ...]:
+        """The work that a query selects, newest first, without what `sweep` forgot."""
+        ...
+
+    async def pulse(self) -> str:
+        """A text that is another one after any work was stored, has changed its state, or has ended."""
+        ...
+
+    async def keep_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
+        """Keep the log of a job's run, in place of an earlier one, until `sweep` forgets the job.
+
+        Args:
+            job: the job.
+            body: the log.
+            cost_usd: what the run has cost; None when that is not known.
+        """
+        ...
+
+    async def log_of(self, job_id: str) -> bytes | None:
+        """The log that is kept of a job's run; None where there is none."""
+        ...
+
+    async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
+        """The cost of runs by week and repository, the newest week first, then by name.
+
+        Args:
+            since: the number of the first week.
+            repo_ids: the repositories that are counted; None for all.
+        """
         ...
 
 

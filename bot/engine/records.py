@@ -55,6 +55,59 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery:
+    """Selects pieces of work, the newest first.
+
+    Attributes:
+        states: the states that they may be in; empty for any.
+        repository: `owner/name`, or one of the two; empty for any.
+        person: the login of who asked; empty for anybody.
+        repo_ids: the repositories that they may be of; None for all.
+        limit: how many are found at most.
+        offset: how many of the newest are passed over.
+    """
+
+    states: frozenset[JobState] = frozenset()
+    repository: str = ""
+    person: str = ""
+    repo_ids: frozenset[int] | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeekCost:
+    """The cost of the runs of one repository that ended in one week.
+
+    Attributes:
+        repository: its name, as the last of the jobs has it.
+        week: the number of the week since 1970, which begins on a Monday.
+        runs: how many runs there were.
+        cost_usd: their cost in US dollars, as far as it is known.
+        unknown: how many runs have a cost that is not known.
+    """
+
+    repository: str
+    week: int
+    runs: int
+    cost_usd: float
+    unknown: int
+
+
+_DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
+
+
+def week_of(at: float) -> int:
+    """The number of the week, in UTC, in which a time in seconds since the epoch is."""
+    return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
+
+
+def week_begins(week: int) -> float:
+    """When a week begins, in seconds since the epoch."""
+    return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """A word to a job that is under way.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from agent_runtime import AsyncRuntime, Event, Network, Policy, Session
 from bot.domain.access import Bounds
 from bot.domain.job import Job
+from bot.engine.protocols import RunHistory
 from bot.gate.conventions import Conventions
 from bot.github import PullFacts
 from bot.jobs.receipt_filter import KnownConfigs
@@ -120,6 +121,7 @@ class JobServices:
         conventions: how jobs name and place things.
         ca_file: certificate authorities of the operator's own, for what GitHub names on other hosts.
         configs: what repositories ask for on their default branches, as far as somebody has looked lately.
+        history: keeps the logs of runs for the dashboard; None where there is none.
     """
 
     workspaces: Workspaces
@@ -147,6 +149,7 @@ class JobServices:
     places: Mapping[str, str] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)
     ca_file: Path | None = None
+    history: RunHistory | None = None
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""

@@ -36,6 +36,10 @@ class JobSessions(Protocol):
         """What the session of a job has recorded; nothing without one."""
         ...
 
+    def stamp(self, job_id: str) -> str:
+        """A text that is another one after something was recorded in the session of a job."""
+        ...
+
     def forget(self, job_id: str) -> None:
         """Drop the session of a job."""
         ...
@@ -66,6 +70,14 @@ class FileJobSessions:
     def events(self, job_id: str) -> Sequence[Event]:
         """See `JobSessions.events`."""
         return self.of(job_id).read()
+
+    def stamp(self, job_id: str) -> str:
+        """See `JobSessions.stamp`."""
+        try:
+            status = self.of(job_id).path.stat()
+        except FileNotFoundError:
+            return ""
+        return f"{status.st_mtime_ns} {status.st_size}"
 
     def forget(self, job_id: str) -> None:
         """See `JobSessions.forget`."""
@@ -131,6 +143,10 @@ class DatabaseJobSessions:
     def events(self, job_id: str) -> Sequence[Event]:
         """See `JobSessions.events`."""
         return self.of(job_id).read()
+
+    def stamp(self, job_id: str) -> str:
+        """See `JobSessions.stamp`."""
+        return str(self.of(job_id).metadata())
 
     def forget(self, job_id: str) -> None:
         """See `JobSessions.forget`."""

@@ -14,6 +14,7 @@ from bot.engine.job_record import RunResult
 from bot.gate.network import narrowed
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
+from bot.jobs.run_logs import keep_log
 from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.text import one_line
 from bot.publishing.view import Activity
@@ -83,4 +84,5 @@ async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, 
     """Keep what a run came to before any of it is published; its session is needed no more."""
     work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
     await context.services.work.keep(context.job.id, context.record, work, change)
+    await keep_log(context)
     await asyncio.to_thread(context.services.forget_session, context.job)

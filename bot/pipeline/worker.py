@@ -21,6 +21,7 @@ from bot.github import GitHubError, Urgency
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.patience import Patience
+from bot.jobs.run_logs import keep_log
 from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
 from bot.reporting.notices import notice_of, notify
@@ -130,6 +131,7 @@ class Worker:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
             self._contexts.ended(ending)
+            await keep_log(context)  # of a run that came to no result, whose session is still there
             final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
             await endings.keep(record, final)
             if ending.partial:

@@ -82,6 +82,11 @@ class Settings:
     receiver has no other."""
     metrics_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
     """The bearer token that `/metrics` requires, at least 16 characters."""
+    dashboard_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
+    """The token with which an operator signs in at `/dashboard` and sees the runs of all repositories, at least 16
+    characters; without it there is no dashboard."""
+    trace_url: Annotated[Url | None, Written("https://jaeger.example.com/trace")] = None
+    """The address of traces, to which `/` and a run's trace id are added for the dashboard."""
     otlp_endpoint: Annotated[
         Url | None, Written("http://127.0.0.1:4318", name="OTEL_EXPORTER_OTLP_ENDPOINT", input=None)
     ] = None
@@ -111,6 +116,11 @@ class Settings:
         None
     )
     """The address of an S3-compatible service, if it is not Amazon's."""
+
+    @property
+    def has_dashboard(self) -> bool:
+        """Whether there is a way to sign in to the dashboard; without one there is none."""
+        return self.dashboard_token is not None
 
     @property
     def jobs_url(self) -> str:

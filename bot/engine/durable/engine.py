@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Never
 
 from bot.domain.job import Job, JobState
-from bot.engine.durable import jobs, questions
+from bot.engine.durable import history, jobs, questions
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import TOLD
 from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.protocols import MOST_ENDED
-from bot.engine.records import Backlog, Signal, Stored
+from bot.engine.records import Backlog, RunQuery, Signal, Stored, WeekCost
 
 _DAY_SECONDS = 24 * 3600.0
 _SWEPT_AT_ONCE = 500  # bound parameters are limited
@@ -136,6 +136,26 @@ class DurableEngine:
     async def counts(self) -> dict[JobState, int]:
         """See `JobIndex.counts`."""
         return await self._run(questions.counts)
+
+    async def runs(self, query: RunQuery) -> tuple[Stored, ...]:
+        """See `RunHistory.runs`."""
+        return await self._run(lambda tx: history.runs(tx, query))
+
+    async def pulse(self) -> str:
+        """See `RunHistory.pulse`."""
+        return await self._run(history.pulse)
+
+    async def keep_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
+        """See `RunHistory.keep_log`."""
+        await self._run(lambda tx: history.keep_log(tx, job, body, cost_usd))
+
+    async def log_of(self, job_id: str) -> bytes | None:
+        """See `RunHistory.log_of`."""
+        return await self._run(lambda tx: history.log_of(tx, job_id))
+
+    async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
+        """See `RunHistory.costs`."""
+        return await self._run(lambda tx: history.costs(tx, since, repo_ids))
 
     async def check(self) -> None:
         """See `EngineUpkeep.check`."""

@@ -65,6 +65,8 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
         "held_until": held_until,
         "enqueued_at": tx.now,
         "body": dumped(job),
+        "repository": job.repo.full_name.casefold(),
+        "actor": job.actor.login.casefold(),
     }
     here = _place(job.lane, job.repo.id, job.thread.key)
     stored = tx.rows.execute(_storing(tx.rows.dialect.name, state), values | here).one_or_none()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import JobState
 from bot.engine.durable.store import Transaction
-from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS
+from bot.engine.durable.tables import JOBS, OWED, RECORDS, RUN_LOGS, SIGNALS
 from bot.engine.records import Backlog, Stored, loaded
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def of_thread(tx: Transaction, repo_id: int, number: int, limit: int) -> tuple[S
     places = (
         sa.select(JOBS, place.label("place")).where(*_work_in(repo_id, number), JOBS.c.body.is_not(None)).subquery()
     )
-    return _readable(tx.rows.execute(sa.select(places).where(places.c.place <= limit).order_by(places.c.seq.desc())))
+    return readable(tx.rows.execute(sa.select(places).where(places.c.place <= limit).order_by(places.c.seq.desc())))
 
 
 def is_live(tx: Transaction, repo_id: int, number: int) -> bool:
@@ -51,7 +51,7 @@ def live_of(tx: Transaction, installation: int, repo_ids: Collection[int]) -> tu
     """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
     live = sa.select(JOBS).where(JOBS.c.lane == "work", JOBS.c.state.in_(_LIVE), JOBS.c.installation == installation)
     live = live.where(JOBS.c.repo_id.in_(repo_ids)) if repo_ids else live
-    return _readable(tx.rows.execute(live.order_by(JOBS.c.seq)))
+    return readable(tx.rows.execute(live.order_by(JOBS.c.seq)))
 
 
 def live_ids(tx: Transaction) -> frozenset[str]:
@@ -94,7 +94,8 @@ def sweep(tx: Transaction, before: float, most: int, limit: int) -> int:
     old = tx.rows.execute(over.limit(limit)).scalars().all()
     tx.rows.execute(RECORDS.delete().where(RECORDS.c.job_id.in_(old)))
     tx.rows.execute(SIGNALS.delete().where(SIGNALS.c.job_id.in_(old)))
-    tx.rows.execute(JOBS.update().where(JOBS.c.id.in_(old)).values(body=None))
+    tx.rows.execute(RUN_LOGS.delete().where(RUN_LOGS.c.job_id.in_(old)))
+    tx.rows.execute(JOBS.update().where(JOBS.c.id.in_(old)).values(body=None, repository=None, actor=None))
     return len(old)
 
 
@@ -102,15 +103,15 @@ def _work_in(repo_id: int, number: int) -> tuple[sa.ColumnElement[bool], ...]:
     return JOBS.c.lane == "work", JOBS.c.repo_id == repo_id, JOBS.c.thread == number
 
 
-def _readable(found: Iterable[sa.Row[Any]]) -> tuple[Stored, ...]:
+def readable(found: Iterable[sa.Row[Any]]) -> tuple[Stored, ...]:
     """Those that this version can read: one that it cannot must not keep a thread's other jobs from being steered."""
-    readable: list[Stored] = []
+    kept: list[Stored] = []
     for row in found:
         try:
-            readable.append(_stored(row))
+            kept.append(_stored(row))
         except OtherVersionError:
             log.warning("the stored job %s cannot be read by this version, and is passed over", row.id)
-    return tuple(readable)
+    return tuple(kept)
 
 
 def _stored(row: sa.Row[Any]) -> Stored:

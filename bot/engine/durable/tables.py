@@ -49,8 +49,24 @@ JOBS = sa.Table(
     sa.Column("begun_at", _SECONDS),
     sa.Column("finished_at", _SECONDS),
     sa.Column("body", sa.Text),
+    # Folded, for searches; of jobs that an earlier version stores beside this one they are missing.
+    sa.Column("repository", sa.Text),
+    sa.Column("actor", sa.Text),
     sqlite_autoincrement=True,
 )
+
+# What the dashboard shows of runs that have ended.
+RUN_LOGS = sa.Table(
+    "run_logs",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("repo_id", _NUMBER, nullable=False),
+    sa.Column("repository", sa.Text, nullable=False),
+    sa.Column("week", sa.Integer, nullable=False),
+    sa.Column("cost_usd", _SECONDS),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+sa.Index("run_logs_week", RUN_LOGS.c.week)
 
 RECORDS = sa.Table(
     "records",
@@ -100,6 +116,8 @@ OWED = sa.Table(
 # Every question that is asked while somebody waits has an index of its own; those that the ledger counts by hold all it
 # needs, so that an hour with very many jobs is counted without reading one of them.
 sa.Index("jobs_state", JOBS.c.state)
+sa.Index("jobs_of_repository", JOBS.c.repository, JOBS.c.seq)
+sa.Index("jobs_of_actor", JOBS.c.actor, JOBS.c.seq)
 sa.Index("jobs_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOBS.c.seq)
 sa.Index("jobs_begun_in_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_in_repository", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.begun_at, JOBS.c.state)

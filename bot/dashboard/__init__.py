@@ -1,0 +1,1 @@
+"""The dashboard: read-only pages about the runs of one bot."""

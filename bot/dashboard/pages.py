@@ -1,0 +1,306 @@
+"""The addresses of the dashboard, below `/dashboard`: who may see what, and the headers of every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode
+
+from aiohttp import web
+
+from bot.dashboard import views
+from bot.dashboard.live import LivePages
+from bot.dashboard.material import Material
+from bot.dashboard.rendering import STATIC, render, static
+from bot.dashboard.sign_in import SIGN_IN_SECONDS, SignIn, SignIns
+from bot.domain.errors import BotError
+from bot.domain.job import JobState
+from bot.engine.records import RunQuery
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/dashboard"
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_COOKIE, _FORM_COOKIE = "codepilot_dashboard", "codepilot_dashboard_form"
+_MOST_FORM_BYTES = 4096
+_FORM_SECONDS = 10.0
+_FOUND_ON_A_PAGE = 50
+_MOST_PAGES = 200
+_MOST_QUERY = 200
+_MOST_BUDGETS = 20
+_INNER = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """Who looks at a page.
+
+    Attributes:
+        sign_in: how they are signed in.
+        repo_ids: the repositories that they may see; None for all.
+    """
+
+    sign_in: SignIn
+    repo_ids: frozenset[int] | None
+
+    @property
+    def name(self) -> str:
+        """What the page calls them."""
+        return self.sign_in.login or "operator"
+
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, Viewer], Awaitable[web.StreamResponse]]
+
+
+class Dashboard:
+    """The handlers, with what they share.
+
+    Args:
+        material: what the pages show.
+        sign_ins: who may see them.
+        live: the pages that listen.
+    """
+
+    def __init__(self, material: Material, sign_ins: SignIns, live: LivePages) -> None:
+        self._material, self._sign_ins, self._live = material, sign_ins, live
+
+    def add_to(self, app: web.Application) -> None:
+        """Have an application answer below `/dashboard`."""
+        own = web.Application(middlewares=[_guarded])
+        own.router.add_get("", self._signed_in(self._queue))
+        own.router.add_get("/runs", self._signed_in(self._runs))
+        own.router.add_get("/runs/{id}", self._signed_in(self._run))
+        own.router.add_get("/costs", self._signed_in(self._costs))
+        own.router.add_get("/events", self._signed_in(self._events, page=False))
+        own.router.add_get("/sign-in", self._sign_in_page)
+        own.router.add_post("/sign-in", self._sign_in)
+        own.router.add_post("/sign-out", self._signed_in(self._sign_out))
+        own.router.add_get("/static/{name}", _static)
+        own.on_shutdown.append(lambda _app: self._live.close())
+        app.add_subapp(PREFIX, own)
+
+    def _signed_in(self, handler: Handler, *, page: bool = True) -> Answer:
+        """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            sign_in = self._sign_ins.read(request.cookies.get(_COOKIE, ""))
+            if sign_in is None:
+                if not page or request.method != "GET":
+                    raise web.HTTPUnauthorized(text="Sign in first.\n")
+                raise web.HTTPSeeOther(f"{PREFIX}/sign-in?{urlencode({'next': str(request.rel_url)})}")
+            return await handler(request, Viewer(sign_in=sign_in, repo_ids=None))
+
+        return handle
+
+    async def _queue(self, _request: web.Request, viewer: Viewer) -> web.Response:
+        queue, now = await self._material.queue(viewer.repo_ids), time.time()
+        sections = [
+            ("Waiting for a person", JobState.WAITING),
+            ("Running", JobState.RUNNING),
+            ("Queued", JobState.QUEUED),
+        ]
+        rows = [(title, [views.run_row(each, now=now) for each in queue.live[state]]) for title, state in sections]
+        budgets = sorted(self._material.budgets(), key=lambda each: each[2].remaining)[:_MOST_BUDGETS]
+        return _page(
+            "queue.html",
+            viewer,
+            title="Queue",
+            sections=rows,
+            ended=[views.run_row(each, now=now) for each in queue.ended],
+            # What is left of an installation's limit tells nothing about others; only the operator has all of them.
+            budgets=budgets if viewer.repo_ids is None else [],
+        )
+
+    async def _runs(self, request: web.Request, viewer: Viewer) -> web.Response:
+        asked = {name: request.query.get(name, "").strip()[:_MOST_QUERY] for name in ("repository", "person", "state")}
+        page = _number(request, "page", most=_MOST_PAGES) or 1
+        states = frozenset(state for state in JobState if state.value == asked["state"])
+        found = await self._material.runs(
+            RunQuery(
+                states=states,
+                repository=asked["repository"],
+                person=asked["person"].removeprefix("@"),
+                repo_ids=viewer.repo_ids,
+                limit=_FOUND_ON_A_PAGE + 1,
+                offset=(page - 1) * _FOUND_ON_A_PAGE,
+            )
+        )
+        here = {name: value for name, value in asked.items() if value}
+        links = [("Newer", page - 1)] if page > 1 else []
+        links += [("Older", page + 1)] if len(found) > _FOUND_ON_A_PAGE and page < _MOST_PAGES else []
+        now = time.time()
+        return _page(
+            "runs.html",
+            viewer,
+            title="Runs",
+            asked=asked,
+            rows=[views.run_row(each, now=now) for each in found[:_FOUND_ON_A_PAGE]],
+            pages=[views.PageLink(label=label, query=urlencode({**here, "page": at})) for label, at in links],
+        )
+
+    async def _run(self, request: web.Request, viewer: Viewer) -> web.Response:
+        stored = await self._material.stored(request.match_info["id"], viewer.repo_ids)
+        if stored is None:
+            raise web.HTTPNotFound
+        found = await self._material.run(stored)
+        page, diff_page = _number(request, "page"), _number(request, "diff") or 1
+
+        def rendered() -> web.Response:
+            run = views.run_view(
+                found.stored,
+                found.record,
+                found.log,
+                diff=found.diff,
+                now=time.time(),
+                server_url=self._material.server_url,
+                trace=found.trace,
+                page=page,
+                diff_page=diff_page,
+            )
+            return _page("run.html", viewer, title=run.row.title, run=run)
+
+        return await asyncio.to_thread(rendered)
+
+    async def _costs(self, _request: web.Request, viewer: Viewer) -> web.Response:
+        weeks = views.cost_weeks(await self._material.costs(viewer.repo_ids))
+        return _page("costs.html", viewer, title="Costs", weeks=weeks)
+
+    async def _events(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        run = request.query.get("run", "")[:_MOST_QUERY]
+        if run and await self._material.stored(run, viewer.repo_ids) is None:
+            raise web.HTTPNotFound
+        async with self._live.listening(viewer.sign_in.id, run) as events:
+            if events is None:
+                raise web.HTTPServiceUnavailable(text="Too many pages are open.\n")
+            answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+            with suppress(ConnectionResetError):  # the page was closed
+                await answer.prepare(request)
+                async for each in events(viewer.sign_in.until):
+                    await answer.write(each)
+        return answer
+
+    async def _sign_in_page(self, request: web.Request, *, wrong: str = "", status: int = 200) -> web.Response:
+        form = request.cookies.get(_FORM_COOKIE, "") or secrets.token_urlsafe(16)
+        values = {"next": _inner(request.query.get("next", "")), "form": form, "wrong": wrong}
+        answer = _page("sign_in.html", None, title="Sign in", by_token=self._sign_ins.by_token, **values)
+        answer.set_status(status)
+        # The form repeats it, so that no other site's form signs anybody in.
+        _set_cookie(request, answer, _FORM_COOKIE, form, seconds=3600, samesite="Strict")
+        return answer
+
+    async def _sign_in(self, request: web.Request) -> web.Response:
+        if not self._sign_ins.may_try(request.remote or ""):
+            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
+        form = await _form(request)
+        own = request.cookies.get(_FORM_COOKIE, "")
+        if not own or not hmac.compare_digest(own.encode(), form.get("form", "").encode(errors="replace")):
+            return await self._sign_in_page(request, wrong="The page was too old. Try again.", status=403)
+        if not self._sign_ins.is_operator(form.get("token", "")):
+            log.warning("a sign-in to the dashboard was refused", extra={"stranger": True})
+            return await self._sign_in_page(request, wrong="This is not the token.", status=403)
+        return _with_sign_in(request, self._sign_ins.new(), _inner(form.get("next", "")))
+
+    async def _sign_out(self, request: web.Request, viewer: Viewer) -> web.Response:
+        form = await _form(request)
+        if not hmac.compare_digest(viewer.sign_in.form.encode(), form.get("form", "").encode(errors="replace")):
+            raise web.HTTPForbidden(text="This form is not from a page of the dashboard.\n")
+        self._sign_ins.end(viewer.sign_in)
+        answer = web.Response(status=303, headers={"Location": f"{PREFIX}/sign-in"})
+        answer.del_cookie(_COOKIE, path=PREFIX)
+        return answer
+
+
+def _with_sign_in(request: web.Request, cookie: str, next_page: str) -> web.Response:
+    answer = web.Response(status=303, headers={"Location": next_page})
+    # Lax: a link from GitHub to a page must find who clicks it signed in.
+    _set_cookie(request, answer, _COOKIE, cookie, seconds=SIGN_IN_SECONDS, samesite="Lax")
+    return answer
+
+
+def _set_cookie(
+    request: web.Request, answer: web.Response, name: str, value: str, *, seconds: int, samesite: str
+) -> None:
+    # The browser may speak TLS to the proxy before this process.
+    secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    answer.set_cookie(name, value, max_age=seconds, path=PREFIX, httponly=True, secure=secure, samesite=samesite)
+
+
+def _inner(address: str) -> str:
+    """A page of the dashboard to go on to, and nothing else."""
+    return address if _INNER.fullmatch(address) else PREFIX
+
+
+def _number(request: web.Request, name: str, *, most: int = 1_000_000) -> int | None:
+    text = request.query.get(name, "")
+    return min(int(text), most) if re.fullmatch(r"[0-9]{1,7}", text) else None
+
+
+async def _form(request: web.Request) -> dict[str, str]:
+    size = request.content_length
+    if size is None or size > _MOST_FORM_BYTES:
+        raise web.HTTPRequestEntityTooLarge(max_size=_MOST_FORM_BYTES, actual_size=size or 0)
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            body = await request.content.readexactly(size)
+    except (TimeoutError, asyncio.IncompleteReadError) as error:
+        raise web.HTTPRequestTimeout(text="The form did not arrive.\n") from error
+    fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=10, errors="replace")
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _page(template: str, viewer: Viewer | None, **values: object) -> web.Response:
+    text = render(template, viewer=viewer, prefix=PREFIX, states=[each.value for each in JobState], **values)
+    return web.Response(text=text, content_type="text/html")
+
+
+async def _static(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name not in STATIC:
+        raise web.HTTPNotFound
+    return web.Response(text=static(name), content_type=STATIC[name], headers={"Cache-Control": "max-age=300"})
+
+
+@web.middleware
+async def _guarded(request: web.Request, handler: Answer) -> web.StreamResponse:
+    """Give every answer its headers, and every error a page without details."""
+    try:
+        answer = await handler(request)
+    except web.HTTPSeeOther as found:
+        answer = web.Response(status=found.status, headers={"Location": str(found.location)})
+    except web.HTTPException as error:
+        answer = _error(error.status, error.text if error.status != web.HTTPNotFound.status_code else "")
+    except BotError:
+        log.exception("a page of the dashboard could not be made", extra={"stranger": True})
+        answer = _error(503, "The database or a store does not answer. See the log.")
+    if not answer.prepared:
+        for name, value in _HEADERS.items():
+            answer.headers.setdefault(name, value)
+    return answer
+
+
+def _error(status: int, text: str | None) -> web.Response:
+    values = {"title": "Not found" if status == web.HTTPNotFound.status_code else "Error", "text": text or ""}
+    answer = _page("error.html", None, **values)
+    answer.set_status(status)
+    return answer

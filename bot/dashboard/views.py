@@ -1,0 +1,375 @@
+"""Turn stored jobs and their records into what the pages show. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Literal
+
+from agent_runtime import Usage
+from bot.domain.job import Job, JobState
+from bot.engine.job_record import JobRecord
+from bot.engine.records import Stored, WeekCost, week_begins
+from bot.publishing.run_log import RunEntry, RunLog
+from bot.publishing.text import clean, duration, one_line
+
+ENTRIES_ON_A_PAGE = 100
+LINES_ON_A_PAGE = 1_000
+_LONGEST_LINE = 2_000
+_MOST_TITLE = 200
+_MOST_TEXT = 20_000
+_MOST_ANSWERS = 100
+
+STATE_WORDS: Mapping[JobState, str] = {
+    JobState.QUEUED: "queued",
+    JobState.RUNNING: "running",
+    JobState.WAITING: "waiting",
+    JobState.DONE: "done",
+    JobState.REFUSED: "refused",
+    JobState.FAILED: "failed",
+    JobState.STOPPED: "stopped",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A time: as a machine reads it, and as a person does."""
+
+    iso: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One run in a list.
+
+    Attributes:
+        id: the job.
+        title: of the thread, or the branch.
+        place: the repository and the number of the thread.
+        repository: `owner/name`.
+        person: who asked; empty when nobody did.
+        verb: the command.
+        state: where the job stands.
+        reason: why it ended as it did, or how long it waits.
+        since: when it was stored.
+        age: how long it has been live, or took.
+    """
+
+    id: str
+    title: str
+    place: str
+    repository: str
+    person: str
+    verb: str
+    state: str
+    reason: str
+    since: Moment
+    age: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLink:
+    """A link below a list that is too long for one page, e.g. `Older`."""
+
+    label: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLink:
+    """A page about a run that is not the dashboard's, e.g. `Pull request #7`."""
+
+    label: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalView:
+    """A request to a person, and the answer.
+
+    Attributes:
+        title: what was asked.
+        text: the reason and the preview; empty for one that is answered.
+        state: `waiting`, `approved` or `denied`.
+        by: who answered.
+        note: what they said.
+    """
+
+    title: str
+    state: Literal["waiting", "approved", "denied"]
+    text: str = ""
+    by: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """One line of a diff and its kind, by which it is coloured."""
+
+    text: str
+    kind: Literal["file", "hunk", "added", "removed", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffView:
+    """A part of a diff."""
+
+    lines: tuple[DiffLine, ...]
+    total: int
+    pages: tuple[PageLink, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The page of one run.
+
+    Attributes:
+        row: the same as in lists.
+        links: pages about it.
+        facts: name and value, e.g. how often it was attempted.
+        approvals: what it asked people.
+        entries: a part of its timeline, oldest first, each with its number.
+        left_out: after how many entries, and how many, are missing; empty when none are.
+        pages: links to the other parts of the timeline.
+        summary: what the agent reported.
+        diff: a part of what it changed; None where that is not kept.
+    """
+
+    row: RunRow
+    links: tuple[RunLink, ...]
+    facts: tuple[tuple[str, str], ...]
+    approvals: tuple[ApprovalView, ...]
+    entries: tuple[tuple[int, RunEntry], ...]
+    left_out: str
+    pages: tuple[PageLink, ...]
+    summary: str
+    diff: DiffView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """The cost of a repository in a week, and its share of the largest one of all."""
+
+    repository: str
+    runs: int
+    cost: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostWeek:
+    """A week with its repositories."""
+
+    begins: Moment
+    total: str
+    rows: tuple[CostRow, ...]
+
+
+def moment(at: float) -> Moment:
+    """A time in seconds since the epoch, in UTC."""
+    when = datetime.fromtimestamp(at, UTC)
+    return Moment(iso=when.isoformat(timespec="seconds"), shown=f"{when:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def run_row(stored: Stored, *, now: float) -> RunRow:
+    """A job as a line of a list."""
+    job = stored.job
+    place = job.repo.full_name if job.thread.kind == "branch" else f"{job.repo.full_name}#{job.thread.number}"
+    reason = one_line(stored.reason, _MOST_TITLE)
+    if stored.state is JobState.WAITING and stored.until is not None:
+        reason = f"at most {duration(max(0.0, stored.until - now))} more"
+    return RunRow(
+        id=job.id,
+        title=one_line(job.thread.title, _MOST_TITLE) or job.thread.branch or place,
+        place=place,
+        repository=job.repo.full_name,
+        person="" if job.is_unasked else job.actor.login,
+        verb=job.command.verb,
+        state=STATE_WORDS[stored.state],
+        reason=reason,
+        since=moment(stored.enqueued_at),
+        age=duration(max(0.0, (stored.finished_at or now) - stored.enqueued_at)),
+    )
+
+
+def run_view(
+    stored: Stored,
+    record: JobRecord,
+    log: RunLog,
+    *,
+    diff: str,
+    now: float,
+    server_url: str,
+    trace: str,
+    page: int | None = None,
+    diff_page: int = 1,
+) -> RunView:
+    """A job as a page. All texts are redacted already.
+
+    Args:
+        stored: the job.
+        record: what is recorded of it.
+        log: what its run did.
+        diff: the change that is kept; empty where there is none.
+        now: in seconds since the epoch.
+        server_url: GitHub's address for people.
+        trace: the page of its trace; empty where there is none.
+        page: which part of the timeline; None for the last one.
+        diff_page: which part of the diff.
+    """
+    outcome = record.result.outcome if record.result is not None else None
+    count = max(1, -(-len(log.entries) // ENTRIES_ON_A_PAGE))
+    shown = min(max(1, page or count), count)
+    first = (shown - 1) * ENTRIES_ON_A_PAGE
+    numbered = [
+        (place + 1 + (log.left_out if place >= log.head else 0), each) for place, each in enumerate(log.entries)
+    ]
+    ended = stored.state not in {JobState.QUEUED, JobState.RUNNING, JobState.WAITING}
+    return RunView(
+        row=run_row(stored, now=now),
+        links=_links(stored.job, record, server_url, trace),
+        facts=_facts(stored, record, log),
+        approvals=_approvals(record, live=not ended),
+        entries=tuple(numbered[first : first + ENTRIES_ON_A_PAGE]),
+        left_out=f"{log.left_out:,} entries after entry {log.head:,} are left out" if log.left_out else "",
+        pages=_pages(shown, count, "page"),
+        summary=_bounded((outcome and outcome.summary) or ""),
+        diff=_diff(diff, diff_page) if diff else None,
+    )
+
+
+def cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
+    """Costs by week, the newest first."""
+    costs = tuple(costs)
+    most = max((each.cost_usd for each in costs), default=0.0)
+    weeks = []
+    for week, each_of in groupby(costs, key=lambda each: each.week):
+        rows = sorted(each_of, key=lambda each: (-each.cost_usd, each.repository))
+        weeks.append(
+            CostWeek(
+                begins=moment(week_begins(week)),
+                total=_money(sum(each.cost_usd for each in rows), sum(each.unknown for each in rows)),
+                rows=tuple(
+                    CostRow(
+                        repository=each.repository,
+                        runs=each.runs,
+                        cost=_money(each.cost_usd, each.unknown),
+                        share=round(each.cost_usd / most, 3) if most else 0.0,
+                    )
+                    for each in rows
+                ),
+            )
+        )
+    return tuple(weeks)
+
+
+def _money(dollars: float, unknown: int = 0) -> str:
+    known = f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
+    return f"{known} and {unknown} of unknown cost" if unknown else known
+
+
+def _links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[RunLink, ...]:
+    repo = f"{server_url}/{job.repo.full_name}"
+    thread = f"{repo}/{'pull' if job.thread.kind == 'pull' else 'issues'}/{job.thread.number}"
+    links = [] if job.thread.kind == "branch" else [RunLink(label=f"Thread #{job.thread.number}", url=thread)]
+    if record.comment.posted is not None:
+        links.append(RunLink(label="Status comment", url=record.comment.posted.url))
+    if record.check.posted is not None:
+        links.append(RunLink(label="Check run", url=record.check.posted.url))
+    published = record.published
+    if published.commit is not None:
+        sha = published.commit.sha
+        links.append(RunLink(label=f"Commit {sha[:7]}", url=f"{repo}/commit/{sha}"))
+    if published.pull is not None:
+        links.append(RunLink(label=f"Pull request #{published.pull.number}", url=published.pull.html_url))
+    if published.review_url:
+        links.append(RunLink(label="Review", url=published.review_url))
+    if trace:
+        links.append(RunLink(label="Trace", url=trace))
+    return tuple(each for each in links if each.url.startswith(("https://", "http://")))
+
+
+def _facts(stored: Stored, record: JobRecord, log: RunLog) -> tuple[tuple[str, str], ...]:
+    result = record.result
+    usage = log.usage if log.usage.requests or result is None else result.outcome.usage
+    facts = [("Queued", moment(stored.enqueued_at).shown)]
+    if stored.finished_at is not None:
+        facts.append(("Ended", moment(stored.finished_at).shown))
+    if stored.attempts > 1:
+        facts.append(("Attempts", str(stored.attempts)))
+    if record.base_sha:
+        facts.append(("Commit worked on", record.base_sha[:12]))
+    if record.verdict is not None:
+        facts.append(("Verdict", record.verdict.value.replace("_", " ")))
+    if usage.requests:
+        facts += _usage_facts(usage)
+    return tuple(facts)
+
+
+def _usage_facts(usage: Usage) -> list[tuple[str, str]]:
+    cost = "unknown" if usage.cost_usd is None else _money(usage.cost_usd)
+    return [("Cost", cost), ("Model requests", f"{usage.requests:,}"), ("Tokens", f"{usage.total_tokens:,}")]
+
+
+def _approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ...]:
+    asked, kept = record.approvals.waiting, record.approvals
+    views = [
+        ApprovalView(
+            title=f"{kept.shown[key].kind if key in kept.shown else 'request'} {key}",
+            state="approved" if answer.approved else "denied",
+            by=answer.by.login,
+            note=_bounded(answer.note),
+        )
+        for key, answer in list(kept.answers.items())[-_MOST_ANSWERS:]
+    ]
+    if live and asked is not None and asked.request_id not in kept.answers:
+        text = _bounded("\n\n".join(filter(None, (asked.reason, asked.preview))))
+        views.append(ApprovalView(title=f"{asked.kind} {asked.request_id}", state="waiting", text=text))
+    return tuple(views)
+
+
+def _bounded(text: str) -> str:
+    text = clean(text)
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters …"
+
+
+def _diff(text: str, page: int) -> DiffView:
+    lines = clean(text).split("\n")
+    lines = lines[:-1] if lines and not lines[-1] else lines
+    count = max(1, -(-len(lines) // LINES_ON_A_PAGE))
+    shown = min(max(1, page), count)
+    first = (shown - 1) * LINES_ON_A_PAGE
+    return DiffView(
+        lines=tuple(map(_diff_line, lines[first : first + LINES_ON_A_PAGE])),
+        total=len(lines),
+        pages=_pages(shown, count, "diff"),
+    )
+
+
+def _diff_line(line: str) -> DiffLine:
+    text = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+    if line.startswith(("diff --git ", "+++ ", "--- ", "index ", "new file ", "deleted file ", "rename ")):
+        return DiffLine(text=text, kind="file")
+    if line.startswith("@@"):
+        return DiffLine(text=text, kind="hunk")
+    if line.startswith("+"):
+        return DiffLine(text=text, kind="added")
+    return DiffLine(text=text, kind="removed" if line.startswith("-") else "")
+
+
+def _pages(shown: int, count: int, name: str) -> tuple[PageLink, ...]:
+    """Links to the first, the neighbouring and the last page, beside the one that is shown."""
+    places: Sequence[tuple[str, int]] = (
+        ("First", 1),
+        ("Previous", shown - 1),
+        ("Next", shown + 1),
+        ("Last", count),
+    )
+    return tuple(
+        PageLink(label=f"{label} of {count}" if label == "Last" else label, query=f"{name}={place}")
+        for label, place in places
+        if 1 <= place <= count and place != shown
+    )

@@ -1,0 +1,71 @@
+"""Find work for the dashboard, and keep the logs of its runs: one function each, within the caller's transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from bot.domain.job import Job
+from bot.engine.durable.questions import readable
+from bot.engine.durable.store import Transaction, insert
+from bot.engine.durable.tables import JOBS, RUN_LOGS
+from bot.engine.records import Backlog, RunQuery, Stored, WeekCost, week_of
+
+
+def runs(tx: Transaction, query: RunQuery) -> tuple[Stored, ...]:
+    """The work that a query selects, newest first."""
+    found = sa.select(JOBS).where(JOBS.c.lane == "work", JOBS.c.body.is_not(None))
+    if query.states:
+        found = found.where(JOBS.c.state.in_(query.states))
+    if query.repository:
+        name = query.repository.casefold()
+        of_name = JOBS.c.repository.endswith(f"/{name}", autoescape=True)
+        of_owner = JOBS.c.repository.startswith(f"{name}/", autoescape=True)
+        found = found.where(JOBS.c.repository == name if "/" in name else sa.or_(of_name, of_owner))
+    if query.person:
+        found = found.where(JOBS.c.actor == query.person.casefold())
+    if query.repo_ids is not None:
+        found = found.where(JOBS.c.repo_id.in_(query.repo_ids))
+    return readable(tx.rows.execute(found.order_by(JOBS.c.seq.desc()).offset(query.offset).limit(query.limit)))
+
+
+def pulse(tx: Transaction) -> str:
+    """A text that is another one after any work was stored, has changed its state, or has ended."""
+    live = sa.select(JOBS.c.id, JOBS.c.state, JOBS.c.leg, JOBS.c.attempts)
+    live = live.where(JOBS.c.lane == "work", JOBS.c.state.in_(Backlog.STATES)).order_by(JOBS.c.seq)
+    newest = sa.select(sa.func.max(JOBS.c.seq), sa.select(sa.func.max(JOBS.c.finished_at)).scalar_subquery())
+    seen = [*map(tuple, tx.rows.execute(live)), *map(tuple, tx.rows.execute(newest))]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()
+
+
+def keep_log(tx: Transaction, job: Job, body: bytes, cost_usd: float | None) -> None:
+    """Keep the log of a job's run, in place of an earlier one."""
+    values = {"week": week_of(tx.now), "cost_usd": cost_usd, "body": body}
+    row = insert(tx, RUN_LOGS).values(job_id=job.id, repo_id=job.repo.id, repository=job.repo.full_name, **values)
+    tx.rows.execute(row.on_conflict_do_update(index_elements=["job_id"], set_=values))
+
+
+def log_of(tx: Transaction, job_id: str) -> bytes | None:
+    """The log that is kept of a job's run."""
+    return tx.rows.execute(sa.select(RUN_LOGS.c.body).where(RUN_LOGS.c.job_id == job_id)).scalar()
+
+
+def costs(tx: Transaction, since: int, repo_ids: Collection[int] | None) -> tuple[WeekCost, ...]:
+    """The cost of runs by week and repository, the newest week first, then by name."""
+    counted = (
+        sa.select(
+            sa.func.max(RUN_LOGS.c.repository).label("repository"),
+            RUN_LOGS.c.week,
+            sa.func.count().label("runs"),
+            sa.func.coalesce(sa.func.sum(RUN_LOGS.c.cost_usd), 0.0).label("cost_usd"),
+            (sa.func.count() - sa.func.count(RUN_LOGS.c.cost_usd)).label("unknown"),
+        )
+        .where(RUN_LOGS.c.week >= since)
+        .group_by(RUN_LOGS.c.week, RUN_LOGS.c.repo_id)
+        .order_by(RUN_LOGS.c.week.desc(), "repository")
+    )
+    if repo_ids is not None:
+        counted = counted.where(RUN_LOGS.c.repo_id.in_(repo_ids))
+    return tuple(WeekCost(**row) for row in tx.rows.execute(counted).mappings())

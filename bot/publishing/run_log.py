@@ -1,0 +1,179 @@
+"""Distil the log of a run to what its page shows: each step with what was written, called and answered. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent_runtime import (
+    ChildRecorded,
+    Ended,
+    Event,
+    MessageInjected,
+    Parked,
+    Paused,
+    Recovered,
+    Replied,
+    ReplyBroken,
+    Resumed,
+    Summarised,
+    ToolReturned,
+    Usage,
+)
+from bot.publishing.text import clean, one_line
+
+_MOST_TEXT = 8_000
+_MOST_TITLE = 300
+_MOST_ENTRIES = 2_000
+_MOST_CHARACTERS = 1_000_000
+_MOST_BYTES = 16 * 1024 * 1024
+
+EntryKind = Literal["reply", "call", "message", "wait", "answer", "note", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """One thing that happened in a run.
+
+    Attributes:
+        kind: a reply of the model, a call of a tool, a message of a person, a wait for one, their answer, a note about
+            the run, or its end.
+        title: one line.
+        text: the whole, with the middle of long texts left out.
+        ok: whether it succeeded.
+        seconds: how long it took; 0 where that is not known.
+        at: when it ended, in seconds since the epoch; 0 where that is not known.
+        terminal: whether the text is the output of a command.
+    """
+
+    kind: EntryKind
+    title: str
+    text: str = ""
+    ok: bool = True
+    seconds: float = 0.0
+    at: float = 0.0
+    terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """The log of a run, bounded.
+
+    Attributes:
+        entries: what happened, oldest first.
+        left_out: how many entries are missing in the middle.
+        head: how many entries stand before these.
+        usage: tokens and money of the replies so far.
+    """
+
+    entries: tuple[RunEntry, ...] = ()
+    left_out: int = 0
+    head: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+_LOG = TypeAdapter(RunLog)
+
+
+def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
+    """What there is to show of the events of a session.
+
+    Args:
+        events: what is recorded, oldest first.
+        redact: takes secrets out of text.
+    """
+    events = tuple(events)
+    entries = [
+        replace(
+            each,
+            title=one_line(redact(each.title), _MOST_TITLE),
+            text=_clipped(clean(redact(each.text))),
+        )
+        for event in events
+        for each in _entries(event)
+    ]
+    head, room = 0, _MOST_CHARACTERS // 2
+    while head < min(len(entries), _MOST_ENTRIES // 2) and (room := room - len(entries[head].text)) >= 0:
+        head += 1
+    first, room = len(entries), _MOST_CHARACTERS // 2
+    while (
+        first > head
+        and len(entries) - first < _MOST_ENTRIES // 2
+        and (room := room - len(entries[first - 1].text)) >= 0
+    ):
+        first -= 1
+    return RunLog(
+        entries=(*entries[:head], *entries[first:]),
+        left_out=first - head,
+        head=head,
+        usage=sum(map(_usage, events), Usage()),
+    )
+
+
+def pack_log(log: RunLog) -> bytes:
+    """A log as it is stored."""
+    return zlib.compress(_LOG.dump_json(log))
+
+
+def unpack_log(body: bytes) -> RunLog | None:
+    """A log as it was stored; None where this version cannot read it."""
+    opened = zlib.decompressobj()
+    try:
+        text = opened.decompress(body, _MOST_BYTES)
+        return _LOG.validate_json(text) if opened.eof else None
+    except (zlib.error, ValidationError):
+        return None
+
+
+def _clipped(text: str) -> str:
+    """The text, or its beginning and its end with the number of characters between them."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    head, tail = _MOST_TEXT // 4, _MOST_TEXT * 3 // 4
+    return f"{text[:head]}\n… {len(text) - head - tail:,} characters are left out …\n{text[-tail:]}"
+
+
+def _usage(event: Event) -> Usage:
+    if isinstance(event, ChildRecorded):
+        return _usage(event.event)
+    return event.usage if isinstance(event, Replied | ReplyBroken | Summarised) else Usage()
+
+
+def _entries(event: Event) -> Iterator[RunEntry]:
+    match event:
+        case Replied():
+            yield RunEntry(kind="reply", title=f"Step {event.step}", text=event.text)
+        case ToolReturned():
+            yield RunEntry(
+                kind="call",
+                title=event.label,
+                text=event.text,
+                ok=event.ok,
+                seconds=event.seconds,
+                at=event.ended,
+                terminal="command" in event.args,
+            )
+        case MessageInjected():
+            yield RunEntry(kind="message", title="Message to the agent", text=event.text)
+        case Paused(pending=pending):
+            asked = "asks a question" if pending.kind == "question" else f"requires approval of {pending.tool}"
+            yield RunEntry(kind="wait", title=f"The agent {asked}", text=f"{pending.reason}\n{pending.preview}")
+        case Resumed():
+            said = "Answered" if event.approved else "Denied or not answered"
+            yield RunEntry(kind="answer", title=said, text=event.note, ok=event.approved)
+        case ReplyBroken() | Parked():
+            yield RunEntry(kind="note", title="The model service failed", text=event.reason, ok=False)
+        case Recovered():
+            yield RunEntry(kind="note", title="The run was resumed after its process had ended", text=event.text)
+        case ChildRecorded(task=task, event=inner):
+            yield from (replace(each, title=f"{task}: {each.title}") for each in _entries(inner))
+        case Ended(outcome=outcome):
+            title = f"The run ended: {outcome.status.value.replace('_', ' ')}"
+            ok = outcome.status.value in {"finished", "answered"}
+            yield RunEntry(kind="end", title=title, text=str(outcome), ok=ok, seconds=outcome.seconds)
+        case _:
+            return

@@ -1,0 +1,74 @@
+"""The dashboard of a real service: a job runs, and a real browser sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from localhub import LocalHub
+from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, acting, staged
+
+TOKEN = "the-operators-token-of-the-test"
+HOSTILE = "<img src=x onerror=alert(1)>\u202e</title><script>alert(2)</script>"
+NOISY = """execute("main", "printf '\\\\033[31mred<b>\\\\033[0m ghp_0123456789abcdefghij0123456789abcdef\\\\n'")"""
+
+
+@pytest.mark.slow
+async def test_a_person_follows_a_run_in_a_browser(hub: LocalHub, tmp_path: Path) -> None:
+    script = [acting(NOISY), acting(WAIT_FOR_GO), FIX]
+    serving = {"dashboard_token": SecretStr(TOKEN), "trace_url": "https://traces.example.com/trace"}
+    async with staged(hub, tmp_path, script, serving=serving) as stage, browser() as started:
+        context = await started.new_context(viewport=DESKTOP, color_scheme="dark")
+        watched = await opened(context)
+        page = watched.page
+        await page.goto(f"{stage.address}/dashboard")
+        await page.get_by_label("Operator's token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"{stage.address}/dashboard")
+        await page.get_by_text("Live", exact=True).wait_for()
+
+        issue = stage.issue(title=HOSTILE)
+        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+        # It appears without a reload.
+        await page.get_by_role("link", name="<img src=x").click(timeout=20_000)
+        await stage.at_work()
+        await page.locator("li.call summary").first.click(timeout=20_000)
+        output = await page.locator("pre.terminal").first.inner_text()
+        assert "red<b> [redacted]" in output
+        await page.screenshot(path=tmp_path / "running.png", full_page=True)
+        await stage.let_go(job_id)
+        await page.get_by_text(COMPLETION).first.wait_for(timeout=20_000)
+        await page.locator(".state.done").wait_for(timeout=20_000)
+        assert await page.locator(".diff .added").first.inner_text() == "+    return a + b\n"
+        assert await page.get_by_role("link", name="Pull request #2").count() == 1
+        assert await page.get_by_role("link", name="Trace").get_attribute("href")
+        await page.screenshot(path=tmp_path / "done.png", full_page=True)
+
+        await page.keyboard.press("Tab")
+        await page.goto(f"{stage.address}/dashboard")
+        await page.screenshot(path=tmp_path / "queue.png")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        await page.keyboard.press("/")
+        await page.keyboard.type("mona/calc")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/runs?*")
+        assert await page.locator("tbody tr").count() == 1
+        await page.goto(f"{stage.address}/dashboard/runs?repository=mona/other")
+        assert await page.get_by_text("No run fits.").count() == 1
+        await page.goto(f"{stage.address}/dashboard/costs")
+        assert await page.get_by_role("link", name="mona/calc").count() == 1
+
+        await page.set_viewport_size(PHONE)
+        for path in ("", f"/runs/{job_id}", "/runs", "/costs"):
+            await page.goto(f"{stage.address}/dashboard{path}")
+            assert await watched.overflow() <= 0, path
+            await page.screenshot(path=tmp_path / f"phone{path.replace('/', '-')}.png", full_page=True)
+        await page.get_by_role("button", name="Sign out").click()
+        await page.wait_for_url("**/sign-in")
+        await page.screenshot(path=tmp_path / "sign-in.png")
+        assert not watched.complaints
+        await context.close()

@@ -1,0 +1,99 @@
+"""A dashboard on a database and a port of its own, with sessions and patches that the test gives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+from aiohttp import web
+from pydantic import SecretStr
+
+from agent_runtime import Event
+from bot.dashboard.live import LivePages
+from bot.dashboard.material import Material
+from bot.dashboard.pages import Dashboard
+from bot.dashboard.sign_in import SignIns
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore
+from bot.jobs.services import JobServices
+from bot.publishing.redact import Redactor
+from tests.clocks import Clock
+
+TOKEN = "the-token-of-the-dashboard"
+SECRET = "the-secret-of-the-operator"
+
+
+@dataclass(slots=True, kw_only=True)
+class Served:
+    """What a test works with.
+
+    Attributes:
+        engine: has the jobs.
+        client: keeps cookies, and follows no redirect.
+        sign_ins: who is signed in.
+        clock: of the sign-ins.
+        events: the session of every job.
+        patch: the patch of every job.
+    """
+
+    engine: DurableEngine
+    client: aiohttp.ClientSession
+    sign_ins: SignIns
+    clock: Clock
+    events: list[Event] = field(default_factory=list)
+    patch: str = ""
+
+    async def get(self, path: str = "", **options: Any) -> tuple[int, str, aiohttp.ClientResponse]:  # noqa: ANN401 - aiohttp's
+        async with self.client.get(f"/dashboard{path}", allow_redirects=False, **options) as answer:
+            return answer.status, await answer.text(), answer
+
+    async def post(self, path: str, **form: str) -> tuple[int, str, aiohttp.ClientResponse]:
+        async with self.client.post(f"/dashboard{path}", allow_redirects=False, data=form) as answer:
+            return answer.status, await answer.text(), answer
+
+    def cookie(self, name: str) -> str:
+        """The value of a cookie that was set; empty without one."""
+        return next((each.value for each in self.client.cookie_jar if each.key == name), "")
+
+    async def sign_in(self, token: str = TOKEN, **form: str) -> tuple[int, str, aiohttp.ClientResponse]:
+        """Fill in the form, as a person does."""
+        await self.get("/sign-in")
+        return await self.post("/sign-in", token=token, **{"form": self.cookie("codepilot_dashboard_form"), **form})
+
+
+@asynccontextmanager
+async def served(folder: Path, *, token: str | None = TOKEN) -> AsyncIterator[Served]:
+    store, clock = JobStore(f"sqlite:///{folder / 'jobs.sqlite'}"), Clock()
+    clock.now = time.time()
+    engine = DurableEngine(store)
+    sign_ins = SignIns(b"k" * 32, SecretStr(token) if token else None, clock=clock)
+    app = web.Application()
+    jar = aiohttp.CookieJar(unsafe=True)  # for an address in digits
+    runner = web.AppRunner(app, shutdown_timeout=5.0)
+    site: list[Served] = []
+    services = SimpleNamespace(
+        server_url="https://github.com",
+        redactor=Redactor([SECRET]),
+        without_places=lambda text: text,
+        session_events=lambda _job: site[0].events,
+        sessions=SimpleNamespace(stamp=lambda _job_id: str(len(site[0].events))),
+        work=SimpleNamespace(patch=lambda _job_id: site[0].patch),
+    )
+    material = Material(engine, cast("JobServices", services), list, trace_url="")
+    live = LivePages(engine.pulse, material.log_stamp, poll_seconds=0.02)
+    Dashboard(material, sign_ins, live).add_to(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}", cookie_jar=jar) as client:
+            site.append(Served(engine=engine, client=client, sign_ins=sign_ins, clock=clock))
+            yield site[0]
+    finally:
+        await runner.cleanup()
+        await store.close()

@@ -1,0 +1,154 @@
+"""Jobs and their records as the pages show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent_runtime import Outcome, Status, Usage
+from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunView, cost_weeks, run_row, run_view
+from bot.domain.job import Actor, JobState, Origin, Thread
+from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
+from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, RunResult
+from bot.engine.records import Stored, WeekCost
+from bot.github import PullLink
+from bot.publishing.progress import Progress
+from bot.publishing.published import CommitRef, Published
+from bot.publishing.run_log import RunEntry, RunLog
+from tests.builders import a_job
+
+NOW = 1_795_392_000.0
+RUNNING = Stored(job=a_job(), state=JobState.RUNNING, reason="", attempts=1, enqueued_at=NOW - 65)
+WAITING = Waiting(
+    kind="permission", request_id="a1b2c3d4", reason="a rule asks", preview="rm x", bound_to="", until=NOW
+)
+
+
+def _view(
+    record: JobRecord | None = None,
+    log: RunLog | None = None,
+    *,
+    stored: Stored = RUNNING,
+    diff: str = "",
+    page: int | None = None,
+    diff_page: int = 1,
+) -> RunView:
+    return run_view(
+        stored,
+        record or JobRecord(),
+        log or RunLog(),
+        diff=diff,
+        now=NOW,
+        server_url="https://github.com",
+        trace="",
+        page=page,
+        diff_page=diff_page,
+    )
+
+
+def test_a_row_says_who_asked_for_what_where() -> None:
+    row = run_row(RUNNING, now=NOW)
+    assert (row.place, row.verb, row.person, row.state, row.age) == (
+        "octo/calc#7",
+        "fix",
+        "hubot-owner",
+        "running",
+        "1 min 5 s",
+    )
+    assert row.since.shown == "2026-11-22 23:58:55 UTC"
+
+
+def test_of_red_checks_nobody_is_named_and_a_branch_has_no_number() -> None:
+    job = replace(a_job(thread=Thread.of_branch("main")), origin=Origin(kind="ci", id=1, name="CI"))
+    row = run_row(replace(RUNNING, job=job), now=NOW)
+    assert (row.person, row.title, row.place) == ("", "main", "octo/calc")
+
+
+def test_a_title_is_one_line_that_changes_no_direction() -> None:
+    job = a_job(title="up\n\u202edown\x1b[31m " + "x" * 500)
+    title = run_row(replace(RUNNING, job=job), now=NOW).title
+    assert title.startswith("up down")
+    assert len(title) <= 200
+
+
+def test_the_last_part_of_a_timeline_is_shown_and_the_others_are_linked() -> None:
+    count = 2 * ENTRIES_ON_A_PAGE + 5
+    log = RunLog(entries=tuple(RunEntry(kind="call", title=str(number)) for number in range(1, count + 1)))
+    view = _view(log=log)
+    assert [number for number, _ in view.entries] == list(range(2 * ENTRIES_ON_A_PAGE + 1, count + 1))
+    assert [(each.label, each.query) for each in view.pages] == [("First", "page=1"), ("Previous", "page=2")]
+    assert _view(log=log, page=1).entries[0][0] == 1
+    assert _view(log=log, page=999).entries == view.entries
+
+
+def test_entries_after_those_that_are_left_out_keep_their_numbers() -> None:
+    entries = tuple(RunEntry(kind="call", title=each) for each in "ab")
+    view = _view(log=RunLog(entries=entries, head=1, left_out=40))
+    assert [number for number, _ in view.entries] == [1, 42]
+    assert view.left_out == "40 entries after entry 1 are left out"
+
+
+def test_a_diff_is_shown_in_parts_and_long_lines_are_cut() -> None:
+    diff = "diff --git a/a b/a\n@@ -1 +1 @@\n-old\n+" + "x" * 5_000 + "\n same\n" * LINES_ON_A_PAGE
+    shown = _view(diff=diff).diff
+    assert shown is not None
+    assert [each.kind for each in shown.lines[:5]] == ["file", "hunk", "removed", "added", ""]
+    assert len(shown.lines) == LINES_ON_A_PAGE
+    assert max(len(each.text) for each in shown.lines) <= 2_001
+    second = _view(diff=diff, diff_page=2).diff
+    assert second is not None
+    assert second.lines != shown.lines
+
+
+def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
+    published = Published(
+        commit=CommitRef(sha="a" * 40, branch="codepilot/7"),
+        pull=PullLink(number=9, html_url="https://github.com/octo/calc/pull/9"),
+        review_url="javascript:alert(1)",
+    )
+    record = JobRecord(
+        published=published, comment=CommentRecord(posted=Posted(id=1, url="https://github.com/octo/calc/issues/7#1"))
+    )
+    assert [each.label for each in _view(record).links] == [
+        "Thread #7",
+        "Status comment",
+        "Commit aaaaaaa",
+        "Pull request #9",
+    ]
+
+
+def test_approvals_say_who_answered_and_what_still_waits() -> None:
+    answer = ApprovalAnswer(request_id="00ff00ff", approved=False, note="not now", by=Actor(id=1, login="mona"))
+    shown = ShownRequest(request_id="00ff00ff", kind="permission", at="", since=0.0)
+    approvals = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, shown={"00ff00ff": shown})
+    first, second = _view(JobRecord(approvals=approvals)).approvals
+    assert (first.title, first.state, first.by, first.note) == ("permission 00ff00ff", "denied", "mona", "not now")
+    assert (second.state, second.text) == ("waiting", "a rule asks\n\nrm x")
+    over = replace(RUNNING, state=JobState.STOPPED, finished_at=NOW)
+    assert len(_view(JobRecord(approvals=approvals), stored=over).approvals) == 1
+
+
+def test_the_cost_comes_from_the_log_or_else_from_the_result() -> None:
+    usage = Usage(requests=2, output_tokens=1_500, cost_usd=0.0012)
+    outcome = Outcome(status=Status.FINISHED, summary="Fixed.", usage=usage)
+    record = JobRecord(result=RunResult(outcome=outcome, progress=Progress(), base_sha="", tree_sha=""))
+    view = _view(record)
+    assert ("Cost", "$0.0012") in view.facts
+    assert ("Tokens", "1,500") in view.facts
+    assert view.summary == "Fixed."
+    assert ("Cost", "unknown") in _view(record, RunLog(usage=Usage(requests=1, cost_usd=None))).facts
+
+
+def test_costs_are_grouped_by_week_the_largest_first() -> None:
+    costs = [
+        WeekCost(repository="a/a", week=2968, runs=3, cost_usd=1.0, unknown=1),
+        WeekCost(repository="b/b", week=2968, runs=1, cost_usd=4.0, unknown=0),
+        WeekCost(repository="a/a", week=2967, runs=1, cost_usd=0.0, unknown=0),
+    ]
+    newest, oldest = cost_weeks(costs)
+    assert [(each.repository, each.cost, each.share) for each in newest.rows] == [
+        ("b/b", "$4.00", 1.0),
+        ("a/a", "$1.00 and 1 of unknown cost", 0.25),
+    ]
+    assert newest.total == "$5.00 and 1 of unknown cost"
+    assert newest.begins.shown.startswith("2026-11-16")
+    assert oldest.total == "$0.00"

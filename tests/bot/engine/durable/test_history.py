@@ -1,0 +1,136 @@
+"""Work is found for the dashboard, and the logs of its runs are kept, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+import sqlalchemy as sa
+
+from bot.domain.commands import Stop
+from bot.domain.job import Actor, Job, JobState, Repo
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import JOBS, RUN_LOGS
+from bot.engine.records import RunQuery, WeekCost, week_begins, week_of
+from tests.builders import a_job
+from tests.clocks import Clock
+
+_DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    engine: DurableEngine
+    store: JobStore
+    clock: Clock
+
+    async def found(self, query: RunQuery) -> list[str]:
+        return [each.job.id for each in await self.engine.runs(query)]
+
+
+@pytest.fixture
+async def kept(database: str) -> AsyncIterator[Kept]:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    yield Kept(DurableEngine(store), store, clock)
+    await store.close()
+
+
+def _of(job_id: str, number: int, repo: Repo, login: str) -> Job:
+    return replace(a_job(job_id, number=number), repo=repo, actor=Actor(id=len(login), login=login))
+
+
+CALC, SITE = (Repo(id=10, full_name="Octo/calc", private=False), Repo(id=11, full_name="octo_x/site", private=True))
+
+
+async def _filled(kept: Kept) -> None:
+    await kept.engine.accept(_of("a", 1, CALC, "Mona"))
+    await kept.engine.accept(_of("b", 2, CALC, "hubot"))
+    await kept.engine.accept(_of("c", 3, SITE, "mona"))
+    await kept.engine.accept(a_job("steers", command=Stop()))
+    await kept.engine.cancel("b", JobState.STOPPED, "stopped")
+
+
+async def test_runs_are_found_by_repository_person_and_state(kept: Kept) -> None:
+    await _filled(kept)
+    assert await kept.found(RunQuery()) == ["c", "b", "a"]
+    assert await kept.found(RunQuery(limit=1, offset=1)) == ["b"]
+    assert await kept.found(RunQuery(repository="octo/CALC")) == ["b", "a"]
+    assert await kept.found(RunQuery(repository="calc")) == ["b", "a"]
+    assert await kept.found(RunQuery(repository="octo")) == ["b", "a"]
+    assert await kept.found(RunQuery(repository="oct%")) == []
+    assert await kept.found(RunQuery(person="MONA")) == ["c", "a"]
+    assert await kept.found(RunQuery(states=frozenset({JobState.STOPPED}))) == ["b"]
+
+
+async def test_only_runs_of_the_given_repositories_are_found(kept: Kept) -> None:
+    await _filled(kept)
+    assert await kept.found(RunQuery(repo_ids=frozenset({11}))) == ["c"]
+    assert await kept.found(RunQuery(repository="calc", repo_ids=frozenset({11}))) == []
+    assert await kept.found(RunQuery(repo_ids=frozenset())) == []
+
+
+async def test_the_pulse_changes_with_every_job(kept: Kept) -> None:
+    seen = [await kept.engine.pulse()]
+    await _filled(kept)
+    seen.append(await kept.engine.pulse())
+    await kept.engine.cancel("a", JobState.STOPPED, "stopped")
+    seen.append(await kept.engine.pulse())
+    assert len(set(seen)) == 3
+    assert await kept.engine.pulse() == seen[-1]
+
+
+async def test_costs_are_summed_by_week_and_repository(kept: Kept) -> None:
+    await _filled(kept)
+    first = week_of(kept.clock.now)
+    for job_id, repo, cost in (("a", CALC, 1.5), ("b", CALC, None), ("c", SITE, 0.25)):
+        await kept.engine.keep_log(_of(job_id, 1, repo, "mona"), b"a log", cost_usd=cost)
+    assert await kept.engine.costs(first) == (
+        WeekCost(repository="Octo/calc", week=first, runs=2, cost_usd=1.5, unknown=1),
+        WeekCost(repository="octo_x/site", week=first, runs=1, cost_usd=0.25, unknown=0),
+    )
+    kept.clock.now += 7 * _DAY
+    await kept.engine.keep_log(_of("c", 1, SITE, "mona"), b"another log", cost_usd=0.5)
+    assert [each.week - first for each in await kept.engine.costs(first)] == [1, 0]
+    assert await kept.engine.costs(first + 2) == ()
+    assert [each.repository for each in await kept.engine.costs(first, {11})] == ["octo_x/site"]
+    assert await kept.engine.log_of("c") == b"another log"
+
+
+async def test_a_log_is_forgotten_with_its_job(kept: Kept) -> None:
+    await _filled(kept)
+    await kept.engine.keep_log(_of("b", 2, CALC, "hubot"), b"a log", cost_usd=1.0)
+    kept.clock.now += 15 * _DAY
+    assert await kept.engine.sweep(14) == 1
+    assert await kept.engine.log_of("b") is None
+    assert await kept.found(RunQuery(person="hubot")) == []
+    left = sa.select(JOBS.c.repository, JOBS.c.actor).where(JOBS.c.id == "b")
+    assert await kept.store.run(lambda tx: tx.rows.execute(left).one()) == (None, None)
+    count = sa.select(sa.func.count()).select_from(RUN_LOGS)
+    assert await kept.store.run(lambda tx: tx.rows.execute(count).scalar_one()) == 0
+
+
+async def test_jobs_of_an_earlier_version_are_found_after_the_migration(kept: Kept, database: str) -> None:
+    await _filled(kept)
+
+    def taken_back(tx: Transaction) -> None:
+        rows = tx.rows
+        for name in ("repository", "actor"):
+            rows.execute(sa.text(f"DROP INDEX jobs_of_{name}"))
+            rows.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
+        rows.execute(sa.text("DROP TABLE run_logs"))
+        rows.execute(sa.text("UPDATE alembic_version SET version_num = '0004'"))
+
+    await kept.store.run(taken_back)
+    again = JobStore(database)
+    found = await DurableEngine(again).runs(RunQuery(repository="octo/calc", person="mona"))
+    await again.close()
+    assert [each.job.id for each in found] == ["a"]
+
+
+def test_weeks_begin_on_mondays() -> None:
+    monday = 1_795_392_000.0  # 2026-11-23
+    assert week_begins(week_of(monday)) == monday
+    assert week_begins(week_of(monday - 1)) == monday - 7 * _DAY
