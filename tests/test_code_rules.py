@@ -119,7 +119,6 @@ _PURE = (
     "bot/github/parsing.py",
     "bot/intake/**/*.py",
     "bot/control/help.py",
-    "bot/dashboard/views.py",
     "bot/domain/job.py",
     "bot/publishing/progress.py",
     "bot/publishing/run_log.py",

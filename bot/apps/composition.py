@@ -20,7 +20,7 @@ from bot.apps.storage import storage_of
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.dashboard.live import LivePages
-from bot.dashboard.material import Material
+from bot.dashboard.reader import DashboardReader
 from bot.dashboard.pages import Dashboard
 from bot.dashboard.sign_in import SignIns
 from bot.domain.errors import ConfigError
@@ -117,12 +117,11 @@ async def service(
         store = await asyncio.to_thread(_opened_store, settings)
         stack.push_async_callback(store.close)
         queue = DurableEngine(store)
-        shared = replace(shared, history=queue if settings.has_dashboard else None)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_for, store) if store.path is None else None)
         contexts = JobContextFactory(
-            services=shared,
+            services=replace(shared, history=queue if settings.has_dashboard else None),
             queue=queue,
             ledger=ledger,
             # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
@@ -142,8 +141,7 @@ async def service(
         app = make_app(
             _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
         )
-        if settings.has_dashboard:
-            _dashboard(settings, queue, shared, session).add_to(app)
+        _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.read, queue, session)
         yield BotService(
             queue=queue,
@@ -154,12 +152,16 @@ async def service(
         )
 
 
-def _dashboard(settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession) -> Dashboard:
-    material = Material(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
+def _add_dashboard(
+    app: web.Application, settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession
+) -> None:
+    if not settings.has_dashboard:
+        return
+    reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
     shown = settings.dashboard_token.get_secret_value() if settings.dashboard_token else ""
     # With another token, or without one, nobody stays signed in by the old one.
     sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), settings.dashboard_token)
-    return Dashboard(material, sign_ins, LivePages(queue.pulse, material.log_stamp))
+    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp)).add_to(app)
 
 
 def _opened_store(settings: Settings) -> JobStore:

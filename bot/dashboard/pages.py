@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bot.dashboard import views
 from bot.dashboard.live import LivePages
-from bot.dashboard.material import Material
+from bot.dashboard.reader import DashboardReader
 from bot.dashboard.rendering import STATIC, render, static
 from bot.dashboard.sign_in import SIGN_IN_SECONDS, SignIn, SignIns
 from bot.domain.errors import BotError
@@ -52,7 +52,7 @@ _INNER = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Viewer:
+class PageViewer:
     """Who looks at a page.
 
     Attributes:
@@ -70,20 +70,20 @@ class Viewer:
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Handler = Callable[[web.Request, Viewer], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, PageViewer], Awaitable[web.StreamResponse]]
 
 
 class Dashboard:
     """The handlers, with what they share.
 
     Args:
-        material: what the pages show.
+        reader: what the pages show.
         sign_ins: who may see them.
         live: the pages that listen.
     """
 
-    def __init__(self, material: Material, sign_ins: SignIns, live: LivePages) -> None:
-        self._material, self._sign_ins, self._live = material, sign_ins, live
+    def __init__(self, reader: DashboardReader, sign_ins: SignIns, live: LivePages) -> None:
+        self._reader, self._sign_ins, self._live = reader, sign_ins, live
 
     def add_to(self, app: web.Application) -> None:
         """Have an application answer below `/dashboard`."""
@@ -109,19 +109,19 @@ class Dashboard:
                 if not page or request.method != "GET":
                     raise web.HTTPUnauthorized(text="Sign in first.\n")
                 raise web.HTTPSeeOther(f"{PREFIX}/sign-in?{urlencode({'next': str(request.rel_url)})}")
-            return await handler(request, Viewer(sign_in=sign_in, repo_ids=None))
+            return await handler(request, PageViewer(sign_in=sign_in, repo_ids=None))
 
         return handle
 
-    async def _queue(self, _request: web.Request, viewer: Viewer) -> web.Response:
-        queue, now = await self._material.queue(viewer.repo_ids), time.time()
+    async def _queue(self, _request: web.Request, viewer: PageViewer) -> web.Response:
+        queue, now = await self._reader.queue(viewer.repo_ids), time.time()
         sections = [
             ("Waiting for a person", JobState.WAITING),
             ("Running", JobState.RUNNING),
             ("Queued", JobState.QUEUED),
         ]
         rows = [(title, [views.run_row(each, now=now) for each in queue.live[state]]) for title, state in sections]
-        budgets = sorted(self._material.budgets(), key=lambda each: each[2].remaining)[:_MOST_BUDGETS]
+        budgets = sorted(self._reader.budgets(), key=lambda each: each[2].remaining)[:_MOST_BUDGETS]
         return _page(
             "queue.html",
             viewer,
@@ -132,11 +132,11 @@ class Dashboard:
             budgets=budgets if viewer.repo_ids is None else [],
         )
 
-    async def _runs(self, request: web.Request, viewer: Viewer) -> web.Response:
+    async def _runs(self, request: web.Request, viewer: PageViewer) -> web.Response:
         asked = {name: request.query.get(name, "").strip()[:_MOST_QUERY] for name in ("repository", "person", "state")}
         page = _number(request, "page", most=_MOST_PAGES) or 1
         states = frozenset(state for state in JobState if state.value == asked["state"])
-        found = await self._material.runs(
+        found = await self._reader.runs(
             RunQuery(
                 states=states,
                 repository=asked["repository"],
@@ -159,11 +159,11 @@ class Dashboard:
             pages=[views.PageLink(label=label, query=urlencode({**here, "page": at})) for label, at in links],
         )
 
-    async def _run(self, request: web.Request, viewer: Viewer) -> web.Response:
-        stored = await self._material.stored(request.match_info["id"], viewer.repo_ids)
+    async def _run(self, request: web.Request, viewer: PageViewer) -> web.Response:
+        stored = await self._reader.stored(request.match_info["id"], viewer.repo_ids)
         if stored is None:
             raise web.HTTPNotFound
-        found = await self._material.run(stored)
+        found = await self._reader.run(stored)
         page, diff_page = _number(request, "page"), _number(request, "diff") or 1
 
         def rendered() -> web.Response:
@@ -173,7 +173,7 @@ class Dashboard:
                 found.log,
                 diff=found.diff,
                 now=time.time(),
-                server_url=self._material.server_url,
+                server_url=self._reader.server_url,
                 trace=found.trace,
                 page=page,
                 diff_page=diff_page,
@@ -182,13 +182,13 @@ class Dashboard:
 
         return await asyncio.to_thread(rendered)
 
-    async def _costs(self, _request: web.Request, viewer: Viewer) -> web.Response:
-        weeks = views.cost_weeks(await self._material.costs(viewer.repo_ids))
+    async def _costs(self, _request: web.Request, viewer: PageViewer) -> web.Response:
+        weeks = views.cost_weeks(await self._reader.costs(viewer.repo_ids))
         return _page("costs.html", viewer, title="Costs", weeks=weeks)
 
-    async def _events(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+    async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
         run = request.query.get("run", "")[:_MOST_QUERY]
-        if run and await self._material.stored(run, viewer.repo_ids) is None:
+        if run and await self._reader.stored(run, viewer.repo_ids) is None:
             raise web.HTTPNotFound
         async with self._live.listening(viewer.sign_in.id, run) as events:
             if events is None:
@@ -221,7 +221,7 @@ class Dashboard:
             return await self._sign_in_page(request, wrong="This is not the token.", status=403)
         return _with_sign_in(request, self._sign_ins.new(), _inner(form.get("next", "")))
 
-    async def _sign_out(self, request: web.Request, viewer: Viewer) -> web.Response:
+    async def _sign_out(self, request: web.Request, viewer: PageViewer) -> web.Response:
         form = await _form(request)
         if not hmac.compare_digest(viewer.sign_in.form.encode(), form.get("form", "").encode(errors="replace")):
             raise web.HTTPForbidden(text="This form is not from a page of the dashboard.\n")
@@ -269,7 +269,7 @@ async def _form(request: web.Request) -> dict[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-def _page(template: str, viewer: Viewer | None, **values: object) -> web.Response:
+def _page(template: str, viewer: PageViewer | None, **values: object) -> web.Response:
     text = render(template, viewer=viewer, prefix=PREFIX, states=[each.value for each in JobState], **values)
     return web.Response(text=text, content_type="text/html")
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from agent_runtime import Event
 from bot.dashboard.live import LivePages
-from bot.dashboard.material import Material
+from bot.dashboard.reader import DashboardReader
 from bot.dashboard.pages import Dashboard
 from bot.dashboard.sign_in import SignIns
 from bot.engine.durable.engine import DurableEngine
@@ -85,9 +85,9 @@ async def served(folder: Path, *, token: str | None = TOKEN) -> AsyncIterator[Se
         sessions=SimpleNamespace(stamp=lambda _job_id: str(len(site[0].events))),
         work=SimpleNamespace(patch=lambda _job_id: site[0].patch),
     )
-    material = Material(engine, cast("JobServices", services), list, trace_url="")
-    live = LivePages(engine.pulse, material.log_stamp, poll_seconds=0.02)
-    Dashboard(material, sign_ins, live).add_to(app)
+    reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
+    live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
+    Dashboard(reader, sign_ins, live).add_to(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,4 +1,4 @@
-"""What the dashboard searches by, and the logs of runs."""
+"""Columns that the dashboard searches by, and the logs of runs."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class RunMaterial:
     trace: str
 
 
-class Material:
+class DashboardReader:
     """Reads for the pages; every method may raise `BotError`.
 
     Args:
