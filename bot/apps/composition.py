@@ -20,8 +20,8 @@ from bot.apps.storage import storage_of
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.dashboard.live import LivePages
-from bot.dashboard.reader import DashboardReader
 from bot.dashboard.pages import Dashboard
+from bot.dashboard.reader import DashboardReader
 from bot.dashboard.sign_in import SignIns
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from agent_runtime import Event
 from bot.dashboard.live import LivePages
-from bot.dashboard.reader import DashboardReader
 from bot.dashboard.pages import Dashboard
+from bot.dashboard.reader import DashboardReader
 from bot.dashboard.sign_in import SignIns
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
