@@ -17,31 +17,30 @@ _ENDING_SECONDS = 5.0
 """How long tasks may take to end when their loop is stopped."""
 
 
-class StartedWork(Generic[T]):
-    """A coroutine that runs on the loop of another thread.
-
-    Attributes:
-        future: its result; once it is cancelled, that is no sign that the coroutine has ended.
-    """
+class LoopWork(Generic[T]):
+    """A coroutine for the loop of another thread. An interrupt at any moment leaves something that can be cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
         self._work = work
         self._tasks: list[asyncio.Task[Any]] = []
-        self.future = asyncio.run_coroutine_threadsafe(self._run(), loop)
+
+    def begin(self) -> Future[T]:
+        """Start it."""
+        return asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
     def cancel(self) -> Future[None]:
         """Cancel it; gives what is done once it has ended."""
-        self.future.cancel()
-        return asyncio.run_coroutine_threadsafe(self._ended(), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._end(), self._loop)
 
     async def _run(self) -> T:
         if (task := asyncio.current_task()) is not None:
             self._tasks.append(task)
         return await self._work()
 
-    async def _ended(self) -> None:
-        if self._tasks:  # else it was cancelled before its first line
+    async def _end(self) -> None:
+        if self._tasks:  # else it was never begun
+            self._tasks[0].cancel()
             await asyncio.wait(self._tasks)
 
 
@@ -70,17 +69,17 @@ class LoopThread:
         """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it, and a second one does not wait for its end.
 
         Raises:
-            UsageError: as for `start`.
+            UsageError: as for `prepare`.
         """
-        started = self.start(work)
+        prepared = self.prepare(work)
         try:
-            return started.future.result()
+            return prepared.begin().result()
         except KeyboardInterrupt:
-            wait([started.cancel()])
+            wait([prepared.cancel()])
             raise
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> StartedWork[T]:
-        """Run a coroutine on the loop, and do not wait for it.
+    def prepare(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopWork[T]:
+        """Prepare a coroutine to run on the loop.
 
         Raises:
             UsageError: the caller runs in an event loop, which would stand still meanwhile; or it was stopped, or is
@@ -91,7 +90,7 @@ class LoopThread:
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
             )
         loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-        return StartedWork(loop, work)
+        return LoopWork(loop, work)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.

@@ -29,28 +29,25 @@ class CallerThread:
         """Run a coroutine to its end, and make its calls; what one of them raises stops it, and goes on from here.
 
         Raises:
-            UsageError: as for `LoopThread.start`.
+            UsageError: as for `LoopThread.prepare`.
         """
         self._interrupted = False
-        started = self._loop.start(work)
-        started.future.add_done_callback(self._ended)
+        self._calls = calls = SimpleQueue[Callable[[], None] | None]()
+        prepared = self._loop.prepare(work)
         try:
-            self._make()
+            future = prepared.begin()
+            future.add_done_callback(lambda _: calls.put(None))
+            while (call := calls.get()) is not None:
+                call()
         except BaseException:  # Ctrl+C, too
             self._interrupted = True
-            started.cancel().add_done_callback(self._ended)
-            self._make()  # up to the cancelled future
-            self._make()  # up to the end of what it stood for
+            ended = prepared.cancel()
+            ended.add_done_callback(lambda _: calls.put(None))
+            while not ended.done():
+                if (call := calls.get()) is not None:
+                    call()
             raise
-        return started.future.result()
-
-    def _make(self) -> None:
-        """Make the calls that come, up to the next end."""
-        while (call := self._calls.get()) is not None:
-            call()
-
-    def _ended(self, _future: object) -> None:
-        self._calls.put(None)
+        return future.result()
 
     def tell(self, callback: Callable[..., object], *args: object) -> None:
         """Call `callback` soon, in its turn."""

@@ -54,6 +54,43 @@ class ScriptedModel(llm.Model):
         return [*(each.output for each in prompt.tool_results), *filter(None, [prompt.prompt])]
 
 
+class Temperature(llm.Options):
+    """The options of `KeyedModel`."""
+
+    temperature: float | None = None
+
+
+class KeyedModel(llm.KeyModel):
+    """Needs a key, takes an option, and runs one command; keeps what it was given."""
+
+    model_id = "keyed-model"
+    needs_key = "keyed"
+    can_stream = True
+    supports_tools = True
+    Options = Temperature  # type: ignore[assignment]  # how plugins declare theirs
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str | None, float | None]] = []
+        self.answers: list[str] = []
+
+    @override
+    def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+        key: str | None = None,
+    ) -> Iterator[str]:
+        assert isinstance(prompt.options, Temperature)
+        self.given.append((key, prompt.options.temperature))
+        self.answers += [each.output for each in prompt.tool_results]
+        if prompt.tool_results:
+            yield "Done."
+        else:
+            response.add_tool_call(llm.ToolCall(name="CodingTools_execute_command", arguments={"command": "pwd"}))
+
+
 @contextmanager
 def plugged(models: object) -> Iterator[None]:
     """Let `llm` have a plugin with models, and ours, which is registered already where its entry point is installed."""

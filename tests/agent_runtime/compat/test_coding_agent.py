@@ -15,7 +15,7 @@ from sqlite_utils import Database
 from agent_runtime.compat.coding import CodingAgent
 from agent_runtime.compat.coding.agent import CodingCall
 from agent_runtime.core.errors import ModelError, ResumeError, SettingsError, UsageError
-from tests.agent_runtime.compat.llm_models import ScriptedModel, execute, read, write
+from tests.agent_runtime.compat.llm_models import KeyedModel, ScriptedModel, execute, read, write
 
 
 def test_a_result_has_the_answer_the_calls_and_what_was_used_and_the_conversation_goes_on(project: Path) -> None:
@@ -240,6 +240,13 @@ def test_two_agents_do_not_work_in_one_directory_at_a_time(project: Path) -> Non
 def test_settings_that_cannot_work_are_named(project: Path, settings: dict[str, object], wrong: str) -> None:
     with pytest.raises(SettingsError, match=wrong):
         CodingAgent(**{"model": ScriptedModel(), "root": project, **settings})  # type: ignore[arg-type]
+
+
+def test_key_and_options_reach_the_model(project: Path) -> None:
+    model = KeyedModel()
+    with CodingAgent(model, project, approve=True, key="mine", options={"temperature": 0.5}) as agent:
+        assert agent.run("Where?").text == "Done."
+    assert model.given == [("mine", 0.5)] * 2
 
 
 def test_a_model_that_calls_no_tools_is_refused(project: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import llm
 import pytest
 
-from agent_runtime.compat.coding import CodingTools
+from agent_runtime.compat.coding import CodingTools, actions
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import bubblewrap
 from tests.sandboxes import processes_with
@@ -125,6 +125,12 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tools: Codin
     assert told == "Error: command timed out after 1s\nPartial output:\nbegun\n"
     until(lambda: not processes_with("3141.59"))
     assert tools.execute_command("echo again") == "again\nExit code: 0"
+
+
+def test_no_command_may_take_longer_than_ten_minutes(tools: CodingTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert actions._MOST_SECONDS == 600
+    monkeypatch.setattr(actions, "_MOST_SECONDS", 1)
+    assert tools.execute_command("sleep 3141.59", timeout=10_000).startswith("Error: command timed out after 1s")
 
 
 def test_a_command_starts_afresh_in_the_root_without_the_users_environment(

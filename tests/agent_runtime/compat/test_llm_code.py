@@ -14,17 +14,18 @@ from click.testing import CliRunner, Result
 from llm.cli import cli
 
 from agent_runtime.compat.coding import plugin
-from tests.agent_runtime.compat.llm_models import Call, ScriptedModel, Turn, execute, plugged, read, write
+from tests.agent_runtime.compat.llm_models import Call, KeyedModel, ScriptedModel, Turn, execute, plugged, read, write
 
 Say = Callable[..., ScriptedModel]
 ROOT = Path(__file__).parents[3]
 
 
 class _Models:
-    """A plugin with two models."""
+    """A plugin with a few models."""
 
     def __init__(self) -> None:
         self.model = ScriptedModel()
+        self.keyed = KeyedModel()
         self.other = ScriptedModel("From the other.", model_id="other-model")
 
     @llm.hookimpl
@@ -32,6 +33,7 @@ class _Models:
         """Register them."""
         register(self.model)
         register(self.other)
+        register(self.keyed)  # type: ignore[arg-type]  # a KeyModel is registered as a model is
 
 
 @pytest.fixture
@@ -152,6 +154,17 @@ def test_options_reach_the_agent_and_wrong_ones_are_named(project: Path, say: Sa
     for wrong in (["-o", "fly", "1"], ["--no-tool", "fly"], *everything, ["-m", "fly"], ["--cid", "fly"]):
         refused = _llm("code", "-d", str(project), *wrong)
         assert (refused.exit_code, refused.output.startswith("Error: ")) == (1, True), refused.output
+
+
+def test_key_options_and_sandbox_are_those_that_are_named(project: Path, say: Say) -> None:
+    model = llm.get_model("keyed-model")
+    assert isinstance(model, KeyedModel)
+    options = ["--key", "mine", "-o", "temperature", "0.5", "--sandbox", "local", "--yolo"]
+    done = _llm("code", "-m", "keyed-model", "-d", str(project), "where?", *options)
+
+    assert "Done." in done.output
+    assert model.given == [("mine", 0.5)] * 2
+    assert model.answers == [f"{project}\nExit code: 0"]  # in a sandbox it would be another place
 
 
 def test_a_database_that_is_none_or_that_cannot_be_written_is_told(project: Path, say: Say, tmp_path: Path) -> None:

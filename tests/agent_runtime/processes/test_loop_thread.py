@@ -3,7 +3,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +62,31 @@ def test_after_control_c_the_caller_goes_on_once_its_coroutine_has_ended(
         see(loop, slow_to_end)
     assert ended == ["slow"]
     loop.stop()
+
+
+_EXITS = """
+import asyncio, sys
+from pathlib import Path
+from agent_runtime import *
+reply = '```codepilot\\nexecute("main", "sleep 100 & echo hi")\\n```\\n```completion\\nDone.\\n```\\n'
+sandbox = pick_sandbox("auto", SandboxSettings())
+agent = Agent(provider=ScriptedProvider([reply, reply]), work_dir=Path(sys.argv[1]), sandbox=sandbox)
+async def main():
+    global runtime, task
+    runtime = AsyncRuntime(agent)
+    print(await runtime.run("go"))
+    task = asyncio.create_task(runtime.run("again"))
+    await asyncio.sleep(0)
+if sys.argv[2] == "blocking":
+    runtime = Runtime(agent, quiet=True)
+    print(runtime.run("go"))
+else:
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["blocking", "a task under way"])
+def test_a_program_that_ends_without_closing_its_runtime_says_nothing(kind: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _EXITS, str(tmp_path), kind]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Done.\n", "")

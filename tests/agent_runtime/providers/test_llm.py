@@ -19,6 +19,7 @@ from llm.plugins import pm
 from pydantic import Field
 from typing_extensions import override
 
+from agent_runtime import Agent, AsyncRuntime, SandboxSettings, Status, pick_sandbox
 from agent_runtime.core.errors import ModelRejectedError, ModelUnreachableError, SettingsError
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
@@ -29,7 +30,7 @@ from tests.agent_runtime.image_files import gif, picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.agent_runtime.providers.test_calls_on_the_wire import TOOL, requests_of
 from tests.agent_runtime.providers.test_calls_on_the_wire import conversation as with_calls
-from tests.model_server import Fails, ModelServer
+from tests.model_server import Fails, ModelServer, Says
 from tests.waiting import eventually
 
 PIECES = ["Look", "ing", ".\n", "```codepilot\n", "x()\n```"]
@@ -353,6 +354,26 @@ async def test_a_plugin_that_ships_with_llm_works_over_a_real_socket(
     gc.collect()  # the plugin leaves its connections open; better told here than in some other test
     roles = [message["role"] for message in server.requests[0].json["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_whole_run_by_tool_calls_with_a_plugin_that_ships_with_llm(plugin: Plugin, tmp_path: Path) -> None:
+    wrote = ("c1", "write_file", '{"path": "b.txt", "content": "new\\n"}')
+    finish = ("c2", "finish", '{"summary": "Written."}')
+    (tmp_path / "work").mkdir()
+    async with ModelServer(replies=[Says("", calls=(wrote,)), Says("", calls=(finish,))]) as server:
+        told = f"- model_id: mine\n  model_name: mine\n  supports_tools: true\n  api_base: {server.url_openai}\n"
+        (tmp_path / "extra-openai-models.yaml").write_text(told)
+        provider = provider_for("llm", model="mine", api_key=KEY, options=ModelOptions(retry=Naps().retry()))
+        sandbox = pick_sandbox("auto", SandboxSettings())
+        agent = Agent(provider=provider, work_dir=tmp_path / "work", sandbox=sandbox, chat=False, transport="tools")
+        async with AsyncRuntime(agent) as runtime:
+            outcome = await runtime.run("Write b.txt")
+    gc.collect()
+    assert (outcome.status, outcome.summary, outcome.usage.requests) == (Status.FINISHED, "Written.", 2)
+    assert (tmp_path / "work" / "b.txt").read_text() == "new\n"
+    answers = [each for each in server.requests[1].json["messages"] if each["role"] == "tool"]
+    assert [each["tool_call_id"] for each in answers] == ["c1"]
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.seed import export_session_file, import_session_file, import_session_table
@@ -124,3 +125,19 @@ def test_a_table_of_the_original_is_brought_in_beside_it(db_url: str) -> None:
     store.close()
     with pytest.raises(SessionError, match="cannot be used"):
         import_session_table(db_url, store.session, table="nowhere")
+
+
+async def test_a_session_that_codepilot_0_9_1_wrote_is_gone_on_with(tmp_path: Path) -> None:
+    written = Path(__file__).with_name("codepilot_0_9_1.json")
+    session = InMemorySession()
+    assert import_session_file(written, lambda _id: session) == "shop_ü_1"
+    told = json.loads(written.read_text(encoding="utf-8"))["messages"]
+    assert session.load() == told
+    agent = Agent(
+        provider=ScriptedProvider(["```completion\nStill there.\n```\n"]),
+        work_dir=tmp_path,
+        sandbox=pick_sandbox("auto", SandboxSettings()),
+    )
+    async with AsyncRuntime(agent, session) as runtime:
+        assert (await runtime.run("Is calc.py still there?")).summary == "Still there."
+        assert runtime.messages[: len(told)] == told
