@@ -100,7 +100,7 @@ async def _built(root: Path, kept: Path) -> None:
 
 
 async def _whole(root: Path, touched: list[str], text: str) -> list[bool]:
-    """Of each definition, whether all of its lines stand in a text."""
+    """Of each definition, whether all of its lines are in a text."""
     shown: dict[str, set[int]] = {}
     path = ""
     for line in text.splitlines():

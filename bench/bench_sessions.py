@@ -106,7 +106,7 @@ async def _timed_step(session: Session, number: int) -> float:
 
 
 def _bare(path: Path) -> Figure:
-    """What the disk takes for the bytes of a step, whoever writes them."""
+    """What the disk takes for the bytes of a step, no matter who writes them."""
     data, seconds = b"\n".join(encode(event) for event in _step(0)), list[float]()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for _ in range(STEPS):

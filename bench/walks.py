@@ -155,7 +155,7 @@ async def workflow(walk: Walk) -> None:
     copy_of_this(action) if walk.clone else with_packages_of_tests(action)
     copied = ROOT / "docs" / "workflows" / "comments.yml"
     async with _site(walk) as site:
-        # The hub tells of events only where an App is installed.
+        # The hub reports events only where an App is installed.
         site.hub.install(site.hub.add_app("any"), site.repo, by="mona")
         own = walk.directory / "calc"
         await _git(walk.directory, "clone", "--quiet", site.clone_url, str(own))

@@ -321,7 +321,7 @@ cli.add_command(import_session)
 
 
 def main() -> None:
-    """Run the command line; errors raised on purpose are told in one paragraph, without a traceback."""
+    """Run the command line; deliberate errors are printed in one paragraph, without a traceback."""
     try:
         cli()
     except (BotError, AgentError) as error:
@@ -343,7 +343,7 @@ def finish(work: Coroutine[object, object, T], *, stopping: Callable[[], None] =
 
     Args:
         work: what to run.
-        stopping: told of the first of these signals.
+        stopping: called at the first of these signals.
     """
 
     async def run() -> T | None:

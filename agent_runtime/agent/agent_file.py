@@ -1,4 +1,4 @@
-"""An agent as a YAML file: who it is, which model it asks, what it may do. Its shape stands in `settings.schema`."""
+"""An agent as a YAML file: who it is, which model it asks, what it may do. Its shape is in `settings.schema`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ModelSettings:
         base_url: the address of a compatible server, or None.
         key_variable: the environment variable that holds the key; None for no key.
         options: everything else about it.
-        place: where it stands in its file, for error texts.
+        place: where it is in its file, for error texts.
         needs_key: whether it cannot be asked without one.
     """
 
@@ -421,7 +421,7 @@ def _rule(permission: schema.Permission) -> Rule:
 
 
 def _instructions(written: str, folder: Path) -> str:
-    """The system prompt: what is written, or what stands in the file that is written there."""
+    """The system prompt: what is written, or what is in the file that is written there."""
     named = written.strip()
     return read_text(folder / named) if named.endswith(".md") and "\n" not in named else written
 

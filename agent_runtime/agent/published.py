@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # Pydantic takes a tenth of a second to load, which whoever publishes no schema does not pay.
+    # Pydantic takes a tenth of a second to load, and is only needed to publish a schema.
     from pydantic import BaseModel
 
 

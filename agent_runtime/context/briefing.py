@@ -107,7 +107,7 @@ def _quoted(nonce: str, source: str, text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A source as it stands in a frame's first line, which it can neither leave nor close."""
+    """A source as it is in a frame's first line, which it can neither leave nor close."""
     return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
 
 

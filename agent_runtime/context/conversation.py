@@ -71,8 +71,8 @@ class Conversation:
     It lives as long as the runtime does, over many runs: it knows what the provider's cache holds. A new one on an old
     log works as well, and takes the cache to be cold.
 
-    Before a request it may record a `Shrunk` or a `Summarised`. What the request for a summary used stands in that
-    event and nowhere else: whoever sums up a run's usage adds `Summarised.usage`.
+    Before a request it may record a `Shrunk` or a `Summarised`. What the request for a summary used is in that
+    event and nowhere else: to sum up a run's usage, add `Summarised.usage`.
 
     Attributes:
         system: the system prompt.
@@ -259,7 +259,7 @@ async def answer(
     Args:
         provider: the model.
         request: what it is asked.
-        charge: told of each attempt that broke off and was probably charged for, with the text that came.
+        charge: called with each attempt that broke off and was probably charged for, with the text that came.
 
     Raises:
         ModelError: the service failed for good, or ended its reply without saying so.

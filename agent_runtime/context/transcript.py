@@ -146,7 +146,7 @@ class Transcript:
 
     @property
     def pending(self) -> dict[int, str]:
-        """Summaries of tasks that were archived, by number, where something else stands in the conversation yet."""
+        """Summaries of tasks that were archived, by number, where something else is in the conversation yet."""
         return {task: text for task, text in self._summaries.items() if self._archived.get(task) != text}
 
     def tokens_before(self, index: int) -> int:

@@ -24,7 +24,7 @@ _NPM_TEST = re.compile(r'"test"\s{0,9}:\s{0,9}"(?P<script>[^"\\]{1,400})')
 _NPM_RUNNERS = frozenset({"ava", "jasmine", "jest", "mocha", "node", "tap", "vitest"})
 _NPM_NAME = re.compile(r"[\w@][\w@./-]{0,40}")
 _NPM_SKIPPED = frozenset({"cross-env", "dotenv", "env", "npx"})
-# Which files suggest each kind of tests, what must stand in them, and the command that is asked about.
+# Which files suggest each kind of tests, what must be in them, and the command that is asked about.
 _SUGGESTED = (
     ("python", "", "", "python -m pytest -q"),
     ("npm", "package.json", '"test"', "npm test"),

@@ -2,7 +2,7 @@
 
 A pattern made here is shown to a person who approves it, so it must be no broader than it looks. It never stands for
 another program, nor for further words at its end, and there is none for a program that runs what its words or its files
-say: what `python x.py` does is up to whoever may write `x.py` by then.
+say: what `python x.py` does depends on who may write `x.py` by then.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class ToolResult:
         value: what the call evaluates to in the control block.
         text: what the model is shown when the code throws the value away.
         lines: those that the text lists, for the result of a read.
-        images: pictures for a model that sees, beside the text; only the transport `tools` shows them.
+        images: pictures for a model that accepts them, beside the text; only the transport `tools` shows them.
     """
 
     value: Plain

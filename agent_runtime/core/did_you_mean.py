@@ -1,4 +1,4 @@
-"""A hint for whoever mistyped a name. Pure."""
+"""A hint for a mistyped name. Pure."""
 
 from __future__ import annotations
 

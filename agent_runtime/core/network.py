@@ -108,7 +108,7 @@ class Network:
         return cls(allowed=frozenset(allowed))
 
     def narrowed(self, wanted: Network) -> Network:
-        """What both allow, within these bounds. Whoever is asked for less than this never gets more."""
+        """What both allow, within these bounds. A request for less than this never gets more."""
         return replace(self, allowed=self.allowed & wanted.allowed)
 
     def __bool__(self) -> bool:

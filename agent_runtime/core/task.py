@@ -14,7 +14,7 @@ class Quote:
 
     Attributes:
         source: where it came from, e.g. `issue #12 by @mona`.
-        text: the text, already cleaned by whoever made the quote.
+        text: the text, already cleaned by the quote's creator.
     """
 
     source: str

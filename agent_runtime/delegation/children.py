@@ -382,7 +382,7 @@ class Children:
             diff, lines = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
         except (BoundExceededError, ToolError) as error:
             child.problem = str(error)
-            return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be told: {error}")
+            return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be determined: {error}")
         known = len(paths) <= _MOST_CHANGES
         return ChildResult(task=child.id, changes=tuple(told), diff=diff, lines=lines if known else None)
 

@@ -155,7 +155,7 @@ class _State:
             ToolError: something that is no regular file, is too large, or lies behind a link.
         """
         if workspace.resolve(path) != path:
-            raise ToolError("it lies behind a symbolic link, which is not collected")
+            raise ToolError("it is behind a symbolic link, which is not collected")
         if not workspace.exists(path):
             return cls()
         return cls(workspace.read_bytes(path, _MOST_FILE), (workspace.mode(path) or 0) & 0o777)
@@ -224,7 +224,7 @@ def _diff(child: Workspace, parent: Workspace, paths: Sequence[str], hidden: Col
 
 
 def _diff_of_file(child: Workspace, parent: Workspace, path: str) -> tuple[list[str], list[str] | None]:
-    """What to tell of a file first, and its hunks; None where these cannot be told."""
+    """The first line about a file, and its hunks; None where these are unknown."""
     try:
         new, old = _State.of(child, path), _State.of(parent, path)
     except ToolError as error:

@@ -100,5 +100,5 @@ class CodeIndex(Protocol):
         ...
 
     async def callees(self, symbol: str) -> list[Call]:
-        """The calls that stand in what has a name."""
+        """The calls that are in what has a name."""
         ...

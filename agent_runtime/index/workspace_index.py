@@ -79,7 +79,7 @@ class WorkspaceIndex:
             workspace: what is indexed.
             kept: a file, out of the agent's reach, that the index begins with and is stored in once it is built, for
                 later runs; several may share it.
-            withholds: whether nothing is to be told of a file that nobody named, by canonical path.
+            withholds: whether nothing is to be told about a file that nobody named, by canonical path.
             service: makes vectors, for a second ranking; None for words alone.
         """
         self._service = service
@@ -205,7 +205,7 @@ class WorkspaceIndex:
         return self.state
 
     async def _embed(self, service: EmbeddingService) -> None:
-        """Have vectors of all definitions, but for files that nothing may be told of."""
+        """Have vectors of all definitions, except of files about which nothing may be said."""
         place = self.place
         if place is None:
             return

@@ -37,7 +37,7 @@ _BUILTINS = "\n".join(
         *(f"def {name}(*args: Any) -> Any: ..." for name in _FUNCTIONS),
     ]
 )
-# No name stands in it that a block could give another meaning. A block that holds this very line ends there.
+# No name is in it that a block could give another meaning. A block that holds this very line ends there.
 _END = "assert False, 'the control block is over'"
 
 

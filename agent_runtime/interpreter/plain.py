@@ -18,7 +18,7 @@ def plain(value: object, where: str) -> Plain:
     """Return `value` if it is plain data through and through, and little enough of it.
 
     Types are compared exactly: a subclass of `str` is an object with methods of its own, and no object of the
-    control block's making reaches the host. Every place counts, also where one list stands in many places: thirty
+    control block's making reaches the host. Every place counts, also where one list is in many places: thirty
     lines of control code can make a list of a thousand million places that takes no memory until it is copied.
 
     Raises:

@@ -17,7 +17,7 @@ _MAX_STREAM_BYTES = 64 * 1024**2
 
 
 def guarded_client(server: McpServer) -> httpx2.AsyncClient:
-    """A client for the requests to a server; redirects to elsewhere are not followed by whoever uses it."""
+    """A client for the requests to a server; its users do not follow redirects to elsewhere."""
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **server.headers},
         timeout=server.timeout,

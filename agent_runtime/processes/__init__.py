@@ -1,1 +1,1 @@
-"""Start processes and threads so that nothing of them outlives whoever started them."""
+"""Start processes and threads so that nothing of them outlives the process that started them."""

@@ -231,7 +231,7 @@ class _Worker:
         self._process.kill()
 
     def end(self) -> None:
-        """End it, whoever waits for its answer, and wait until it has ended."""
+        """End it, no matter who waits for its answer, and wait until it has ended."""
         self.kill()
         self._process.wait()
 

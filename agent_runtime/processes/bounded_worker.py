@@ -153,7 +153,7 @@ def _bound(seconds: float, memory: int) -> None:
         return
     import resource  # noqa: PLC0415 - POSIX only
 
-    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM kills, whoever holds the interpreter
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM kills, no matter which thread holds the interpreter
     if has := _pages(_DATA):
         resource.setrlimit(resource.RLIMIT_DATA, (has + memory, resource.RLIM_INFINITY))
 

@@ -140,7 +140,7 @@ def _is_in_a_loop() -> bool:
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped, and end its tasks then.
 
-    A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and whoever waits for another task
+    A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and a caller awaiting another task
     would never end. The error is the task's own result, too, and reaches who waits for that.
     """
     while True:

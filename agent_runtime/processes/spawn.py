@@ -1,4 +1,4 @@
-"""Starting a program so that whoever starts it can be stopped at any moment, and nothing of the program is left."""
+"""Starting a program so that its starter can be stopped at any moment, and nothing of the program is left."""
 
 from __future__ import annotations
 

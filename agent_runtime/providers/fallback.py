@@ -37,7 +37,7 @@ class FallbackProvider:
     shorter, and a chain would hide that) nor when the model declined (`ModelRefusedError`: an answer, not a fault;
     shopping around for a model that consents is for people to decide).
 
-    When all of them failed and one of them may be back later, the chain's error is an outage: whoever waits for outages
+    When all of them failed and one may be back later, the chain's error is an outage: a caller that waits for outages
     asks the whole chain again.
 
     A model that stood in is kept for `sticky_seconds`: going back and forth would leave each time a warm cache behind.

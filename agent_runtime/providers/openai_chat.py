@@ -78,7 +78,7 @@ def _messages(request: Request, model: str) -> list[ChatCompletionMessageParam]:
             {"role": "tool", "tool_call_id": answer.id, "content": answer.text or "(empty)"}
             for answer in message.answers
         ]
-        # No place is known to every server for a picture in an answer: it stands in the user's words behind it.
+        # No place is known to every server for a picture in an answer: it is in the user's words behind it.
         pictures = tuple(image for answer in message.answers for image in answer.images)
         if message.text or pictures or message.images or not message.answers:
             shown = replace(

@@ -156,7 +156,7 @@ class ResponsesReading:
             BrokenOffError: the service failed in mid-stream.
             ModelRejectedError: the service refused in mid-stream.
         """
-        from openai.types import responses  # noqa: PLC0415 - loaded by whoever made the provider
+        from openai.types import responses  # noqa: PLC0415 - loaded when the provider was made
 
         match event:
             case responses.ResponseTextDeltaEvent(delta=str(text)) if text:

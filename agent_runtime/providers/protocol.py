@@ -85,8 +85,8 @@ class CallChunk:
 
     Attributes:
         index: which of the reply's calls, from 0 in their order.
-        id: see `ToolRequest`; stands in the first piece, and may be empty where the service gives none.
-        name: of the tool; stands in the first piece.
+        id: see `ToolRequest`; is in the first piece, and may be empty where the service gives none.
+        name: of the tool; is in the first piece.
         arguments: some more of their JSON text.
     """
 

@@ -87,7 +87,7 @@ class RecordingProvider(WrappedProvider):
                 yield chunk
 
     def beside(self, other: Provider) -> Provider:
-        """Another provider, e.g. of child runs, whose exchanges stand in the same recording; closed by `close`."""
+        """Another provider, e.g. of child runs, whose exchanges are in the same recording; closed by `close`."""
         self._others.append(other)
         return _Beside(other, partial(self._recorded, other))
 

@@ -69,7 +69,7 @@ def parts_of(message: Message, model: str) -> list[Part]:
 
 
 def has_kept(message: Message, model: str) -> bool:
-    """Whether blocks of this model's own stand in a message."""
+    """Whether blocks of this model's own are in a message."""
     return bool(_kept(message.reasoning, model))
 
 

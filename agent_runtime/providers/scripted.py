@@ -1,6 +1,6 @@
 """A model that replays a script: for demonstrations, tests and trying out a set-up without a key or a bill.
 
-It is public and stable. The format of a script stands in `agent_runtime.providers.script`.
+It is public and stable. The format of a script is in `agent_runtime.providers.script`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ async def traced_reply(provider: Provider, request: Request) -> AsyncGenerator[C
         "gen_ai.provider.name": type(provider).__module__.rpartition(".")[2],
         "gen_ai.request.model": provider.model,
     }
-    # Never the current one: a generator's code runs in the context of whoever iterates.
+    # Never the current one: a generator's code runs in the context of its consumer.
     span = _tracer.start_span(f"chat {provider.model}", kind=SpanKind.CLIENT, attributes=attributes)
     try:
         async with aclosing(provider.reply(request)) as chunks:

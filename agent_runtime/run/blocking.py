@@ -57,7 +57,7 @@ class Runtime:
             session_dir: where `file` keeps its sessions.
             stream: whether handlers get text as it comes.
             db_url: the database of `db`.
-            listeners: told of every event.
+            listeners: called with every event.
             state_key: the secret that paused runs are signed with.
             quiet: print nothing and ask nobody but registered handlers.
 

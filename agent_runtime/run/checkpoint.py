@@ -1,6 +1,6 @@
 """A run that stands in the middle of a step, as text that is encrypted and signed.
 
-Whoever can write to a session's store must not be able to change what an approval approves. So the text is signed, with
+Write access to a session's store must not be enough to change what an approval approves. So the text is signed, with
 a key that does not lie in the store, and names all that the call depends on: the session, the run, the request, the
 call itself, where the transport stands, the files' content, and the whole log before it. It is encrypted, because the
 rest of the step needs what the model wrote, with the secrets that are scrubbed from the log.
@@ -82,7 +82,7 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
     """Check a paused run, and give where it stands.
 
     Args:
-        paused: as it stands in the session's log.
+        paused: as it is in the session's log.
         key: the one that it was sealed with.
         session_id: the session that it was read from.
         run_id: the run that it was found in.

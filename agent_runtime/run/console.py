@@ -16,7 +16,7 @@ _RESULT_CHARS = 200
 def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
     """Register defaults that give way, kind by kind, to the first handler of the caller's own.
 
-    Lines that are piped into the program answer questions. They approve nothing: whoever wrote them saw no call.
+    Lines that are piped into the program answer questions. They approve nothing: their author saw no call.
 
     Returns:
         What asks a question that no handler answers; None when nobody can be asked.

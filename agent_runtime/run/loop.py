@@ -205,7 +205,7 @@ class Loop:
         return self.withdrawn[-1]
 
     async def _told(self, look: Callable[[], str]) -> str:
-        """What there is to tell of files; they are looked at in a thread."""
+        """What there is to say about files; they are looked at in a thread."""
         return await in_thread(look) if self.files.knows_any else look()
 
     async def _ask(self, step: int) -> tuple[ReplyReader, StopReason]:

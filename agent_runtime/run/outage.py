@@ -1,6 +1,6 @@
 """Wait for a model service that is down, and count what its broken replies cost.
 
-A provider makes a few quick attempts and, in a chain, asks the next model. Whoever runs an agent has more time than
+A provider makes a few quick attempts and, in a chain, asks the next model. The caller of an agent has more time than
 that: here an outage is waited for, with growing pauses, for as long as the run's limits say. A run that has waited long
 enough ends its leg, and `resume` sends the same request again.
 """

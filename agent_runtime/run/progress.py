@@ -38,7 +38,7 @@ class RunProgress:
         steps: its replies, with what came of each.
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
-        waiting: the request that nobody has answered yet, and where that stands in the log.
+        waiting: the request that nobody has answered yet, and where that is in the log.
         output_schema: what its result must fit; None for a result in words.
         python_path: see `Started`.
         unfit: how many completions did not fit it.
@@ -119,7 +119,7 @@ class RunProgress:
                 self.calls = number
                 self.called.append(event)
             case Observed():
-                if self._in_step:  # a later one tells of what others did
+                if self._in_step:  # a later one reports what others did
                     self.steps[-1].observed = event
                 self.unfit += event.unfit
                 self.acted, self._in_step = True, False
@@ -158,7 +158,7 @@ class RunProgress:
 
 
 def used_by(event: Event) -> Usage:
-    """What the model calls that an event tells of used, those of a child run included."""
+    """What the model calls that an event reports used, those of a child run included."""
     while isinstance(event, ChildRecorded):
         event = event.event
     return event.usage if isinstance(event, Replied | Summarised | ReplyBroken) else Usage()

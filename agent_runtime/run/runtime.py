@@ -80,7 +80,7 @@ class AsyncRuntime:
             session_dir: where `file` keeps its sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
             stream: whether handlers get text as it comes (True), or once a reply is complete.
             db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
-            listeners: told of every event, as the values of `agent_runtime.core.events`.
+            listeners: called with every event, as the values of `agent_runtime.core.events`.
             hooks: handlers that are registered already.
             state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
                 with each other's. By default one in `~/.codepilot/state.key`, made when it is first needed.

@@ -106,7 +106,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Write a new key under another name first: whoever comes second must never read half of it."""
+    """Write a new key under another name first: a second process must never read half of it."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     _write(draft)
     try:
@@ -116,7 +116,7 @@ def _make(path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with suppress(FileExistsError):  # as above; whoever reads it before it is written waits a moment
+        with suppress(FileExistsError):  # as above; a process that reads it before it is written waits a moment
             _write(path)
     finally:
         draft.unlink()

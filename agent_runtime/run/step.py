@@ -90,7 +90,7 @@ class Calls:
         begun = time.monotonic()
         returned = partial(self._returned, tool, recorded, label, begun)
         try:
-            await asyncio.sleep(0)  # whoever was told of the call may have stopped the run
+            await asyncio.sleep(0)  # a listener may have stopped the run
             if refused is not None:
                 raise _declined(refused, planned.declined())
             with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):

@@ -74,7 +74,7 @@ class TaskManager:
             prompt: what is to be done; a plain string is a goal without quotes and images.
             parent_rt: whose workspace, agent and handlers.
             files: the files and directories that are copied; None for all.
-            parent_depth: how deep the parent stands in tasks itself.
+            parent_depth: how deep the parent is in tasks itself.
             step_timeout: seconds that one step may take.
             task_timeout: seconds that the task may take.
             persona: as whom the child works.

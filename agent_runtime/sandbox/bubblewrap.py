@@ -44,7 +44,7 @@ WITHOUT_GUARD = ("setpriv", "--inh-caps=-all", "--ambient-caps=-all")
 
 _READ_ONLY_PROC = ("acpi", "bus", "driver", "fs", "irq", "scsi", "sys", "tty")
 _EMPTY_PROC = ("kcore", "keys", "kmsg", "latency_stats", "mtrr", "sched_debug", "sysrq-trigger", "timer_list")
-"""Whoever is root outside stays the owner of these files inside, and the owner may write the kernel's settings."""
+"""Root outside stays the owner of these files inside, and the owner may write the kernel's settings."""
 
 _FILES = {
     "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_USER}:{_USER}:agent:{HOME}:/bin/bash\n"
@@ -53,7 +53,7 @@ _FILES = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
 }
-"""Our own versions of files in /etc that would tell of the host."""
+"""Our own versions of files in /etc that would reveal the host."""
 
 # `sh` opens the filter for bubblewrap, because a `Launch` is argv and environment only: each start needs a file
 # offset of its own, and any starter of programs will do then.
@@ -236,7 +236,7 @@ def _limited(limits: SandboxLimits) -> list[str]:
     Memory is bounded by what a process may write to (`RLIMIT_DATA`), not by its address space (`RLIMIT_AS`): Node sets
     10 GiB of addresses aside for each WebAssembly memory, Go and Java do the like, and use none of it. Should the
     machine still run out of memory, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)); and
-    when processors are short, whoever runs the sandbox comes first.
+    when processors are short, the bot comes first.
     """
     return [
         find("nice", "coreutils"),

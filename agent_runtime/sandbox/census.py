@@ -1,7 +1,7 @@
 """Measure the resources that the processes of one sandbox use, from outside. Linux.
 
 A sandbox has a `/proc` of its own, which lists its processes and no others, so that a look costs what the sandbox has
-and not what the machine has. Whoever started the sandbox may read all of it: they own its user namespace.
+and not what the machine has. The process that started the sandbox may read all of it: it owns its user namespace.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Census:
         return Unlinked(disk_bytes=disk, memory_bytes=memory, blind=blind)
 
     def _spent(self, times: dict[tuple[str, bytes], tuple[int, int]]) -> int:
-        """Ticks that everything used up. A process that ends leaves its own to whoever waits for it.
+        """Ticks that everything used up. A process that ends leaves its own to the process that waits for it.
 
         Where nobody waits they are lost to the kernel's figures: then what was seen of them last is kept.
         """

@@ -1,6 +1,6 @@
 """Measure a sandbox's use of the workspace's disk, at a bounded cost. Linux.
 
-Walking a workspace is slow, and asking its file system what is free is quick but tells of everybody. So the quick
+Walking a workspace is slow, and asking its file system what is free is quick but counts everybody. So the quick
 question is asked at every look, and when its answer could mean that the limit is near, the walk is made at once; else
 now and then, and only when something ran in the sandbox since the last one.
 """

@@ -21,7 +21,7 @@ class SandboxLimits:
         disk_bytes: taken by what was made or changed in the workspace.
         files: made or changed in the workspace, and in tmpfs; directories count. Dependencies of a large project in
             JavaScript come to about 100,000.
-        free_bytes: what is to stay free on the workspace's disk, whoever fills it.
+        free_bytes: what is to stay free on the workspace's disk, no matter what fills it.
         file_bytes: size of one file.
         tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
         open_files: open files of one process.

@@ -30,7 +30,7 @@ _FAILURES = 4
 
 
 class Watcher:
-    """Watches one sandbox until it ends, whoever ends it."""
+    """Watches one sandbox until it ends, no matter who ends it."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Watcher:
         except BaseException:  # whatever it was, no thread watches that would give them back
             self._give_back()
             raise
-        # Nothing that it holds leads back to whoever waits for the end of the sandbox.
+        # Nothing that it holds refers to the object that waits for the end of the sandbox.
         threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
 
     def verdict(self) -> Breach | None:

@@ -104,7 +104,7 @@ def check_format(number: object) -> None:
 
 
 def _plain(value: object) -> dict[str, object]:
-    """The fields of a value, and of an event its kind; it may stand in another one."""
+    """The fields of a value, and of an event its kind; it may be in another one."""
     told = _fields_of(value)
     name = type(value).__name__
     return {"kind": name, **told} if _KINDS.get(name) is type(value) else told

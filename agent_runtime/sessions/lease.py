@@ -28,7 +28,7 @@ class Lease:
     """A claim on a session.
 
     Attributes:
-        token: random; whoever does not find it in the database any more has lost the session.
+        token: random; a process that no longer finds it in the database has lost the session.
         pid: the holder's process id.
         host: its machine, for people.
         since: when the claim was made, in seconds since 1970.

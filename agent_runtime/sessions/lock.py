@@ -50,7 +50,7 @@ class Holder:
 
 
 def in_use(session_id: str, holder: Holder | None) -> SessionInUseError:
-    """The error for whoever comes second; None for a holder that has not said who it is."""
+    """The error for the second caller; None for a holder that has not said who it is."""
     if holder is None:
         who, remedy = "another process", "Try again in a moment"
     else:

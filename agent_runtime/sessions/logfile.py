@@ -1,7 +1,7 @@
 """A session's log as a file that one process at a time adds to.
 
 An event is written the moment it is recorded, so that it outlives the process; `sync` makes it outlive the machine.
-A write that breaks off is cut away again, by us or by whoever opens the log next.
+A write that breaks off is cut away again, by us or when the log is opened next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agent_runtime.sessions.regular import opened
 _LOGGER = logging.getLogger(__name__)
 
 _INDEX_EVERY = 64 * 1024
-"""Bytes that the log may grow before its index is written again; whoever asks reads what came since."""
+"""Bytes that the log may grow before its index is written again; a reader also reads what came since."""
 
 
 class _Covered(NamedTuple):

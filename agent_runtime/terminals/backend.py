@@ -52,7 +52,7 @@ def backend(
         workspace: the directory that they work in.
         readable: more host files and directories that they may read, by their path inside.
         egress: the way out of a sandbox that is `apart`; None for no network there.
-        scratch: told of the `/tmp` of a sandbox that is `apart`.
+        scratch: informed of the `/tmp` of a sandbox that is `apart`.
     """
     if isinstance(sandbox, Docker):
         return Contained(sandbox, workspace, bash.ARGV, readable or {}, scratch)

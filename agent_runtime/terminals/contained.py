@@ -1,8 +1,8 @@
 """Terminals inside one container: each shell is started in it by the engine's command line, on a terminal of ours.
 
 Between our terminal and the shell's own, which is the container's, the command line passes bytes on, Ctrl+C too. What
-else happens to processes in there is done by a few lines of bash, for outside they are other users' or unseen. Whoever
-takes those lines over from inside gains nothing: nobody believes what they say.
+else happens to processes in there is done by a few lines of bash, for outside they are other users' or unseen. A
+process inside that takes these lines over gains nothing: what they report is not trusted.
 """
 
 from __future__ import annotations

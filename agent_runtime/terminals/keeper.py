@@ -48,7 +48,7 @@ done
 """
 _START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 30.0, 10.0, 10.0
 _OTHERS_SECONDS = 0.05
-"""Until it is asked again: whoever else listens may have taken in what is waited for."""
+"""Until it is asked again: another listener may have consumed what is waited for."""
 _EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_WORDS = 4_000
 _MESSAGE = 4_096
@@ -174,7 +174,7 @@ class Keeper:
             self._socket.send(line.encode())
         if not await self._until(lambda: self._awaited[mark] != "", _ANSWER_SECONDS):
             del self._awaited[mark]
-            await self.close()  # whoever asks again gets a new one
+            await self.close()  # the next request gets a new one
             raise SandboxError("The sandbox ended, or did not answer, while a terminal was opened in it.")
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:

@@ -136,7 +136,7 @@ def place(
         readable: more host files and directories that they may read, by their path inside.
         spool: where outputs too long to show whole are kept.
         egress: the way out of a sandbox that is `apart`; None for no network there.
-        scratch: told of the `/tmp` of a sandbox that is `apart`. Linux.
+        scratch: informed of the `/tmp` of a sandbox that is `apart`. Linux.
         start: how shells start. Not on Windows.
     """
     if sys.platform == "win32":

@@ -185,7 +185,7 @@ class Shell:
         self._changed()
 
     def _drain(self) -> None:
-        """Take what was written last; whoever wrote it is gone, so it is no more than a terminal's buffer."""
+        """Take what was written last; its writer is gone, so it is no more than a terminal's buffer."""
         for _ in range(_DRAIN_READS):
             data, ended = self.pty.read()
             if data:

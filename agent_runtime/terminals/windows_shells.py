@@ -27,7 +27,7 @@ class Dialect:
         encoding: of these files.
         newline: of these files.
         line: what is typed; `{command}` and `{end}` are the paths of the two files, `{nonce}` the nonce.
-        apostrophe: how an apostrophe stands in `line`.
+        apostrophe: how an apostrophe is written in `line`.
         begin: what a command's file begins with; `{mark}` is the text to write.
         after: what it ends with.
         end: the second file.

@@ -22,13 +22,13 @@ class Planned:
             empty where it is too long to be shown.
         apply: makes the call: what was planned, or nothing. Sync, async or a generator of either kind, as a tool's own
             function may be.
-        refusal: why the call cannot succeed whoever approves it, or empty. `apply` raises it, also if the reason is
+        refusal: why the call cannot succeed even if approved, or empty. `apply` raises it, also if the reason is
             gone by then; so nobody need be asked about it.
         digest: identifies what the call would do, for comparing two plans of it; empty where nothing is compared.
         declined: told that the call is not made; gives what its author should know beside the denial, or nothing.
         is_current: whether a plan of the same call, made now, would be the same.
-        follow: plans a further call of the same tool as if this one had been made; None where nothing may be told of
-            that one yet. None for a tool whose calls cannot be planned ahead.
+        follow: plans a further call of the same tool as if this one had been made; None where nothing may be said
+            about that one yet. None for a tool whose calls cannot be planned ahead.
     """
 
     facts: CallFacts

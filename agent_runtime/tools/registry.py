@@ -44,14 +44,14 @@ class Plans(Protocol):
             call: calls the tool's function with them.
 
         Raises:
-            ToolError: the call cannot succeed, and nothing else can be told of it.
+            ToolError: the call cannot succeed, and nothing else can be said about it.
         """
         ...
 
 
 @runtime_checkable
 class Judges(Protocol):
-    """A family whose tools name files or commands, which rules are about, whoever's function stands under the name.
+    """A family whose tools name files or commands, which rules are about, no matter whose function has the name.
 
     Attributes:
         judged_by: tool name → the parameter that rules decide its calls by.

@@ -148,7 +148,7 @@ class SearchTools:
                 async with asyncio.timeout(self._seconds):
                     await self._search(program, [*options, "-e", pattern, "--", *map(_argument, targets)], hits)
                     if names := hits.cut():
-                        # Where a match stands in its line is asked for these few files only: it costs ripgrep much.
+                        # Where a match is in its line is asked for these few files only: it costs ripgrep much.
                         again = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
                         placed = Hits(most=max_results, context=context, columns=True)
                         await self._search(program, [*again, *map(_argument, names)], placed)

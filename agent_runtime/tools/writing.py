@@ -60,7 +60,7 @@ class Writer:
             workspace: where.
             seen: what the agent knows of the files.
             watch: what they are like.
-            withholds: whether nothing is to be told of a file that the call does not name, by its canonical path.
+            withholds: whether nothing is to be told about a file that the call does not name, by its canonical path.
         """
         self._workspace = workspace
         self._withholds = withholds

@@ -229,7 +229,7 @@ class Transport(Protocol):
         ...
 
     def words(self, reply: str) -> str:
-        """What a reply that was to be plain text says, without calls and marks that stand in it anyway."""
+        """What a reply that was to be plain text says, without calls and marks that are in it anyway."""
         ...
 
     def adapt(self, tool: Tool) -> Tool:

@@ -89,7 +89,7 @@ def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool 
 
     With `beneath=False`, `root` must be the machine's own root, which no path can leave.
 
-    Only names are decided here: whoever opens the answer must use an `Opener`, which refuses what changed since.
+    Only names are decided here: open the answer only with an `Opener`, which refuses what changed since.
 
     Raises:
         OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.

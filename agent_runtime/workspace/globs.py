@@ -14,7 +14,7 @@ _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ONE_BYTE = re.compile(rb"\[\^/\](?!\*)")
 _ONE_CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]{0,3})"
-"""What `?` is to whoever searches; to git, whose patterns match bytes, it is one byte."""
+"""What `?` is in a search; to git, whose patterns match bytes, it is one byte."""
 _MOST_ALTERNATIVES = 64
 _MOST_CHARS = 1000
 

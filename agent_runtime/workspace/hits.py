@@ -75,7 +75,7 @@ class Hits:
             wanted: which files count; None for all.
             context: lines before and behind each match that the output has (`--context`).
             columns: whether each match says where in its line it is (`--column`).
-            withholds: whether a file is passed over, and nothing told of it, not even that it has a match.
+            withholds: whether a file is passed over, and nothing said about it, not even that it has a match.
         """
         self._most = most
         self._most_lines = most * (2 * context + 2)  # a mark between groups, too
@@ -122,7 +122,7 @@ class Hits:
                 self._end()
                 self._begin(data[max(at, end + 1) : nul])
                 at = nul + 1
-            nul += 1  # without an empty line before it, it stands in the text
+            nul += 1  # without an empty line before it, it is in the text
         end = data.rfind(b"\n", at)
         if end > at and data[end - 1] != _NEWLINE:
             self._take(data, at, end)

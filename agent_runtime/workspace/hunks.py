@@ -19,7 +19,7 @@ _WORD_GOES_ON = re.compile(r"\w\w")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedHunks:
-    """Where hunks stand in a file.
+    """Where hunks are in a file.
 
     Attributes:
         edits: what they do.
@@ -36,7 +36,7 @@ def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> Place
     """Find every hunk in a file.
 
     Raises:
-        ToolError: some are not found or not unique; the text tells of each, and that nothing was applied.
+        ToolError: some are not found or not unique; the text reports each, and that nothing was applied.
     """
     placed = PlacedHunks()
     faults: list[str] = []

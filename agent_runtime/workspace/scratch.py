@@ -53,7 +53,7 @@ class Scratch:
         """Take over the `/tmp` of a sandbox that has started.
 
         What is kept for it and does not fit there is lost, as the sandbox's own files are when it ends; the model is
-        told of a file that it knew and that is gone.
+        told about a file that it knew and that is gone.
 
         Args:
             root: descriptor of the sandbox's root directory, which stays the caller's.

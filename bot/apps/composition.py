@@ -86,7 +86,7 @@ async def service(
 
     Args:
         settings: the operator's.
-        listeners: told of every event of every run.
+        listeners: called with every event of every run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
         seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.

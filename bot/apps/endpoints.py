@@ -29,7 +29,7 @@ class Endpoints:
     Args:
         engine: is asked whether jobs can be stored.
         metrics: makes the text of `/metrics`.
-        token: whoever shows it may read the metrics; None for nobody.
+        token: a request that has it may read the metrics; None for no such request.
         private: whether the loopback address alone is proof enough, without a token: not on a port that a proxy on
             this machine forwards to.
         draining: whether this process is about to stop, so that nothing new should be sent to it.

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS = 300.0
 
 MOST_SECONDS = 24 * 3600.0
-"""What is older is not asked for again. Whoever commanded a day ago has seen that nothing came, and has moved on.
+"""What is older is not asked for again. After a day, the person has seen that nothing came, and has moved on.
 GitHub itself keeps deliveries for three days."""
 
 _MARGIN_SECONDS = 600.0

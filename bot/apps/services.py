@@ -63,7 +63,7 @@ def services(
         secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step a secret that
             later runs have, too, or else its token.
         redactor: takes secrets out of whatever leaves.
-        listeners: told of every event of every run.
+        listeners: called with every event of every run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
         storage: keeps what outlives an attempt at a job.

@@ -68,7 +68,7 @@ def _of_root(settings: ActionSettings) -> tuple[InputProblem, ...]:
 
 
 async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """What is wrong with a schema that stands in the workflow itself."""
+    """What is wrong with a schema that is in the workflow itself."""
     schema = settings.inputs.output_schema
     try:
         if isinstance(schema, dict):

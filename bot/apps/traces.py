@@ -58,7 +58,7 @@ async def traced_process(settings: Settings, *processors: SpanProcessor) -> Asyn
 
     Args:
         settings: the operator's.
-        processors: told of every span, whether it is sampled or not.
+        processors: called with every span, whether it is sampled or not.
     """
     defaults = Resource({"service.name": _OURS, "service.version": version("codepilot-bot")})
     provider = TracerProvider(id_generator=JobIds(), resource=defaults.merge(_of_environment()), shutdown_on_exit=False)

@@ -51,7 +51,7 @@ class Watchdog:
         self._beat(asyncio.get_running_loop())
 
     def ending(self) -> None:
-        """Bound the time that the process may still live; for whoever tells it to stop."""
+        """Bound the time that the process may still live; for the code that tells it to stop."""
         self._write(ENDING)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:

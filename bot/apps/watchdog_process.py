@@ -56,7 +56,7 @@ def _end(watched: int, what: str, passed: float) -> None:
         f"codepilot: process {watched} {what} for {passed:.0f} s. It is ended (SIGABRT) so that its supervisor "
         "restarts it; its running jobs are then resumed. The stacks of its threads:\n"
     )
-    # In a thread: whoever reads standard error may be stuck, too.
+    # In a thread: the reader of standard error may be stuck, too.
     telling = Thread(target=os.write, args=(sys.stderr.fileno(), text.encode()), daemon=True)
     telling.start()
     telling.join(_TELL_SECONDS)

@@ -92,7 +92,7 @@ def make_app(
     Args:
         options: how deliveries are received.
         queue: where jobs go.
-        accepted: told of every job that was stored.
+        accepted: called with every job that was stored.
         unneeded: why a job need not be stored at all; empty for one that must be.
         answered: told the `status` of every answer.
     """

@@ -1,7 +1,7 @@
 """Resume a job that has waited since an earlier workflow run: its sealed state is in an artifact of that run.
 
 GitHub keeps what has to be known of it: the artifact, and the status comment, which stands as the run left it for as
-long as nobody has answered. Whoever answers changes the comment before any work is done, so an artifact is good for one
+long as nobody has answered. The answering run changes the comment before any work, so an artifact is good for one
 answer.
 """
 
@@ -106,7 +106,7 @@ async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) 
             if saved.patch is not None:
                 await asyncio.to_thread(context.services.work.put, saved.job.id, saved.patch)
             handover.saved[saved.job.id] = saved
-            # One that has expired is told so by whoever answers it.
+            # One that has expired is reported when it is answered.
             until = max(saved.until, time.time() + _EXPIRED_SECONDS)
             await context.queue.restore(saved.job, decode_record(saved.record), until=until)
     if known:

@@ -11,7 +11,7 @@ from bot.intake.asking import job_id
 
 
 def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
-    """The work of `old` once more: for whoever asks now, with the thread's words as they are now.
+    """The work of `old` once more: for the person who asks now, with the thread's words as they are now.
 
     Args:
         old: what is to be done again.
@@ -38,7 +38,7 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
 
 
 def carried_out(planned: Job, command: Plan, plan: str) -> Job:
-    """The job that carries out an approved plan, for whoever asked for the plan."""
+    """The job that carries out an approved plan, for the person who asked for the plan."""
     return replace(
         planned,
         id=job_id("plan", planned.repo.id, planned.id),

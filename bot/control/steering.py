@@ -1,4 +1,4 @@
-"""Commands that change, or tell of, other jobs of the thread: each is done at once, whatever runs there."""
+"""Commands that change, or report, other jobs of the thread: each is done at once, whatever runs there."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def _give(
     await context.record.update(lambda record: replace(record, answering=asked.request_id))
     given = ApprovalAnswer(request_id=asked.request_id, approved=approved, note=note, by=context.job.actor, like=like)
     counts = await approvals.answer(context.of(target), given)
-    # Also for whoever answered first: they may have died before they could.
+    # Also for the process that answered first: it may have died before it could.
     await context.queue.wake(target.id)
     if not counts:
         raise _Unfit("answered", "Somebody else has already answered that request.")

@@ -26,7 +26,7 @@ def may_command(role: Role) -> bool:
 
 
 def commanded_by_workflow(job: Job) -> bool:
-    """Whether a workflow's file asks for work, whoever started it; nothing else can be asked for like that."""
+    """Whether a workflow's file asks for work, no matter who started it; nothing else can be asked for like that."""
     return job.origin.kind == "workflow" and isinstance(job.command, Work | StartRecipe)
 
 

@@ -1,7 +1,7 @@
 """The commands of the bot, and the events of a thread that it works in. Pure values.
 
 Three kinds of people's words: work, which an agent does; steering, which changes what other jobs do; talk, which is
-answered at once. And happenings, which nobody asks for: GitHub tells of them, and they only ever narrow what the bot
+answered at once. And happenings, which nobody asks for: GitHub reports them, and they only ever narrow what the bot
 may do. `grammar.py` reads people's words.
 """
 
@@ -320,13 +320,13 @@ WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(W
 """The kinds of work by their verbs."""
 
 Steering = Continue | Approve | Deny | Stop | Retry | ShowStatus
-"""What changes, or tells of, other jobs of the thread; never waits behind them."""
+"""What changes, or reports, other jobs of the thread; never waits behind them."""
 
 Talk = Help | Unknown | Malformed
 """What is answered at once."""
 
 RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
-"""What GitHub tells of."""
+"""What GitHub reports."""
 
 Command = Work | Bare | Undo | StartRecipe | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""

@@ -1,7 +1,7 @@
 """The options of a command: `--model NAME`, `--dry-run` and their like. Pure.
 
-Options are read from the command's own line, wherever they stand in it, so that none is mistaken for a wish: a
-`--dry-run` passed over would publish. Words that only speak of options stand in backticks, after a `--` that comes
+Options are read from the command's own line, wherever they are in it, so that none is mistaken for a wish: a
+`--dry-run` passed over would publish. Words that only speak of options are in backticks, after a `--` that comes
 before all text, or on the lines below.
 """
 

@@ -76,7 +76,7 @@ class ShownRequest:
     since: float
 
     def may_have_been_read(self, *, written_at: str, arrived: float) -> bool:
-        """Whether whoever wrote an answer could see the request before.
+        """Whether the author of an answer could see the request before.
 
         Args:
             written_at: when the answer was written, by GitHub's clock; empty where GitHub does not say.

@@ -24,7 +24,7 @@ EXCUSING_SECONDS = 3600.0
 HOPELESS_DEATHS = MOST_DEATHS + 100
 """After so many, days later, even the attempts to give a job up end."""
 
-# By deaths that a job is charged with. Whoever restarts the bot three times in a bad minute takes no job with them.
+# By deaths that a job is charged with. Three restarts of the bot in one bad minute fail no job.
 _PAUSES = (0.0, 0.0, 60.0, 0.0, 60.0, 300.0, 900.0, 3600.0)
 
 

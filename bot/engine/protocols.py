@@ -52,7 +52,7 @@ class Inbox(Protocol):
             job_id: the job.
             state: how it ended.
             reason: why.
-            ending: what is to be told of that; None when nothing is.
+            ending: what is to be reported; None for nothing.
 
         Raises:
             TransitionError: such a job may not go to that state.
@@ -70,7 +70,7 @@ class Signals(Protocol):
     async def wake(self, job_id: str) -> bool:
         """Run a waiting job again; False when it does not wait.
 
-        Whoever answers a request records the answer first, so that nobody waits for what has been said.
+        The one who answers a request records the answer first, so that nobody waits for what has been said.
         """
         ...
 
@@ -103,7 +103,7 @@ class JobIndex(Protocol):
         ...
 
     async def counts(self) -> dict[JobState, int]:
-        """How many jobs stand in each state."""
+        """How many jobs are in each state."""
         ...
 
 

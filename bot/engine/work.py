@@ -83,7 +83,7 @@ class JobAttempt(Protocol):
         A job that is parked after that does not wait when a signal came that was not passed on.
 
         Args:
-            hear: told of each signal, once an attempt.
+            hear: called with each signal, once an attempt.
             steps: how many steps the agent has made; a job that gets on is not what kills its workers.
         """
         ...

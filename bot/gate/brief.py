@@ -154,7 +154,7 @@ class Brief:
         goal: what to do.
         quotes: what there is to read about it.
         notes: what was left out of these.
-        pictures: what there is to look at, those that matter most first; none that stands in what was left out.
+        pictures: what there is to look at, those that matter most first; none that is in what was left out.
     """
 
     goal: str

@@ -72,7 +72,7 @@ def in_plain_letters(text: str) -> str:
 
 
 def without_entities(text: str) -> str:
-    """The text with every character reference resolved, however deep one stands in another.
+    """The text with every character reference resolved, however deep one is in another.
 
     A back tick that comes of one becomes an apostrophe: on the page it is no code mark.
     """

@@ -27,7 +27,7 @@ Finish with a completion that holds a short summary in prose and below it one fe
 "suggestion": "lines 10 to 12 as they should read"}}]
 ```
 `line` is the last line that a comment is about, counted in the file after the change (with `"side": "LEFT"`, before \
-it), and must stand in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
+it), and must be in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
 comments; `[]` when there is nothing to say."""
 _PLAN = """\
 Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \

@@ -135,7 +135,7 @@ def _once(text: str, counts: Counter[str], images: _Images) -> str:
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-    # Only the division into blocks is wanted; what stands in a line is searched here.
+    # Only the division into blocks is wanted; what is in a line is searched here.
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
 

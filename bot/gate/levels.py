@@ -59,8 +59,8 @@ def binding(request: AccessRequest) -> str:
 def level_for(request: AccessRequest) -> LevelDecision:
     """The level that operator, fork, configuration and labels come to.
 
-    A label that lowers it counts whoever set it. One that raises it counts when who set it may write, for the head it
-    was set on; in a pull request from a fork, not when its author did. The lowest of those that count wins. Nothing
+    A label that lowers it counts no matter who set it. One that raises it counts if its setter may write, for the head
+    it was set on; in a pull request from a fork, not when its author did. The lowest of those that count wins. Nothing
     raises what the operator has set to `read-only`.
     """
     usual = _usual(request)

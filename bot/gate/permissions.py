@@ -117,7 +117,7 @@ NO_WRITE_ACCESS = Refusal(
 def _people_refusal(request: AccessRequest) -> Refusal | None:
     """Everybody whose word a job rests on must have write access, and a word that counts here.
 
-    A workflow's command rests on the word of whoever wrote its file; see `levels` for who may have started it.
+    A workflow's command has the authority of its file's author; see `levels` for who may have started it.
     """
     job, words = request.job, request.config.triggers
     may = commanded_by_workflow(job) or all(map(may_command, request.roles))
@@ -133,7 +133,7 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
 
 
 def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | None:
-    """Why this kind of work cannot be done here, whoever asks."""
+    """Why this kind of work cannot be done here, no matter who asks."""
     job, facts = request.job, request.facts
     if isinstance(command, Review) and job.thread.kind != "pull":
         where = "in an issue" if job.thread.kind == "issue" else f"on the branch `{job.thread.branch}` alone"

@@ -30,7 +30,7 @@ MOST_NOTES = 10
 # GitHub signs addresses at the second of these for a few minutes; the first is from before it did.
 _IMAGE_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
 _SERVER = "https://github.com"
-# Where github.com sends whoever asks for an attachment of a public repository.
+# Where github.com redirects requests for an attachment of a public repository.
 _STORE = "github-production-user-asset-6210df.s3.amazonaws.com"
 
 # Where an Enterprise Server keeps attachments. With subdomain isolation, `media.` before its name replaces `/media`:
@@ -67,7 +67,7 @@ class Picture:
 
     Attributes:
         words: the text.
-        place: where it stands in reading order: the number of the text, and its own within that.
+        place: where it is in reading order: the number of the text, and its own within that.
         address: as the text has it; empty where a definition elsewhere gives it.
     """
 

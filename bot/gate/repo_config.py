@@ -92,7 +92,7 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
 def defaults_when_broken() -> RepoConfig:
     """What holds in place of a file that does not fit: nothing is set up, nothing reached, little done unasked.
 
-    Whoever wrote it may have meant to forbid something. Merge it over the organisation's as the file would be.
+    Its author may have meant to forbid something. Merge it over the organisation's as the file would be.
     """
     strict = {"setup", "cache", "network", "allow", "review_on", "fix_ci", "rerun_failed_jobs"}
     return RepoConfig.model_construct(strict, network=("off",), highest="ask")

@@ -68,7 +68,7 @@ def html_without_tags(block: str) -> tuple[str, int, bool]:
         after = _end_of_tag(block, found.end())
         if after is None:
             return "".join(out), number, False
-        # What some elements enclose is taken out later, by their tags; these may stand in different blocks.
+        # What some elements enclose is taken out later, by their tags; these may be in different blocks.
         name, begins = found["name"] or "", "</" if found[0].startswith("</") else "<"
         out.append(f"{begins}{name}>" if _UNSEEN.match(f"<{name} ") else _in_place_of(begins, name))
         position = after

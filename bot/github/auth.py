@@ -28,7 +28,7 @@ Scope = tuple[str, ...]
 """What a token is for: a repository and its permissions; empty for all that the installation may do."""
 
 RENEW_SECONDS = 300.0
-"""A token is replaced this long before it expires, so that whoever is given one can finish a fetch or a push."""
+"""A token is replaced this long before it expires, so that there is time to finish a fetch or a push with it."""
 
 BELIEVED_SECONDS = 60.0
 """A refusal of a token younger than this is believed. An older one may be refused for what has changed since it was
@@ -81,7 +81,7 @@ class TokenStore:
         Args:
             value: the token.
             outright: whether GitHub does not know it at all (401); else it may not do what was asked.
-            proven: whether whoever asks has written with it before, in the same repository.
+            proven: whether the caller has written with it before, in the same repository.
         """
         believed = BELIEVED_SECONDS if proven else UNPROVEN_SECONDS
         with self._guard:
@@ -177,7 +177,7 @@ class InstallationAuth(Auth.AppInstallationAuth):
         app: who we are.
         installation_id: GitHub's number of the installation.
         tokens: where its tokens are kept.
-        minted: told of each token before it is used, so that it is taken out of whatever leaves.
+        minted: called with each token before it is used, so that it is taken out of whatever leaves.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class GitHub:
     Args:
         connection: how to reach GitHub.
         redact: takes secrets out of text; every text that goes out passes it, no matter who wrote it.
-        minted: told of every token before it is used.
+        minted: called with every token before it is used.
 
     Attributes:
         accounts: who people are, and what they may do; and who we are.
@@ -90,7 +90,7 @@ class GitHub:
         before_write: Callable[[], Awaitable[None]] | None = None,
         ca_file: Path | None = None,
     ) -> Self:
-        """Act as an App on one installation; its token is minted and renewed as needed, and `minted` told of each.
+        """Act as an App on one installation; its token is renewed as needed, and `minted` is called with each.
 
         Args:
             app_id: the App's id.
@@ -98,7 +98,7 @@ class GitHub:
             installation_id: which installation.
             base_url: of the REST API.
             redact: takes secrets out of text.
-            minted: told of every token before it is used, whoever had it minted.
+            minted: called with every token before it is used, no matter who requested it.
             seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
             session: shared with the other clients of the installation; it has a pause of its own.
             before_write: see `GitHubConnection`.

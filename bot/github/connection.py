@@ -38,7 +38,7 @@ MOST_INSTALLATIONS = 1_000
 PAGE = 100
 """The most entries that GitHub puts on a page."""
 WAIT_SECONDS = 30.0
-"""A longer pause is left to whoever can do something else meanwhile: the worker puts the job off, and takes another."""
+"""A longer pause is left to the caller, which can do something else: the worker defers the job, and takes another."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -92,7 +92,7 @@ class AppSession:
         return session
 
     def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
-        """What GitHub has told of each installation's limits, and still holds."""
+        """What GitHub has reported about each installation's limits, and still holds."""
         for installation, session in tuple(self._used.items()):
             for resource, budget in session.limits.budgets.items():
                 yield installation, resource, budget

@@ -156,7 +156,7 @@ class RequestPace:
         self._advance()
 
     def _advance(self) -> None:
-        """Give the turn to whoever is first in line, now or when the pause is over."""
+        """Give the turn to the first in line, now or when the pause is over."""
         if self._taken or not self._line or self._timer is not None:
             return
         now = time.monotonic()

@@ -52,7 +52,7 @@ class Runs:
         return tuple(jobs)
 
     async def job_log_url(self, repo: str, job_id: int) -> str:
-        """Where a job's log is, as text, for a minute and for whoever has the address.
+        """Where a job's log is, as text, for a minute and for anyone who has the address.
 
         Raises:
             GitHubError: 404 or 410 when it is gone.
@@ -60,7 +60,7 @@ class Runs:
         return await self._address(f"read the log of a job of {repo}", f"/repos/{repo}/actions/jobs/{job_id}/logs")
 
     async def logs_url(self, repo: str, run_id: int, attempt: int) -> str:
-        """Where the logs of all jobs of an attempt are, as a zip file, for a minute and for whoever has the address.
+        """Where the logs of all jobs of an attempt are, as a zip file, for a minute and for anyone who has the address.
 
         Raises:
             GitHubError: 404 or 410 when they are gone.
@@ -142,7 +142,7 @@ class Runs:
         return tuple(found)
 
     async def artifact_url(self, repo: str, artifact_id: int) -> str:
-        """Where an artifact is, as a zip file, for a minute and for whoever has the address.
+        """Where an artifact is, as a zip file, for a minute and for anyone who has the address.
 
         Raises:
             GitHubError: 404 or 410 when it is gone.

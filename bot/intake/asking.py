@@ -42,7 +42,7 @@ def other_action(delivery: Delivery, *wanted: str) -> IgnoredDelivery:
 
 
 def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
-    """Why an account commands nothing, whoever it is; None when the gate may decide about it.
+    """Why an account commands nothing, no matter which; None when the gate may decide about it.
 
     Bots do not command, except those that the operator lists; the bot itself never does.
     """
@@ -142,7 +142,7 @@ def job_of(
 def departed(
     delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
 ) -> Job | IgnoredDelivery:
-    """The job of ending what has no purpose any more; it stands in no repository and no thread."""
+    """The job of ending what has no purpose any more; it is in no repository and no thread."""
     if delivery.installation is None:
         return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
     return Job(

@@ -19,7 +19,7 @@ RED = FAILED | {"cancelled"}
 """Conclusions that are looked at; what was cancelled is told at most."""
 
 ACTIONS = "github-actions"
-"""The App whose checks `workflow_run` tells of, with the run that they belong to."""
+"""The App whose checks `workflow_run` reports, with the run that they belong to."""
 
 _NAME_CHARS, _URL_CHARS = 200, 500
 

@@ -25,7 +25,7 @@ class FoundRecipes:
 
 
 async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
-    """Read all recipes; one that does not fit is reported, and the others count.
+    """Read all recipes; an invalid one is reported, and the others count.
 
     Raises:
         GitHubError: GitHub failed in a way that may pass.

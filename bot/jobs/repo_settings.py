@@ -43,7 +43,7 @@ class FetchedSettings:
 async def fetch_repo_settings(  # noqa: PLR0917 - what is asked of two places
     reader: PhaseReader, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
 ) -> FetchedSettings:
-    """Read the files; one that does not fit is told, and strict defaults hold in its place.
+    """Read the files; an invalid one is reported, and strict defaults replace it.
 
     Args:
         reader: for the organisation's file.

@@ -28,7 +28,7 @@ class RunResults:
         self._patches, self._most_bytes, self._lasting = patches, most_bytes, lasting
 
     async def keep(self, job_id: str, record: StoredRecord, work: RunResult, change: Change) -> None:
-        """Keep both, durably; the record last, so that whoever reads it finds the patch."""
+        """Keep both, durably; the record last, so that its reader finds the patch."""
         await asyncio.to_thread(self._write, job_id, change)
         await record.update(lambda kept: replace(kept, result=work))
 

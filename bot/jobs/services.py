@@ -104,7 +104,7 @@ class JobServices:
         sandbox: the level the agent's commands run at, for the comment.
         network: what they may reach at most.
         work: keeps what runs come to until it is published, and a while longer when it is not.
-        sessions: keeps the sessions of jobs, so that these can wait for people; None where nobody comes back with an
+        sessions: keeps the sessions of jobs, so that these can wait for people; None where nobody will send an
             answer, as in most workflows' steps.
         comes_back: whether this process, or the next one on its directory, sees jobs through that wait; a workflow's
             step ends with them.
@@ -116,7 +116,7 @@ class JobServices:
         model_patience: seconds for which a job waits for a model service that is down.
         ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
-        listeners: told of every event of every run, e.g. the demo's terminal.
+        listeners: called with every event of every run, e.g. the demo's terminal.
         places: directories of this machine, and what comments call them.
         conventions: how jobs name and place things.
         ca_file: certificate authorities of the operator's own, for what GitHub names on other hosts.

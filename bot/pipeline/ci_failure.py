@@ -181,7 +181,7 @@ async def _attempts(context: JobContext) -> int:
 async def _diagnosed(context: JobContext, here: ThreadSnapshot) -> int:
     """How often a workflow's runs have said what is wrong in this thread; each of them forgets what it did.
 
-    Whoever has a fork can push to it as often as they like, and be told for nothing.
+    The owner of a fork can push to it as often as they like: each push would cause a pointless notice.
     """
     if context.services.checks:  # what is remembered is counted before; see `caps`
         return 0

@@ -126,7 +126,7 @@ async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, .
     """The repository's own files that the thread's description links to, as they are in the commit worked on."""
     prefix = re.escape(f"{context.services.server_url}/{begun.here.repo.full_name}/blob/")
     links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
-    # Whoever wrote the description may have filled it with links that lead nowhere.
+    # The author of the description may have filled it with links that lead nowhere.
     places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
     found = []
     for path, lines in places:

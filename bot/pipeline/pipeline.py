@@ -186,7 +186,7 @@ class JobPipeline:
             reason: what went wrong.
             remedy: what to do about it.
             told: whether an earlier attempt has answered already.
-            unproven: whether GitHub could not be asked who commands: whoever tells the ending asks first.
+            unproven: whether GitHub could not be asked who commands: the code that reports the ending asks first.
         """
         proven = told or (self._access is not None and self._access.may_command)
         unproven = unproven and self._access is None and not self._context.job.is_unasked

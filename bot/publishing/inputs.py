@@ -1,4 +1,4 @@
-"""The words of whoever wrote the workflow, in place of those of who runs a server. Pure."""
+"""Wording for the author of a workflow, instead of the operator of a server. Pure."""
 
 from __future__ import annotations
 

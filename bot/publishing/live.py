@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"\S*://\S*")
 _FORMULA = re.compile(
     r"\\(?:href|url|includegraphics|html\w*|class|cssId|style|require|unicode|[gex]?def|newcommand)\b"
 )
-# GitHub draws what stands in others: https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams
+# GitHub draws what is in others: https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams
 _COLOURED = """
 asm awk bash bat batch c c# c++ clj clojure cmake cmd conf console cpp cs csharp css csv cuda cython dart diff docker
 dockerfile elixir elm erlang ex fish fortran fsharp go graphql groovy gherkin go.mod h haskell hcl hpp hs html http
@@ -142,7 +142,7 @@ def _label(text: str, link: Node, own: Own) -> str:
 
 
 def _live(markdown: str) -> set[str]:
-    """Everything in it that acts, whoever may."""
+    """Everything in it that acts, no matter for whom."""
     nodes = parse(markdown)
     acting = {
         f"{node.kind} {node.target}{node.info or node.text}"

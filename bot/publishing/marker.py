@@ -34,13 +34,13 @@ def is_marked(body: str) -> bool:
 
 
 def claimed_job(body: str, number: int, *, branch: str) -> str | None:
-    """The job whose marker, genuine or not, stands in what came from a branch that the job would have made."""
+    """The job whose marker, genuine or not, is in what came from a branch that the job would have made."""
     claimed = (found[2] for found in _MARKER.finditer(body) if found[1] == "job")
     return next((job_id for job_id in claimed if branch.endswith(f"-{number}-{job_id}")), None)
 
 
 def job_of(body: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str | None:
-    """The job whose genuine marker stands in a comment of this thread; None when there is none or it is forged."""
+    """The job whose genuine marker is in a comment of this thread; None when there is none or it is forged."""
     for found in _MARKER.finditer(body):
         if hmac.compare_digest(found[0], marker(found[2], repo_id, number, key=key, kind=kind)):
             return found[2]

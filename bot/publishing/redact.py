@@ -128,7 +128,7 @@ class Redactor:
         return self._exact.sub(MARK, text) if self._exact is not None else text
 
     def holds(self, text: str) -> bool:
-        """Whether a known secret, a form or a piece of one stands in `text`; mere shapes of tokens do not count."""
+        """Whether a known secret, a form or a piece of one is in `text`; mere shapes of tokens do not count."""
         if next(self._found(text), None) is not None or bool(self._exact and self._exact.search(text)):
             return True
         # A file in UTF-16, read byte by byte.

@@ -90,7 +90,7 @@ def prose_of(completion: str) -> str:
 
 
 def _divided(completion: str) -> tuple[str, str | None]:
-    """The prose, and what stands in the last fenced block of JSON that is not inside another block."""
+    """The prose, and what is in the last fenced block of JSON that is not inside another block."""
     found = None
     for token in MarkdownIt("commonmark").parse(completion):
         if token.type == "fence" and token.level == 0 and token.map and token.info.split()[:1] == ["json"]:

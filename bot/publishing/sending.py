@@ -94,7 +94,7 @@ class ForbiddenTargetError(BotError):
 
 
 class LeakError(BotError):
-    """A secret of the bot's stands in a file that was to be published."""
+    """A secret of the bot's is in a file that was to be published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class CommitSender:
 
         Raises:
             ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
-            LeakError: a secret stands in it.
+            LeakError: a secret is in it.
             HeadMovedError: the branch does not stand where it is expected.
             PushRejectedError: the same, or the server said no.
             WorkflowsForbiddenError: it changes workflow files, and we may not.
@@ -186,7 +186,7 @@ class CommitSender:
 
         Raises:
             ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
-            LeakError: a secret stands in it.
+            LeakError: a secret is in it.
             WorkflowsForbiddenError: it changes workflow files, and we may not.
             GitHubError: GitHub was asked about that, and refused or stayed silent.
         """

@@ -93,7 +93,7 @@ def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False,
         number: of those that fix the same run; the first bears the run's number alone.
 
     Raises:
-        ValueError: the job's id cannot stand in a branch name (a bug of ours).
+        ValueError: the job's id cannot be in a branch name (a bug of ours).
     """
     thread = job.thread
     place = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"

@@ -45,12 +45,12 @@ def failing_lines(
     """The lines of the failed steps: without times, colours and the runner's marks.
 
     Of what a step wrote, the first and the last megabyte are kept, and as much around the first line between them that
-    tells of a failure.
+    reports a failure.
 
     Args:
         chunks: the log, in order, cut anywhere.
         moments: when the failed steps ran; of what was written at other times nothing is kept. Without any, all counts.
-        is_signal: whether a line tells of a failure.
+        is_signal: whether a line reports a failure.
     """
     kept = _Kept(is_signal)
     for line in _within(_lines(chunks), moments):
@@ -143,7 +143,7 @@ def _plain(line: bytes) -> str:
 
 
 def _failing_steps(lines: list[str]) -> list[str]:
-    """The steps among them in which the runner tells of an error; all of them when it tells of none."""
+    """The steps among them in which the runner reports an error; all of them when it reports none."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
     bounds = [0, *starts, len(lines)]
     steps = [lines[first:last] for first, last in pairwise(bounds) if first < last]

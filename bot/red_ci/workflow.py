@@ -118,7 +118,7 @@ def _defaults(node: Node) -> dict[str, str]:
 
 
 def _steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What is written of those of GitHub's steps that stand in the file, in the same order."""
+    """What is written of those of GitHub's steps that are in the file, in the same order."""
     listed = job.node.get("steps")
     written = [_mapping(each) for each in listed[:_MOST_STEPS]] if isinstance(listed, list) else []
     place = 0

@@ -81,9 +81,9 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
     runner = {"token": SecretStr("")} | reader.values(ActionSettings)
     if missing := [each.name for each in RUNNER.values() if each.default is None and each.field not in runner]:
         raise OutsideActionsError(
-            f"This is no step of a GitHub Actions workflow: {', '.join(missing)} {'are' if missing[1:] else 'is'} not "
-            "set. Use the action in a workflow, as docs/action.md shows; on your own machine, `codepilot run` does one "
-            "task."
+            f"This is not a step of a GitHub Actions workflow: {', '.join(missing)} {'are' if missing[1:] else 'is'} "
+            "not set. Use the action in a workflow, as docs/action.md shows; on your own machine, `codepilot run` does "
+            "one task."
         )
     inputs, agent = reader.action()
     settings = ActionSettings(agent=agent, inputs=inputs, **runner)

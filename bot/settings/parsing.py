@@ -243,7 +243,7 @@ def private_key_in(text: str) -> SecretStr:
     """The private key in the file of that name."""
     secret = secret_in(text)
     if not secret.startswith("-----BEGIN ") or "PRIVATE KEY-----" not in secret:
-        raise ValueError(f"names a file that holds no private key in PEM: {text}")
+        raise ValueError(f"names a file that contains no private key in PEM: {text}")
     return SecretStr(f"{secret}\n")
 
 

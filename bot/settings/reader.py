@@ -110,7 +110,7 @@ class Reader:
         for name in (name for name in written if name not in known):
             near = difflib.get_close_matches(name, known, n=1)
             fix = f"did you mean {PREFIX}{near[0]}?" if near else "remove it"
-            unknown.append(InputProblem(text=f"{PREFIX}{name} is no setting of this version; {fix}"))
+            unknown.append(InputProblem(text=f"{PREFIX}{name} is not a setting of this version; {fix}"))
         return (*self._problems, *unknown)
 
     @property

@@ -60,7 +60,7 @@ class Change:
         files: changed files, by path; empty when nothing changed.
         patch: the whole difference as `git diff` writes it, with binary parts.
         notes: what a reviewer should know of how it was found, sentences of Markdown.
-        large: the files among them that stand in the commit as pointers to Git LFS.
+        large: the files among them that are in the commit as pointers to Git LFS.
         touched: the first and the last time at which one of the files as they are now was written, in seconds since the
             epoch by the machine's clock; None where that is not known. Deletions leave no time.
         links: where each symbolic link of the resulting tree points to, as its text says; empty where no link changed.

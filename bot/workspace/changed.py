@@ -243,7 +243,7 @@ class _Walk:
 def repositories_in(paths: Collection[bytes]) -> set[bytes]:
     """The directories below the root that git would take for repositories, though they are not called `.git`.
 
-    Whoever runs git in such a directory of a clone runs what its `config` names (`core.fsmonitor`, `core.pager`): git
+    Running git in such a directory of a clone runs what its `config` names (`core.fsmonitor`, `core.pager`): git
     looks for `HEAD`, `objects` and `refs`, or for `HEAD` and `commondir`, wherever it is started.
     https://git-scm.com/docs/git-config#Documentation/git-config.txt-safebareRepository
     The root is none: git finds the `.git` there first.

@@ -22,7 +22,7 @@ _ENDING = b"\r\n"
 
 
 def rule(attributes: Mapping[str, str]) -> str:
-    """What git is to be told of a file with these attributes; empty where it converts nothing.
+    """What git is to be told about a file with these attributes; empty where it converts nothing.
 
     https://git-scm.com/docs/gitattributes#_end_of_line_conversion
     """

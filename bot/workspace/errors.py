@@ -72,7 +72,7 @@ class PushRejectedError(WorkspaceError):
 
 
 class WorkflowsForbiddenError(WorkspaceError):
-    """Whoever pushes may not write workflow files, for which GitHub wants a permission of its own."""
+    """The pushing account may not write workflow files, for which GitHub wants a permission of its own."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Files that belong in Git LFS: a pointer stands in the commit, and the object is kept until it is uploaded.
+"""Files that belong in Git LFS: a pointer is in the commit, and the object is kept until it is uploaded.
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 """
@@ -25,7 +25,7 @@ _OVERLAP = 4096
 
 
 def pointer(oid: str, size: int) -> bytes:
-    """What stands in the commit for an object."""
+    """What is in the commit for an object."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n".encode()
 
 

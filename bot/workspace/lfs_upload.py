@@ -48,7 +48,7 @@ async def upload(
     """Have the server keep the objects of these files; those that it has already are not sent.
 
     Args:
-        files: what stands in a commit as pointers.
+        files: what is in a commit as pointers.
         objects: where the contents are, each under its id.
         url: the clone address.
         token: may write to it.

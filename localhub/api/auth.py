@@ -193,7 +193,7 @@ def demand_unlocked(site: Site, viewer: Viewer, repo: Repo, issue: Issue, what: 
 
 
 def demand_author_or_writer(site: Site, viewer: Viewer, repo: Repo, author_id: int) -> None:
-    """Let an author change their own words, and whoever may write to the repository anybody's.
+    """Let an author change their own words, and anyone who may write to the repository everybody's.
 
     Raises:
         HubError: 403.

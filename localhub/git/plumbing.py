@@ -53,7 +53,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A commit as it stands in the object database."""
+    """A commit as it is in the object database."""
 
     sha: str
     tree: str

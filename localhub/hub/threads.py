@@ -64,7 +64,7 @@ class ThreadActions(AccountActions):
             return pull_requests.merge(self._site, self.issue(repo, number), self._user(by))
 
     def comment(self, repo: Repo, number: int, *, author: str, body: str) -> Comment:
-        """Comment in a thread, in the name of whoever has this login."""
+        """Comment in a thread, as the account with this login."""
         with self._site.lock:
             return threads.comment(self._site, self.issue(repo, number), self._user(author), body)
 
@@ -247,7 +247,7 @@ class ThreadActions(AccountActions):
             return [run for run in self._site.store.check_runs if run.repo_id == repo.id]
 
     def press(self, run: CheckRun, identifier: str, *, by: str) -> None:
-        """Press a button of a completed check run; its App is sent `requested_action`, whoever presses.
+        """Press a button of a completed check run; its App is sent `requested_action`, no matter who presses.
 
         Raises:
             HubError: the run has no such button, or is not completed.

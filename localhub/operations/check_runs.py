@@ -32,7 +32,7 @@ class EndedCheck:
 
 
 def end(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
-    """Keep a check run that has ended, and tell of it and of its suite."""
+    """Keep a check run that has ended, and report it and its suite."""
     store, now = site.store, site.now()
     beside = suite_at(site, repo, ended.app, ended.head_sha)
     run = store.check_runs.put(

@@ -90,7 +90,7 @@ def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None
 
 
 def dismiss(site: Site, old: PullRequestReview, sender: User) -> PullRequestReview:
-    """Dismiss a review and tell of it."""
+    """Dismiss a review and report it."""
     repo = site.store.repos[old.repo_id]
     new = site.store.reviews.put(replace(old, state="DISMISSED"))
     issue = site.store.issue(repo, old.number)
@@ -135,7 +135,7 @@ def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body:
 
 
 def _keep(site: Site, issue: Issue, author: User, review: PullRequestReview, comments: list[ReviewComment]) -> None:
-    """GitHub makes a review around every comment, also around a single one, and tells of both."""
+    """GitHub makes a review around every comment, also around a single one, and reports both."""
     repo = site.store.repos[issue.repo_id]
     site.store.reviews.put(review)
     for comment in comments:

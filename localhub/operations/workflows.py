@@ -47,7 +47,7 @@ class EndedRun:
 
 
 def end(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
-    """Keep a run that has ended and tell of it; the sender is who started it."""
+    """Keep a run that has ended and report it; the sender is who started it."""
     store = site.store
     workflow = _workflow(site, repo, ended)
     run = store.workflow_runs.put(

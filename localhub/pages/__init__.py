@@ -1,6 +1,6 @@
 """Pages for people: repositories, threads, differences, checks, and a box to comment in.
 
-There is no sign-in: whoever reaches the port acts as whom they choose, so the hub listens on the loopback by default. A
+There is no sign-in: anyone who reaches the port acts as any account, so the hub listens on the loopback by default. A
 foreign page cannot post: the browser names the origin of a form, and only the hub's own is taken.
 """
 

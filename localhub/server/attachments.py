@@ -1,6 +1,6 @@
 """Attachments: addresses for texts, and signed addresses that serve the picture for five minutes.
 
-As on GitHub an API token opens no attachment. Whoever may read a text asks for it in the media type `full+json`, and
+As on GitHub an API token opens no attachment. A reader of a text asks for it in the media type `full+json`, and
 finds signed addresses in its `body_html`. An attachment of a public repository leads anybody there by a redirection.
 https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/attaching-files
 """

@@ -41,7 +41,7 @@ _LARGE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its answer, for whoever checks them."""
+    """One request and its answer, for checks."""
 
     method: str
     template: str

@@ -1,6 +1,6 @@
 """Logs of workflow jobs and artifacts of runs, from addresses that the API leads to and that are good for minutes.
 
-They are on another host, as GitHub's are, and whoever sends a token there is refused.
+They are on another host, as GitHub's are, and a request with a token is refused.
 """
 
 from __future__ import annotations

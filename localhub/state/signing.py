@@ -1,4 +1,4 @@
-"""Addresses that give something out to whoever has them, for a few minutes: attachments and logs."""
+"""Addresses that are valid for a few minutes without a token: attachments and logs."""
 
 from __future__ import annotations
 

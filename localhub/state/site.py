@@ -20,7 +20,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(slots=True)
 class Site:
-    """The hub's inner state. Whoever reads or changes it holds `lock`.
+    """The hub's inner state. Hold `lock` to read or change it.
 
     Attributes:
         url: the root of every address, without a slash at its end; known once the socket listens.

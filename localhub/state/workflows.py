@@ -21,7 +21,7 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRun:
-    """A finished run of a workflow; nothing runs here, it is only told of.
+    """A finished run of a workflow; nothing runs here, it is only announced.
 
     Attributes:
         conclusion: of the newest attempt that has ended.
@@ -86,7 +86,7 @@ class Artifact:
     """Files that a workflow's run kept.
 
     Attributes:
-        run_id: the run; it need not be one that the hub was told of.
+        run_id: the run; it need not be one that the hub knows.
         head_repo_id: the repository with the branch that the run was for.
         content: a zip file.
     """

@@ -104,7 +104,7 @@ class _Session:
 @click.option(
     "--allow",
     multiple=True,
-    help="Approve these commands, e.g. 'pytest*' for pytest with any arguments, and nothing beside it",
+    help="Approve these commands, e.g. 'pytest*' for pytest with any arguments, and nothing else",
 )
 @click.option("no_tools", "--no-tool", multiple=True, help=f"Leave out a tool: {', '.join(NAMES)}")
 @click.option("--chain-limit", type=click.IntRange(min=0), default=25, help="Most replies that one prompt may act on")

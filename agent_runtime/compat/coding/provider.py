@@ -50,7 +50,7 @@ class ConversationProvider:
             conversation: with what was said so far.
             tools: those that the model gets, by name.
             system: gives the system prompt.
-            done: told of each response once it is complete.
+            done: called with each response once it is complete.
             key: goes before the key that `llm` would find.
             options: of the model, as it calls them.
         """

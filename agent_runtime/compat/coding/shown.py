@@ -79,5 +79,5 @@ def ended(report: CommandReport, *, timeout: float) -> str:
     if report.status == "running":
         why = f"command timed out after {timeout:g}s"
     elif report.status == "waiting for input":
-        why = "the command asks for input on its terminal, and nobody is there to type it; it was stopped"
+        why = "the command asks for input on its terminal, and nobody can type it; it was stopped"
     raise ToolError(f"{why}\nPartial output:\n{report.output}" if report.output else why, kind="TimeoutError")

@@ -46,7 +46,7 @@ class Turn:
         return next((each for each in calls if each.arguments == args), calls[0] if calls else None)
 
     def take(self, event: Event) -> Made | None:
-        """Take an event; gives the call that was made, if it tells of one."""
+        """Take an event; gives the call that was made, if it reports one."""
         match event:
             case Replied(text=text, requests=requests):
                 if text.strip():

@@ -60,7 +60,7 @@ class Agent:
         history: the messages so far, the system message first. A change of it counts from the next step on.
         history_file: a JSON file, out of the agent's reach, that keeps the history; by default `PYGENT_HISTORY_FILE`.
         tools: what it may call; by default the tools that all agents share.
-        listeners: told of each event of its runs, as the values of `agent_runtime`.
+        listeners: called with each event of its runs, as the values of `agent_runtime`.
         usage: what its model calls have used so far.
     """
 
@@ -80,7 +80,7 @@ class Agent:
 
         Raises:
             SessionError: the history cannot be read.
-            SettingsError: the history file lies in the workspace, where commands could change it.
+            SettingsError: the history file is in the workspace, where commands could change it.
         """
         self.persona = self.persona or default_persona()
         self._built = ""
@@ -105,7 +105,7 @@ class Agent:
             base = getattr(self.runtime, "base_dir", None)
             if base is not None and self._file.path.is_relative_to(Path(base).resolve()):
                 raise SettingsError(
-                    f"history_file: {self._file.path} lies in the workspace, where commands could change it; name a "
+                    f"history_file: {self._file.path} is in the workspace, where commands could change it; name a "
                     "file outside."
                 )
             self.history = self._file.load() or self.history
@@ -239,7 +239,7 @@ class Agent:
                 registry.register_tool(registered_name(name), self.tools.bound(name, lambda: self.runtime))
             try:
                 return await engine.run(user_msg)
-            except asyncio.CancelledError:  # by `abort`; whoever waits for this wants to know what it used
+            except asyncio.CancelledError:  # by `abort`; the waiting caller wants to know what it used
                 return engine.outcome or stopped
         except asyncio.CancelledError:
             return stopped

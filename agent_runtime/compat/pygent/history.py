@@ -87,7 +87,7 @@ def events_of(history: Sequence[object], registered: Callable[[str], str]) -> li
             try:
                 calls = parse_message(entry).tool_calls or ()
             except TypeError as error:
-                raise SessionError(f"Entry {number} of the history is no message of a model: {error}") from error
+                raise SessionError(f"Entry {number} of the history is not a model's message: {error}") from error
             requests = tuple(
                 ToolRequest(id=each.id, name=registered(each.function.name), arguments=each.function.arguments)
                 for each in calls
@@ -127,7 +127,7 @@ class HistoryFile:
         except (OSError, ToolError, ValueError, RecursionError) as error:
             raise SessionError(f"The history file {self.path} cannot be read: {error}") from error
         if not isinstance(history, list):
-            raise SessionError(f"The history file {self.path} holds no list of messages; name another file.")
+            raise SessionError(f"The history file {self.path} contains no list of messages; name another file.")
         return history
 
     def save(self, history: Sequence[Entry]) -> None:
@@ -156,7 +156,7 @@ def _said(number: int, entry: object) -> tuple[str, str]:
     role, text = told.get("role"), told.get("content")
     if role not in {"system", "user", "assistant", "tool"} or not isinstance(text, str | None):
         raise SessionError(
-            f"Entry {number} of the history is no message of a chat: it needs a `role` (system, user, assistant or "
+            f"Entry {number} of the history is not a chat message: it needs a `role` (system, user, assistant or "
             "tool), and a text as `content`."
         )
     return str(role), text or ""

@@ -46,7 +46,7 @@ class Runtime:
     Attributes:
         base_dir: the directory.
         image: the image that containers are made of.
-        task_depth: how deep this workspace stands in delegated tasks.
+        task_depth: how deep this workspace is in delegated tasks.
         is_private: whether no other program knows the directory.
     """
 

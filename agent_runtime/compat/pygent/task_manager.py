@@ -64,7 +64,7 @@ class TaskManager:
             agent_factory: makes an agent, given the persona, if it takes one; by default an `Agent`.
             max_tasks: how many may be under way at once; by default `PYGENT_MAX_TASKS`, else 3.
             personas: by default `PYGENT_TASK_PERSONAS_JSON`, `PYGENT_TASK_PERSONAS`, or the one of all agents.
-            on_event: told of each event of a task, with the task's id.
+            on_event: called with each event of a task, with the task's id.
 
         Raises:
             SettingsError: a variable cannot be read.
@@ -94,9 +94,9 @@ class TaskManager:
 
         Args:
             prompt: what is to be done.
-            parent_rt: the workspace of whoever delegates.
+            parent_rt: the workspace of the delegating agent.
             files: files and directories that are copied from there; by default none.
-            parent_depth: how deep whoever delegates stands in tasks itself.
+            parent_depth: how deep the delegating agent itself is in tasks.
             step_timeout: seconds that a step may take; by default `PYGENT_STEP_TIMEOUT`, else 300.
             task_timeout: seconds that the task may take; by default `PYGENT_TASK_TIMEOUT`, else 1200.
             persona: as whom the agent works, or the name of one of `personas`; by default they take turns.
@@ -351,7 +351,7 @@ class _Child:
 
 
 class _Caller:
-    """Whoever delegates one task, as child runs know it."""
+    """The delegating agent of one task, as child runs know it."""
 
     spent, tools = Spent(), ()
 

@@ -68,7 +68,7 @@ class CommandPattern:
         return cls(text=text, words=(*wanted, None) if rest else tuple(wanted), named="*" not in words[0])
 
     def covers(self, command: ParsedCommand) -> bool:
-        """Whether the command is one of these, and nothing beside it happens: what an approval needs."""
+        """Whether the command is one of these, and nothing else happens: what an approval needs."""
         if command.doubt or (not self.named and _may_run_others(command.words or ())):
             return False
         return self._fit(command.words) is Fit.YES

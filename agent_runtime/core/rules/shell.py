@@ -132,7 +132,7 @@ class _Reader:
             if before not in {b"", b" ", b"\t", b"\n"} or "\n" in self._text(node):
                 yield self._unknown(node, "it may be no comment")
         elif kind in _COMPOUND:
-            doubt = f"it stands in {_COMPOUND[kind]}"
+            doubt = f"it is in {_COMPOUND[kind]}"
             yield ParsedCommand(text=_short(self._text(node)), words=(), doubt=doubt)
             yield from self._hidden(node, doubt)
         elif kind in {"declaration_command", "unset_command"}:
@@ -144,7 +144,7 @@ class _Reader:
             yield from self._hidden(node, "it is substituted")
         else:
             yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
-            yield from self._hidden(node, "it stands in what is not understood")
+            yield from self._hidden(node, "it is in a part that is not understood")
 
     def _redirected(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
         odd = doubt = self._apart(node)

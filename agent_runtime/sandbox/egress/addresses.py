@@ -33,7 +33,7 @@ _REFUSED_IPV6 = {
 _GLOBAL_IPV6 = ip_network("2000::/3")
 """All of IPv6 that is given out; loopback, private (`fd00:ec2::254`), link-local and multicast lie outside."""
 _MAPPED, _NAT64 = ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96")
-"""An IPv4 address in other clothes (RFC 4291, RFC 6052); it is judged by what it is."""
+"""An IPv4 address in another notation (RFC 4291, RFC 6052); it is judged as that IPv4 address."""
 
 _IPV4 = {ip_network(block): kind for block, kind in _REFUSED_IPV4.items()}
 _IPV6 = {ip_network(block): kind for block, kind in _REFUSED_IPV6.items()}

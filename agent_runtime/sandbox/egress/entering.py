@@ -3,7 +3,7 @@
     python entering.py NAMESPACE SOCKET PORT
 
 NAMESPACE is the descriptor of a network namespace, SOCKET that of a unix socket which the listening socket is sent
-over. The namespace's owner is entered first, which whoever started the sandbox may do, root or not (setns(2),
+over. The namespace's owner is entered first, which the process that started the sandbox may do, root or not (setns(2),
 ioctl_ns(2)); a thread cannot, hence a program. It keeps its own process namespace: nothing in the sandbox sees it.
 """
 

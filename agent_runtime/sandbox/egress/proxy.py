@@ -104,7 +104,7 @@ class Egress:
                     await self._accept(listener, tunnels)
                 self._lost(f"{most} connections were made, and a sandbox may make no more")
         except ExceptionGroup as group:
-            # Whatever it was, the network is gone, and whoever reads the run's report must be told.
+            # Whatever it was, the network is gone, and the run's report must say so.
             log.exception("the proxy of a sandbox broke")
             self._lost(f"the proxy broke: {group.exceptions[0]!r}")
 

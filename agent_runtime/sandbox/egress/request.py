@@ -71,7 +71,7 @@ class ConnectRequest:
 
     @staticmethod
     def refused(error: RequestError) -> bytes:
-        """What to answer instead. The reason stands in the status line, which is what most programs show."""
+        """What to answer instead. The reason is in the status line, which is what most programs show."""
         http = h11.Connection(h11.SERVER)  # one that has seen nothing: ours may have come to its end
         text = f"{error.reason}\n".encode("ascii", "replace")
         headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(text))), ("Connection", "close")]

@@ -18,7 +18,7 @@ class ExpectedWrite:
     """One call of `write_file` in straight-line code.
 
     Attributes:
-        line: where it stands in the block, from 1.
+        line: where it is in the block, from 1.
         call: how it is written.
         payloads: how many it takes from the reply.
         arguments: by name, as far as they are literals, those that are None left out.

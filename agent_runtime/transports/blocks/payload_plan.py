@@ -54,7 +54,7 @@ def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset())
     """Say which payloads a control block takes.
 
     The answer is definite where every write is a direct call in straight-line code at module level (`with` bodies
-    included) whose `mode` and `edits` are literals. It is not where a write stands in a loop, a condition, a function,
+    included) whose `mode` and `edits` are literals. It is not where a write is in a loop, a condition, a function,
     a comprehension, a lambda or a `try`, where `write_file` is used other than called or is rebound, and where a
     name that may write is mentioned.
 

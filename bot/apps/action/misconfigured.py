@@ -81,7 +81,7 @@ def explained(problems: Sequence[InputProblem], why: str) -> str:
 
 
 def problem_of(error: Exception) -> InputProblem:
-    """What keeps a step from working, in the words of whoever wrote the workflow."""
+    """What keeps a step from working, in the words of a workflow's author."""
     return InputProblem(text=in_inputs(str(error)))
 
 

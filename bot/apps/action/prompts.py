@@ -57,8 +57,8 @@ class PromptRequest:
 def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
     """The job that a prompt or a command of the workflow's file is, or why this event asks for none.
 
-    The file is written by people with write access, so its words are the goal. Whoever caused the event commands
-    nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
+    The file is written by people with write access, so its words are the goal. The person who caused the event
+    commands nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
 
     Raises:
         InputsError: the inputs contradict each other or the event.

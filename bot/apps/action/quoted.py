@@ -16,7 +16,7 @@ _WORDS = frozenset(
 )  # fmt: skip
 _PEOPLE = frozenset({"author", "committer"})
 _LEAST_CHARS = 16
-"""Less may stand in a prompt by chance."""
+"""Less may be in a prompt by chance."""
 # As `toJSON` writes them, too.
 _BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
 

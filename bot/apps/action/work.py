@@ -42,7 +42,7 @@ async def work_step(
 
     Args:
         settings: the runner's and the operator's.
-        listeners: told of every event of the run.
+        listeners: called with every event of the run.
         longest_pause: seconds until a job that GitHub's silence broke off is taken up again, at most.
 
     Returns:

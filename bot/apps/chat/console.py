@@ -181,7 +181,7 @@ def read_task() -> str:
 
 @contextmanager
 def _leaving() -> Iterator[None]:
-    """Whoever leaves in the middle of a run leaves the program."""
+    """Leaving in the middle of a run leaves the program."""
     try:
         yield
     except LeftError as left:

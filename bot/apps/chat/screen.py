@@ -142,7 +142,7 @@ class ChatScreen:
         self._open = ""
 
     def _print(self, text: str, *, style: str, end: str = "\n") -> None:
-        # Soft: whoever selects a long line must get it back in one piece.
+        # Soft: a long line that is selected must come back in one piece.
         self._console.print(Text(visible(text), style=style), end=end, soft_wrap=True, highlight=False)
 
 

@@ -39,7 +39,7 @@ class _PatientScript(ScriptedProvider):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourModel:
-    """Answers each request by what stands in it, so that it can take up a run that waited for an approval.
+    """Answers each request by what is in it, so that it can take up a run that waited for an approval.
 
     Attributes:
         conversations: what it knows.

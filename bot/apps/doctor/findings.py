@@ -138,7 +138,7 @@ def webhook(url: str, *, checks_certificate: bool) -> Finding:
     """From where GitHub sends the App's deliveries."""
     name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
     if not url:
-        return bad(name, "off, so the bot never hears of a command", fix)
+        return bad(name, "off, so no command reaches the bot", fix)
     if urlsplit(url).path.rstrip("/") != "/webhook":
         return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
     if not checks_certificate:

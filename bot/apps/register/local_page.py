@@ -132,7 +132,7 @@ class _LocalPage:
     async def _done(self, request: web.Request) -> web.Response:
         code = request.query.get("code", "")
         if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
-            raise web.HTTPBadRequest(text="This is no answer to a request from here.\n")
+            raise web.HTTPBadRequest(text="This page was not requested from here.\n")
         if not self._asked:  # a page that is loaded again has the same code, which works once
             self._asked = True
             try:
@@ -170,7 +170,7 @@ def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             except FileExistsError as error:
-                raise BotError(f"{path} is there already; choose another --directory.") from error
+                raise BotError(f"{path} already exists; choose another --directory.") from error
             except OSError as error:
                 raise BotError(f"{path} cannot be written: {error.strerror}; choose another --directory.") from error
             stack.callback(path.unlink, missing_ok=True)

@@ -22,7 +22,7 @@ class PostgresDeliverySweeps:
     """Implements `DeliverySweeps`.
 
     Args:
-        store: a PostgreSQL database; whoever opened it closes it.
+        store: a PostgreSQL database; the caller closes it.
     """
 
     def __init__(self, store: JobStore) -> None:

@@ -44,7 +44,7 @@ class DurableEngine:
     """Implements `JobEngine` for any number of receivers and workers on one database.
 
     Args:
-        store: the database; whoever opened it closes it.
+        store: the database; the caller closes it.
     """
 
     def __init__(self, store: JobStore) -> None:

@@ -29,7 +29,7 @@ from bot.engine.records import Signal, dumped, loaded
 log = logging.getLogger(__name__)
 
 RUN, WAKE, TELL = "codepilot-run", "codepilot-wake", "codepilot-tell"
-"""The names of the workflows. They stand in the database: what is enqueued by one version is run by the next."""
+"""The names of the workflows. They are in the database: what is enqueued by one version is run by the next."""
 
 TIMERS, ENDINGS = "codepilot-timers", "codepilot-endings"
 """The queues of what waits for a time, and of endings that are still to be told."""
@@ -126,7 +126,7 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
         if tx.now - row.enqueued_at < _OTHERS_SECONDS and _put_off(tx, row, _FOR_OTHERS_SECONDS):
             log.warning("job %s: left to workers of the version that stored it: %s", job_id, error)
             return None
-        log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
+        log.error("job %s: this version cannot read the stored job, and does not report its end", job_id)  # noqa: TRY400 - the reason has it
         _move(tx, row, JobState.RUNNING)
         _end(tx, _locked(tx, job_id), JobState.FAILED, str(error))
         return None
@@ -222,7 +222,7 @@ def _write_record(tx: Transaction, job_id: str, body: str) -> None:
 
 
 def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
-    """Change the record of a job, whoever runs it now: what was done stays done."""
+    """Change the record of a job, no matter which worker runs it now: what was done stays done."""
     _locked(tx, job_id)
     stored = _stored_record(tx, job_id)
     before = decode_record(stored) if stored is not None else JobRecord()
@@ -381,8 +381,8 @@ def _is_hopeless(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
     """End a job without a word of which even those died who only told its end; False when it is another one."""
     if deaths < HOPELESS_DEATHS:
         return False
-    reason = f"{deaths} workers died of it, the last while only telling that"
-    log.error("job %s: given up without a word: %s", row.id, reason)
+    reason = f"{deaths} workers died while running it, the last while only reporting that"
+    log.error("job %s: given up without a report: %s", row.id, reason)
     _end(tx, row, JobState.FAILED, reason)
     return True
 

@@ -25,7 +25,7 @@ class DurableLedger:
     """Labels, notices and counts in the database; every method may raise `QueueError`.
 
     Args:
-        store: the one that the engine is on; whoever opened it closes it.
+        store: the one that the engine is on; the caller closes it.
         trusted_bots: bots that may command; see `is_unattended`.
     """
 

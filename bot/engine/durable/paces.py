@@ -35,7 +35,7 @@ def reserve_for(store: JobStore, installation: int) -> Reserve:
         try:
             return await store.run(next_write)
         except QueueError as error:
-            # Only a courtesy to GitHub depends on it: whoever writes keeps the pause of this process.
+            # Only a courtesy to GitHub depends on it: a writer keeps the pause of this process.
             log.warning("the pace of writes is not shared: %s", error)
             return 0.0
 

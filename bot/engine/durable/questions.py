@@ -33,7 +33,7 @@ def get(tx: Transaction, job_id: str) -> Stored | None:
 
 def of_thread(tx: Transaction, repo_id: int, number: int, limit: int) -> tuple[Stored, ...]:
     """The newest pieces of work of a thread in each state, newest first."""
-    # By state: whoever may comment can have any number of jobs queued and refused, and must not crowd out the others.
+    # By state: those who may comment can have any number of jobs queued and refused, and must not crowd out others.
     place = sa.func.row_number().over(partition_by=JOBS.c.state, order_by=JOBS.c.seq.desc())
     places = (
         sa.select(JOBS, place.label("place")).where(*_work_in(repo_id, number), JOBS.c.body.is_not(None)).subquery()
@@ -73,7 +73,7 @@ def backlog(tx: Transaction) -> Backlog:
 
 
 def counts(tx: Transaction) -> dict[JobState, int]:
-    """How many jobs stand in each state, the empty ones too."""
+    """How many jobs are in each state, the empty ones too."""
     counted = sa.select(JOBS.c.state, sa.func.count()).group_by(JOBS.c.state)
     found: dict[JobState, int] = dict(tx.rows.execute(counted).all())
     return {state: found.get(state, 0) for state in JobState}

@@ -45,7 +45,7 @@ _TRIES = 5
 _MOST_AT_ONCE = 100
 _WATCH_SECONDS = 1.0
 _MIGRATING = 0x636F6465
-"""The advisory lock of whoever brings a PostgreSQL database to this version; no thread of a repository hashes to it."""
+"""The advisory lock for migrating a PostgreSQL database; no thread of a repository hashes to it."""
 
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bindparam("what", type_=sa.Text), 0)))
 
@@ -135,7 +135,7 @@ class JobStore:
             QueueError: the database cannot be used, or belongs to a newer version.
         """
         self.clock = clock
-        logging.getLogger("dbos").setLevel(logging.WARNING)  # it tells of every step of its start
+        logging.getLogger("dbos").setLevel(logging.WARNING)  # it reports every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
         self.name, self._address = _name(address), address

@@ -58,7 +58,7 @@ class DurableWorker:
     """Runs jobs of a database until it is cancelled; one in a process, which is DBOS's own limit.
 
     Args:
-        store: the database; whoever opened it closes it.
+        store: the database; the caller closes it.
         handler: does the work.
         jobs_at_once: how many pieces of work of one installation are handled side by side; `_OTHERS_SHARE` of that are
             reserved for others.
@@ -157,7 +157,7 @@ class DurableWorker:
     async def _register_queues(self) -> None:
         register, several = self._store.client.register_queue_async, self._jobs_at_once
         shares: dict[Lane, tuple[int, int]] = {
-            # More places than an installation, or whoever steers, can fill: nobody waits for all of another's jobs.
+            # More places than an installation, or a steering person, can fill: nobody waits for all of another's jobs.
             "work": (several + max(1, several // _OTHERS_SHARE), several),
             "steer": (_STEERING_JOBS, _STEERING_JOBS - 1),
             "event": (_EVENT_JOBS, _EVENT_JOBS),
@@ -193,7 +193,7 @@ class DurableWorker:
         """Have work done in a task of its own, which is cancelled when the worker ends.
 
         What fails ends the worker. The workflow of what failed, or was cancelled, stays as it is, and is run again by
-        whoever has this place next.
+        the next worker in this place.
         """
         if self._closing:
             work.close()

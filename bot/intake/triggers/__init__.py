@@ -48,7 +48,7 @@ TRIGGERS: dict[str, Trigger] = {
 def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that a delivery asks for, or why it asks for none.
 
-    Whoever does something that only narrows what the bot may do, such as closing a thread, is heard, bots too. All else
+    Events that only narrow what the bot may do, such as a closed thread, count from everyone, bots too. All else
     is asked for by people, and by the bots that the operator lists.
     """
     read = TRIGGERS.get(delivery.event)

@@ -39,7 +39,7 @@ _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
 def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What a button or a red check asks for, or why it asks for nothing.
 
-    GitHub shows buttons to whoever may write to the repository; the gate still decides about the sender.
+    GitHub shows buttons to everyone who may write to the repository; the gate still decides about the sender.
     """
     if delivery.action == "completed":
         return _completed(delivery, listening)

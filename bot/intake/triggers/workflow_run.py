@@ -22,7 +22,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What a red workflow may ask for, or why it asks for nothing.
 
     Branch names prove nothing, for a fork's may be the same: the pull request is the one whose head is the run's commit
-    in this very repository; that of a fork is looked for by the fork's number and the commit. Whoever made it run is
+    in this very repository; that of a fork is looked for by the fork's number and the commit. Who started it is
     nobody who commands, a bot as often as not: the gate asks what they may do, and counts what follows upon the bot's
     own pushes.
     """

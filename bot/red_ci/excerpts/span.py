@@ -1,4 +1,4 @@
-"""Parts of a log that tell of failures, and the ways to find them that several tools share. Pure."""
+"""Parts of a log that report failures, and the ways to find them that several tools share. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTool:
-    """How one tool tells of failures.
+    """How one tool reports failures.
 
     Attributes:
         name: what people call it.
@@ -82,7 +82,7 @@ def summary_lines(lines: Sequence[str], says: Says) -> list[Span]:
 
 
 def blank(line: str) -> bool:
-    """Whether nothing stands in it."""
+    """Whether nothing is in it."""
     return not line.strip()
 
 

@@ -240,7 +240,7 @@ def test_a_history_file_that_cannot_be_read_is_left_as_it_is(rt: Runtime, tmp_pa
 
 
 def test_a_history_file_in_the_workspace_is_refused(rt: Runtime) -> None:
-    with pytest.raises(SettingsError, match="lies in the workspace"):
+    with pytest.raises(SettingsError, match="is in the workspace"):
         Agent(rt, ScriptedModel(), history_file=rt.base_dir / "history.json")
 
 

@@ -173,7 +173,7 @@ async def test_why_a_secret_is_empty_is_told(place: Place, event: str, sender: s
         ),
         ({"CODEPILOT_MAX_STEPS": "many"}, ["`max-steps` must be a whole number", "max-steps: 30", KEY_LINE]),
         ({"GITHUB_TOKEN": "", "ANTHROPIC_API_KEY": "sk-ant-12345"}, ["github-token: ${{ github.token }}"]),
-        ({"CODEPILOT_MAX_STEP": "3"}, ["CODEPILOT_MAX_STEP is no setting of this version"]),
+        ({"CODEPILOT_MAX_STEP": "3"}, ["CODEPILOT_MAX_STEP is not a setting of this version"]),
     ],
 )
 async def test_what_else_a_newcomer_gets_wrong_is_told_in_words_of_the_workflow(
@@ -316,7 +316,7 @@ async def test_a_permission_that_the_token_lacks_is_named_with_the_yaml(
 
 def test_outside_a_workflow_one_sentence_says_so() -> None:
     with pytest.raises(
-        OutsideActionsError, match=r"no step of a GitHub Actions workflow: GITHUB_EVENT_PATH, .* `codepilot run`"
+        OutsideActionsError, match=r"not a step of a GitHub Actions workflow: GITHUB_EVENT_PATH, .* `codepilot run`"
     ):
         survey_action({"ANTHROPIC_API_KEY": "sk-ant-1", "GITHUB_TOKEN": "x"})
 

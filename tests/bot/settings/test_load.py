@@ -395,7 +395,7 @@ def test_a_secret_is_not_set_in_two_ways(environ: dict[str, str], key_file: Path
 
 def test_only_a_secret_can_be_read_from_a_file(environ: dict[str, str], key_file: Path) -> None:
     (problem,) = _problems(load, {**environ, "CODEPILOT_APP_ID_FILE": str(key_file)})
-    assert "CODEPILOT_APP_ID_FILE is no setting" in problem
+    assert "CODEPILOT_APP_ID_FILE is not a setting" in problem
 
 
 def test_no_secret_shows_in_what_is_printed(environ: dict[str, str], runner: dict[str, str]) -> None:

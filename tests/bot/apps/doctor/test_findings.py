@@ -29,7 +29,7 @@ def delivered(*attempts: DeliveryAttempt) -> Finding:
         (findings.webhook("https://bot.example.com/webhook", checks_certificate=True), "good", "/webhook"),
         (findings.webhook("https://bot.example.com/", checks_certificate=True), "warning", "listens at the path"),
         (findings.webhook("https://bot.example.com/webhook", checks_certificate=False), "warning", "certificate"),
-        (findings.webhook("", checks_certificate=True), "bad", "never hears"),
+        (findings.webhook("", checks_certificate=True), "bad", "no command reaches the bot"),
         (delivered(), "skipped", "none in the last 24 hours"),
         (delivered(attempt("a", 500, hours=30)), "skipped", "none"),
         (delivered(attempt("b", 202), attempt("a", 200)), "good", "2 in the last 24 hours, all accepted"),

@@ -106,7 +106,7 @@ async def test_an_answer_that_nobody_asked_for_is_refused(hub: LocalHub, tmp_pat
     loop = asyncio.get_running_loop()
     creating = loop.create_task(create_app(wanted, lambda _line: None, browser.on(loop, state="another")))
     await eventually(lambda: browser.pages[1:])
-    assert browser.pages[1].startswith("400 This is no answer")
+    assert browser.pages[1].startswith("400 This page was not requested")
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating
@@ -117,7 +117,7 @@ async def test_nothing_is_registered_when_the_files_are_there_already(hub: Local
     wanted = options(hub.url, tmp_path)
     wanted.directory.mkdir()
     wanted.settings_file.write_text("app_id: 1\n", encoding="utf-8")
-    with pytest.raises(BotError, match=r"codepilot\.yml is there already; choose another --directory"):
+    with pytest.raises(BotError, match=r"codepilot\.yml already exists; choose another --directory"):
         await create_app(wanted, lambda _line: None, pytest.fail)
     assert wanted.settings_file.read_text(encoding="utf-8") == "app_id: 1\n"
     assert not wanted.key_file.exists()
