@@ -41,7 +41,7 @@ class Agent:
         unsafe_mode: whether its file tools may leave `work_dir`. Commands stay in the sandbox.
         repository_instructions: text by name, e.g. of an `AGENTS.md`, for the first message; see `read_instructions`.
         max_output_chars: tool name → characters of one result that the model is shown at most.
-        surroundings: the clock and the dice whose values reach the model.
+        clock_and_random: the clock and the dice whose values reach the model.
         logs: where the full output of commands is kept; a private directory, removed at the end, by default.
         scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
             for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
@@ -54,6 +54,8 @@ class Agent:
         delegation: how it may delegate tasks to child runs; None for not at all.
         transport: whether the model calls tools in control blocks (`blocks`) or by its service's own tool calls
             (`tools`); None for what suits the model.
+        separates_commands: whether a command begins a tick of the clock of files after what was done before it, so that
+            `ToolReturned.file_time` tells which files it saw; takes 10 ms a command.
         mcp: servers whose tools it has, too. Child runs have none of them.
     """
 
@@ -81,6 +83,7 @@ class Agent:
     embeddings: EmbeddingService | None = None
     delegation: Delegation | None = None
     transport: TransportName | None = None
+    separates_commands: bool = False
     mcp: tuple[McpServer, ...] = ()
 
     def __post_init__(self) -> None:

@@ -17,8 +17,8 @@ from agent_runtime.core.task import Task
 Role = Literal["user", "assistant"]
 
 TICK_SECONDS = 0.01
-"""How far the times that the kernel gives to files may lag behind its clock. A command begins so much later than what
-was written before it, so that the time of a file tells whether the command saw it."""
+"""How far the times that the kernel gives to files may lag behind its clock, in seconds. Where a command begins that
+much later than what was written before it (`Agent.separates_commands`), the time of a file tells whether it saw it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

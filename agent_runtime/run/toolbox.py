@@ -18,7 +18,7 @@ from agent_runtime.context.toolchain import toolchain
 from agent_runtime.context.trial import TRIAL_SECONDS, read_trial, trial
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.events import NetworkLost, NetworkUsed
+from agent_runtime.core.events import TICK_SECONDS, NetworkLost, NetworkUsed
 from agent_runtime.core.policy import CallFacts, Permitted
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.children import Children
@@ -104,7 +104,10 @@ class Toolbox:
             told=lambda connection: state.emit(NetworkUsed(connection=connection)),
             lost=self._note_lost,
         )
-        self._shell = ShellTools(sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in)
+        gap = TICK_SECONDS if agent.separates_commands else 0.0
+        self._shell = ShellTools(
+            sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in, gap=gap
+        )
         self._python_path = state.progress.python_path
         self._shell.find_modules_in(self._python_path)
         self.transport = _transport(agent, state)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.events import TICK_SECONDS
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals.bash import ShellStart
@@ -71,6 +70,7 @@ class ShellTools:
         *,
         scratch: Scratch | None = None,
         start_in: str = "",
+        gap: float = 0.0,
     ) -> None:
         """Run commands in `workspace`, inside one `sandbox` that all terminals share.
 
@@ -81,6 +81,7 @@ class ShellTools:
             egress: the way out of a sandbox that is `apart`; None for no network there.
             scratch: the `/tmp` of a sandbox that is `apart`, as the file tools work on it.
             start_in: the directory below `workspace` in which terminals start.
+            gap: seconds to wait before a command; see `Agent.separates_commands`.
         """
         self._logs = logs  # a private directory lives as long as its object
         readable = logs.seen_in(sandbox) if logs is not None else {}
@@ -88,6 +89,7 @@ class ShellTools:
         self._start = ShellStart(directory=start_in)
         self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
         self._place = place(sandbox, workspace, readable, self._spool, egress, scratch=scratch, start=self._start)
+        self._gap = gap
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
 
@@ -116,7 +118,8 @@ class ShellTools:
                 kind="ValueError",
             )
         _check_idle(session_id, terminal)
-        await asyncio.sleep(TICK_SECONDS)
+        if self._gap:
+            await asyncio.sleep(self._gap)
         report = await terminal.run(command, timeout=timeout)
         return _result(session_id, report, check=check)
 

@@ -43,6 +43,7 @@ def agent_maker(
             scrub=scrub,
             start_in=order.start_in,
             kept_index=order.kept_index,
+            separates_commands=True,
             transport=None if settings.model_transport == "auto" else settings.model_transport,
         )
         if order.session is None:
