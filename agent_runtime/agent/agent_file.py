@@ -322,17 +322,18 @@ class AgentFile:
         )
 
     @staticmethod
-    def servers_in(path: Path, environ: Mapping[str, str]) -> tuple[McpServer, ...]:
+    def servers_in(path: Path, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
         """The MCP servers of a YAML file whose only key is `mcp`, for agents that no agent file describes.
 
         Args:
             path: of the file.
-            environ: the variables that `${NAME}` stands for.
+            environ: the variables that `${NAME}` stands for, by default the process's own.
 
         Raises:
             SettingsError: it cannot be read or does not fit, or a variable is not set.
         """
-        return tuple(each.server().filled(environ) for each in read_servers(path).mcp)
+        variables = os.environ if environ is None else environ
+        return tuple(each.server().filled(variables) for each in read_servers(path).mcp)
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
         """Its MCP servers, ready to be asked.

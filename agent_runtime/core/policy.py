@@ -262,7 +262,7 @@ class Policy:
 class _Whole:
     """A call that names neither a file nor a command, or one whose rules are about neither."""
 
-    told = "this call"
+    told: str = "this call"
 
     def fit(self, rule: Rule) -> Fit:
         return Fit.YES if rule.is_sweeping else Fit.NO
@@ -320,7 +320,7 @@ def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
             commands = (ParsedCommand(text=" ".join(text.split())[:_SHOWN], words=None, doubt=doubt),)
         yield from (_Shell(command, call.typed is not None) for command in commands)
     elif not call.paths:
-        yield _Whole()
+        yield _Whole("this call, which an MCP server answers" if call.outside else "this call")
 
 
 def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:

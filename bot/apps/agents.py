@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
+from agent_runtime import Agent, AsyncRuntime, McpServer, ModelOptions, Provider, Sandbox, provider_for
 from bot.jobs.services import AgentMaker, AgentSpec, Listener
 from bot.settings.agent import AgentSettings
 
@@ -16,6 +16,7 @@ def agent_maker(
     provider: Callable[[], Provider] | None,
     sandbox: Sandbox,
     *,
+    servers: Sequence[McpServer],
     state_key: bytes,
     scrub: Callable[[str], str],
 ) -> AgentMaker:
@@ -25,6 +26,7 @@ def agent_maker(
         settings: the operator's; they name the model of a job that names none.
         provider: makes every model, in place of those that the settings name.
         sandbox: where commands run.
+        servers: the MCP servers that the operator defines.
         state_key: signs runs that wait for a person.
         scrub: takes the bot's secrets out of what is recorded.
     """
@@ -44,6 +46,7 @@ def agent_maker(
             start_in=order.start_in,
             kept_index=order.kept_index,
             separates_commands=True,
+            mcp=tuple(each for each in servers if each.name in order.servers),
             transport=None if settings.model_transport == "auto" else settings.model_transport,
         )
         if order.session is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
-from agent_runtime import Network, Provider, SandboxSettings, pick_sandbox
+from agent_runtime import AgentFile, Network, Provider, SandboxSettings, pick_sandbox
 from bot.apps.agents import agent_maker
 from bot.apps.keys import key_for
 from bot.apps.storage import JobStorage
@@ -76,6 +76,7 @@ def services(
     Raises:
         ConfigError: the sandbox cannot keep to the network, or there is no git.
         SandboxError: no sandbox works here.
+        SettingsError: the file of MCP servers cannot be used.
     """
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
@@ -84,6 +85,7 @@ def services(
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
+    servers = AgentFile.servers_in(agent.mcp) if works and agent.mcp is not None else ()
     comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=_workspaces(agent, storage, git_pauses),
@@ -94,8 +96,13 @@ def services(
             cache=_setup_cache(agent),
             on_runner=not comes_back,
         ),
-        agent=agent_maker(agent, provider, sandbox, state_key=key, scrub=redactor.redact_known),
-        bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
+        agent=agent_maker(agent, provider, sandbox, servers=servers, state_key=key, scrub=redactor.redact_known),
+        bounds=replace(
+            bounds_of(agent),
+            sandbox=sandbox.level,
+            dry_run=inputs.dry_run,
+            servers=tuple(each.name for each in servers),
+        ),
         redactor=redactor,
         trigger=agent.trigger,
         server_url=server_url.rstrip("/"),

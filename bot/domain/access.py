@@ -130,6 +130,7 @@ class Bounds:
         trusted_bots: bots that may command; they are no persons.
         allowed_users: logins, in lower case, of the people who may command, of those with write access; empty for all.
         review_on: what starts a review without a command, where a repository does not say.
+        servers: the MCP servers that the operator defines, by name.
         max_candidates: how many attempts at one fix may be made at the same time.
         dry_run: whether everything is made and nothing published, whatever a command says.
     """
@@ -147,6 +148,7 @@ class Bounds:
     allowed_users: frozenset[str] = frozenset()
     review_on: frozenset[ReviewEvent] = frozenset()
     max_candidates: int = 3
+    servers: tuple[str, ...] = ()
 
     def hears(self, login: str) -> bool:
         """Whether somebody with write access may command."""

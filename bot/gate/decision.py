@@ -85,6 +85,7 @@ class Grant:
         bound_to_sha: the commit the grant was given for; another head invalidates it.
         level: how much the run may do unasked.
         tools: what the agent has; none where no agent is needed.
+        servers: the operator's MCP servers whose tools it has, by name.
         model: which one works; empty for the operator's.
         dry_run: whether everything is made and nothing sent.
         candidates: how many attempts are made at the same time, of which the best is published.
@@ -100,6 +101,7 @@ class Grant:
     bound_to_sha: str
     level: Level = "ask"
     tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
     model: str = ""
     dry_run: bool = False
     candidates: int = 1

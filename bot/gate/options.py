@@ -20,12 +20,14 @@ class EffectiveOptions:
         limits: its bounds; of all attempts together, where there are several.
         candidates: how many attempts are made at the same time.
         notes: sentences about what was cut or left out.
+        servers: the MCP servers whose tools the agent has, by name.
     """
 
     model: str
     limits: RunLimits
     candidates: int = 1
     notes: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
 
 
 def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
@@ -69,4 +71,8 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
     elif candidates > most_candidates:
         notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {most_candidates}.")
         candidates = most_candidates
-    return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes))
+    servers = tuple(each for each in bounds.servers if config.mcp is None or each in config.mcp)
+    if unknown := [each for each in config.mcp or () if each not in bounds.servers]:
+        listed = ", ".join(f"`{each}`" for each in unknown)
+        notes.append(f"`{config.path}` names MCP servers that the operator does not define: {listed}.")
+    return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes), servers=servers)

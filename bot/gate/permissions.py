@@ -203,6 +203,7 @@ def _granted(
             asks=request.job.thread.has_comments,
             recipe=request.job.recipe,
         ),
+        servers=() if level == "read-only" else made.servers,
         model=made.model,
         dry_run=options.dry_run or request.bounds.dry_run,
         candidates=made.candidates,

@@ -94,8 +94,8 @@ def defaults_when_broken() -> RepoConfig:
 
     Its author may have meant to forbid something. Merge it over the organisation's as the file would be.
     """
-    strict = {"setup", "cache", "network", "allow", "review_on", "fix_ci", "rerun_failed_jobs"}
-    return RepoConfig.model_construct(strict, network=("off",), highest="ask")
+    strict = {"setup", "cache", "network", "mcp", "allow", "review_on", "fix_ci", "rerun_failed_jobs"}
+    return RepoConfig.model_construct(strict, network=("off",), mcp=(), highest="ask")
 
 
 def merged(organisation: RepoConfig, repository: RepoConfig) -> RepoConfig:

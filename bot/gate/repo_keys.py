@@ -28,6 +28,7 @@ FixCi = Literal["pull-requests", "default-branch"]
 Notify = Literal["waiting", "done"]
 
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
+_MOST_SERVERS = 20
 
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
@@ -129,6 +130,7 @@ _Command = Annotated[
     str, StringConstraints(min_length=1, max_length=4_000, strip_whitespace=True), AfterValidator(_command)
 ]
 _Path = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_kept)]
+_Server = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,29}$")]
 _Hosts = Annotated[tuple[str, ...], Field(max_length=_MOST_HOSTS, strict=False)]
 _Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(command_pattern)]
 _Glob = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_glob)]
@@ -216,6 +218,8 @@ class FileKeys(_Keys):
     """Paths that these commands create and that are cached for later jobs."""
     network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = None
     """The hosts that commands may reach at most: `off`, `registries`, hosts."""
+    mcp: Annotated[tuple[_Server, ...] | None, Field(max_length=_MOST_SERVERS, strict=False)] = None
+    """The MCP servers to use, by name, of those that the operator defines; by default all of them."""
     instructions: Annotated[str, StringConstraints(max_length=8_000, strip_whitespace=True)] = ""
     """Instructions for the agent."""
     triggers: Annotated[tuple[_Trigger, ...], Field(min_length=1, max_length=_MOST_TRIGGERS, strict=False)] | None = (

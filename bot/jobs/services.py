@@ -40,6 +40,7 @@ class AgentSpec:
         session: the log of its run; None keeps nothing.
         start_in: the directory below `work_dir` in which its commands start; empty for that itself.
         kept_index: a file for the code index that the jobs of its repository share.
+        servers: the operator's MCP servers whose tools it has, by name.
     """
 
     work_dir: Path
@@ -51,6 +52,7 @@ class AgentSpec:
     session: Session | None
     start_in: str = ""
     kept_index: Path | None = None
+    servers: tuple[str, ...] = ()
 
 
 AgentMaker = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]

@@ -243,6 +243,7 @@ class AgentRun:
             session=session,
             start_in=context.services.conventions.working_directory,
             kept_index=tree.kept_index,
+            servers=begun.grant.servers,
         )
         context.phases.begin("run")
         listeners = (self._listen, *context.services.listeners)

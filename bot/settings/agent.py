@@ -80,6 +80,8 @@ class AgentSettings:
     again when they are needed."""
     cache_days: Annotated[int, Field(ge=1, le=3650), Written("30", input=None)] = 90
     """Days without use after which repository mirrors and cached `setup:` results are removed."""
+    mcp: Annotated[parsing.FilePath | None, Written("/etc/codepilot/mcp.yaml", input=None)] = None
+    """A YAML file of MCP servers whose tools agents have, too; repositories can only choose some of them."""
     max_steps: Annotated[int, Field(ge=1, le=1000), Written("30")] = 30
     """The maximum number of steps in a run."""
     max_cost_usd: Annotated[parsing.Dollars, Written("5")] = 5

@@ -24,7 +24,6 @@ from tests.stage import acting, staged
     [
         "base_url: https://evil.example",
         "api_url: https://evil.example",
-        "mcp: [evil]",
         "hooks: {start: evil}",
     ],
 )
@@ -59,6 +58,21 @@ async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
 def test_there_is_no_key_for_what_reaches_further_than_the_repository(text: str, key: str) -> None:
     with pytest.raises(RepoConfigError, match=f"`{re.escape(key)}`: unknown key"):
         parse_config(text.encode())
+
+
+@pytest.mark.parametrize("text", ["mcp: [{name: evil, command: evil}]", "mcp: {evil: {command: evil}}"])
+def test_a_repository_cannot_define_a_tool_server(text: str) -> None:
+    with pytest.raises(RepoConfigError, match=r"`mcp.*`: must be"):
+        parse_config(text.encode())
+
+
+def test_a_tool_server_that_the_operator_does_not_define_is_not_used() -> None:
+    config = parse_config(b"mcp: [evil, docs]")
+    bounds = Bounds(limits=RunLimits(), servers=("docs", "db"))
+    made = settled("fix", Options(), config, bounds)
+    assert isinstance(made, EffectiveOptions)
+    assert made.servers == ("docs",)
+    assert "`evil`" in made.notes[0]
 
 
 def test_a_model_that_the_operator_does_not_offer_is_not_used() -> None:

@@ -139,6 +139,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_MODEL_PATIENCE": "120",
         "CODEPILOT_MODEL_SILENCE": "1200",
         "CODEPILOT_MODEL_TRANSPORT": "Tools",
+        "CODEPILOT_MCP": "/etc/codepilot/mcp.yaml",
         "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
@@ -168,6 +169,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert agent.models == ("qwen-max", "qwen-turbo")
     assert agent.caps == Caps(user=5, unattended=0)
     assert (agent.approval_hours, agent.keep_days, agent.pictures) == (2, 7, "off")
+    assert agent.mcp == Path("/etc/codepilot/mcp.yaml")
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
     assert agent.container == ContainerSettings(image="python@sha256:1", program="podman")
     assert agent.allow_root
