@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.calls import Plain, ToolResult
@@ -28,14 +29,14 @@ class Servers:
     the list from the session.
     """
 
-    def __init__(self, agent: Agent, state: RunState, registry: Registry, *, sees_images: bool) -> None:
+    def __init__(self, agent: Agent, state: RunState, registry: Registry, *, sees_images: Callable[[], bool]) -> None:
         """Prepare; nothing is started yet.
 
         Args:
             agent: names them, and says where they run.
             state: the log that holds the lists.
             registry: takes the tools.
-            sees_images: whether pictures in results reach the model.
+            sees_images: tells whether pictures in results reach the model.
 
         Raises:
             SettingsError: two have one name, or the package `mcp` is not installed.
@@ -110,7 +111,7 @@ class Servers:
             note = _CHANGED if connection.changed and server.name not in self._told else ""
             if note:
                 self._told.add(server.name)
-            return result_of(server, served, result, sees_images=self._sees_images, note=note)
+            return result_of(server, served, result, sees_images=self._sees_images(), note=note)
 
         return serve
 

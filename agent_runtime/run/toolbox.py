@@ -128,8 +128,7 @@ class Toolbox:
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
-        shows = isinstance(self.transport, NativeTransport) and agent.provider.sees_images
-        self.servers = Servers(agent, state, self.registry, sees_images=shows)
+        self.servers = Servers(agent, state, self.registry, sees_images=self._sees_images)
 
     @property
     def system_prompt(self) -> str:
@@ -284,6 +283,10 @@ class Toolbox:
     def _note_lost(self, reason: str) -> None:
         self.network_lost = reason
         self._state.emit(NetworkLost(reason=reason))
+
+    def _sees_images(self) -> bool:
+        """Whether pictures in results reach the model that is asked now."""
+        return isinstance(self.transport, NativeTransport) and self._agent.provider.sees_images
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""
