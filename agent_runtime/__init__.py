@@ -1,10 +1,10 @@
 """The embeddable agent runtime: everything public, and nothing else."""
 
-from agent_runtime.agent import read_settings, schema_of
+from agent_runtime.agent import McpServer, read_settings, schema_of
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
 from agent_runtime.agent.delegation import Delegation, Persona
-from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
+from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions, read_skills
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.approval_patterns import alike_patterns, exact_patterns, is_covered
 from agent_runtime.core.calls import ToolAnswer, ToolRequest, ToolResult
@@ -74,7 +74,6 @@ from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.task import Quote, Task
 from agent_runtime.delegation.protocol import TaskStatus
-from agent_runtime.mcp.settings import McpServer
 from agent_runtime.processes.bounded import call_bounded, run_bounded
 from agent_runtime.processes.tracing import traced
 from agent_runtime.providers.catalog import CATALOG, known_models, provider_for
@@ -295,6 +294,7 @@ __all__ = [
     "provider_for",
     "read_instructions",
     "read_settings",
+    "read_skills",
     "replay_recording",
     "require_output_schema",
     "run_bounded",

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from agent_runtime.agent.published import schema_of
 from agent_runtime.agent.reading import read_settings
+from agent_runtime.mcp.settings import McpServer
 
-__all__ = ["read_settings", "schema_of"]
+__all__ = ["McpServer", "read_settings", "schema_of"]

@@ -40,6 +40,8 @@ class Agent:
         chat: whether a reply that neither acts nor finishes is an answer (True) or an error (False).
         unsafe_mode: whether its file tools may leave `work_dir`. Commands stay in the sandbox.
         repository_instructions: text by name, e.g. of an `AGENTS.md`, for the first message; see `read_instructions`.
+        skills: texts of `SKILL.md` files by path; the first message lists them, and it reads them on demand; see
+            `read_skills`.
         max_output_chars: tool name → characters of one result that the model is shown at most.
         clock_and_random: the clock and the dice whose values reach the model.
         logs: where the full output of commands is kept; a private directory, removed at the end, by default.
@@ -72,6 +74,7 @@ class Agent:
     chat: bool = True
     unsafe_mode: bool = False
     repository_instructions: Mapping[str, str] = field(default_factory=dict)
+    skills: Mapping[str, str] = field(default_factory=dict)
     max_output_chars: Mapping[str, int] = field(default_factory=dict)
     clock_and_random: ClockAndRandom = field(default_factory=ClockAndRandom)
     logs: Path | None = None
@@ -126,4 +129,5 @@ class Agent:
             transport=described.transport,
             delegation=described.delegation,
             mcp=described.servers(),
+            skills=described.skills,
         )

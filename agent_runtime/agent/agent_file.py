@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -17,6 +17,7 @@ from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.core.skills import Skill
 from agent_runtime.index.embeddings import EmbeddingService
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.processes.user_directories import home
@@ -183,6 +184,7 @@ class AgentFile:
         delegation: how it may delegate tasks; None for not at all.
         rules: which calls are made, asked about or refused; the first that fits decides.
         transport: how its model calls tools; None for what suits the model.
+        skills: texts of `SKILL.md` files, by path.
         mcp: servers whose tools it has, with `${NAME}` as it is written.
     """
 
@@ -206,6 +208,7 @@ class AgentFile:
     transport: TransportName | None = None
     delegation: Delegation | None = None
     mcp: tuple[McpServer, ...] = ()
+    skills: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -250,6 +253,7 @@ class AgentFile:
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
             delegation=_placed(document, ("agent", "delegation"), lambda: _delegation(agent)),
+            skills=_placed(document, ("agent", "skills"), lambda: _skills(agent.skills, folder)),
             mcp=tuple(
                 _placed(document, ("agent", "mcp", number), each.server) for number, each in enumerate(agent.mcp)
             ),
@@ -322,18 +326,22 @@ class AgentFile:
         )
 
     @staticmethod
-    def servers_in(path: Path, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
-        """The MCP servers of a YAML file whose only key is `mcp`, for agents that no agent file describes.
+    def servers_in(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
+        """The MCP servers, by name, of a YAML file whose only key is `mcp`, for agents that no agent file describes.
 
         Args:
             path: of the file.
             environ: the variables that `${NAME}` stands for, by default the process's own.
 
         Raises:
-            SettingsError: it cannot be read or does not fit, or a variable is not set.
+            SettingsError: it cannot be read or does not fit, a variable is not set, or two servers have one name.
         """
         variables = os.environ if environ is None else environ
-        return tuple(each.server().filled(variables) for each in read_servers(path).mcp)
+        servers = [each.server().filled(variables) for each in read_servers(path).mcp]
+        named = {each.name: each for each in servers}
+        if len(named) < len(servers):
+            raise SettingsError(f"{path}: two MCP servers have the same name; give one of them another.")
+        return named
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:
         """Its MCP servers, ready to be asked.
@@ -425,6 +433,19 @@ def _instructions(written: str, folder: Path) -> str:
     """The system prompt: what is written, or what is in the file that is written there."""
     named = written.strip()
     return read_text(folder / named) if named.endswith(".md") and "\n" not in named else written
+
+
+def _skills(named: Sequence[str], folder: Path) -> dict[str, str]:
+    """The texts of all skills in the folders that are named."""
+    found: dict[str, str] = {}
+    for each in named:
+        files = sorted((folder / each).glob("*/SKILL.md"))
+        if not files:
+            raise SettingsError(f"`skills`: {folder / each} has no folder with a SKILL.md.")
+        for file in files:
+            found[file.as_posix()] = read_text(file)
+            Skill.parse(file.as_posix(), found[file.as_posix()])
+    return found
 
 
 def _directory(path: Path) -> Path:

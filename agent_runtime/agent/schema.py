@@ -361,6 +361,8 @@ class Agent(_Section):
     """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
     delegation: Delegation | None = None
     """Delegated tasks; by default there are none."""
+    skills: list[Text] = Field(default_factory=list)
+    """Folders of skills: each of their folders has a `SKILL.md`. Relative to the agent file."""
     mcp: list[ServedTools] = Field(default_factory=list)
     """MCP servers whose tools the agent has, too; each call requires approval unless `allow` lists the tool."""
     permissions: list[Permission] = Field(default_factory=list)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent_runtime.core.skills import Skill
 from agent_runtime.core.task import Task
 from agent_runtime.prompts import notes
 
@@ -51,6 +52,7 @@ def opening(
     nonce: str,
     number: int = 1,
     instructions: Mapping[str, str] | None = None,
+    skills: Iterable[Skill] = (),
 ) -> str:
     """Render the first message.
 
@@ -62,6 +64,7 @@ def opening(
         number: of the task in its session, from 1; by it the agent names the task later on.
         instructions: texts, by file name, of what the project's maintainers ask of those who work in it. Only from
             where the caller trusts them as much as that: an agent follows them.
+        skills: what can be read on demand, from where the caller trusts it as much as instructions.
     """
     parts = [f"[Task {number}]\n{task.goal.strip()}"]
     if task.output_schema is not None:
@@ -75,6 +78,8 @@ def opening(
     parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
     if instructions:
         parts.append(_instructions(nonce, instructions))
+    if listed := [f"- {skill.name}: {skill.description}" for skill in skills]:
+        parts.append("\n".join([notes.SKILLS, *listed]))
     if orientation.facts:
         parts.append("# Workspace\n" + "\n".join(orientation.facts))
     if orientation.tree:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.skills import MAX_SKILLS
 from agent_runtime.workspace.files import Workspace
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 """Where repositories tell agents how to work in them."""
+
+SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
+"""Where repositories keep skills, each in a folder of its own."""
 
 _MOST_BYTES = 64_000
 
@@ -36,4 +40,24 @@ def read_instructions(root: Path, names: Sequence[str] = INSTRUCTION_FILES) -> d
                 continue
             if text:
                 found[name] = text
+    return found
+
+
+def read_skills(root: Path, folders: Sequence[str] = SKILL_FOLDERS) -> dict[str, str]:
+    """The `SKILL.md` files of a directory whose maintainers are trusted; never call it for anybody else's files.
+
+    Args:
+        root: the repository.
+        folders: where folders of skills are, relative to `root`.
+
+    Returns:
+        Texts by path, of at most 30 skills a folder.
+    """
+    found: dict[str, str] = {}
+    for folder in folders:
+        try:
+            names = sorted(each.name for each in (root / folder).iterdir())[:MAX_SKILLS]
+        except OSError:  # there is no such folder
+            continue
+        found |= read_instructions(root, [f"{folder}/{name}/SKILL.md" for name in names])
     return found

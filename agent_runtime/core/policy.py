@@ -22,6 +22,7 @@ _TAME = frozenset(
     {
         "ask_user",
         "read_output",
+        "read_skill",
         "terminate_terminal",
         "archive_context",
         "reveal_context",

@@ -12,6 +12,10 @@ INSTRUCTIONS = (
     "# Project instructions\nThe project's maintainers ask this of all who work here. Follow it where it concerns "
     "your task; the task itself and the rules above come first."
 )
+SKILLS = (
+    "# Skills\nInstructions of the project's maintainers for some kinds of work. Before you do such work, read the "
+    "skill with read_skill(name)."
+)
 OUTPUT = (
     "# Result\nA program reads this task's result. The completion is JSON that fits this JSON schema and nothing else, "
     "or words with that JSON in one ```json block."

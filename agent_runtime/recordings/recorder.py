@@ -97,6 +97,7 @@ class Recorder:
                     "max_output_chars": dict(agent.max_output_chars),
                     "policy": asdict(agent.policy),
                     "indexed": indexed,
+                    **({"skills": dict(agent.skills)} if agent.skills else {}),
                     **({"start_in": agent.start_in} if agent.start_in else {}),
                     **({"transport": agent.transport} if agent.transport else {}),
                     **({"delegation": _told(agent.delegation)} if agent.delegation else {}),

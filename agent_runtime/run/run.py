@@ -191,6 +191,7 @@ class Run:
             nonce=token(6),
             number=number,
             instructions=self.agent.repository_instructions if number == 1 else {},
+            skills=self.toolbox.skills.values() if number == 1 else (),
         )
         started = Started(
             task=task,

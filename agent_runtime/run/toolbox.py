@@ -20,6 +20,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import TICK_SECONDS, NetworkLost, NetworkUsed
 from agent_runtime.core.policy import CallFacts, Permitted
+from agent_runtime.core.skills import usable_skills
 from agent_runtime.core.task import Task
 from agent_runtime.delegation.children import Children
 from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_runtime
@@ -41,6 +42,7 @@ from agent_runtime.tools.questions import Ask, QuestionTools
 from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
+from agent_runtime.tools.skills import SkillTools
 from agent_runtime.transports.blocks.transport import BlockTransport
 from agent_runtime.transports.native.transport import NativeTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
@@ -62,6 +64,7 @@ class Toolbox:
         index: what the workspace defines; built once it is asked for.
         children: the child runs that it delegates tasks to.
         servers: the MCP servers whose tools it has.
+        skills: what it can read on demand, by name.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
@@ -117,6 +120,7 @@ class Toolbox:
         families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
         if agent.delegation is not None:
             families.append(DelegationTools(self.children))
+        self.skills = usable_skills(agent.skills)
         known = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
             families.insert(2, IndexTools(self.index))
@@ -128,6 +132,8 @@ class Toolbox:
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
+        if self.skills:
+            self.registry.add_family(SkillTools(self.skills))
         self.servers = Servers(agent, state, self.registry, sees_images=self._sees_images)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def agent_maker(
     provider: Callable[[], Provider] | None,
     sandbox: Sandbox,
     *,
-    servers: Sequence[McpServer],
+    servers: Mapping[str, McpServer],
     state_key: bytes,
     scrub: Callable[[str], str],
 ) -> AgentMaker:
@@ -26,7 +26,7 @@ def agent_maker(
         settings: the operator's; they name the model of a job that names none.
         provider: makes every model, in place of those that the settings name.
         sandbox: where commands run.
-        servers: the MCP servers that the operator defines.
+        servers: the MCP servers that the operator defines, by name.
         state_key: signs runs that wait for a person.
         scrub: takes the bot's secrets out of what is recorded.
     """
@@ -40,13 +40,14 @@ def agent_maker(
             network=order.network,
             policy=order.policy,
             repository_instructions=order.instructions,
+            skills=order.skills,
             tools=order.tools,
             chat=False,
             scrub=scrub,
             start_in=order.start_in,
             kept_index=order.kept_index,
             separates_commands=True,
-            mcp=tuple(each for each in servers if each.name in order.servers),
+            mcp=tuple(servers[name] for name in order.servers),
             transport=None if settings.model_transport == "auto" else settings.model_transport,
         )
         if order.session is None:

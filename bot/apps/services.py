@@ -85,7 +85,7 @@ def services(
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
-    servers = AgentFile.servers_in(agent.mcp) if works and agent.mcp is not None else ()
+    servers = AgentFile.servers_in(agent.mcp) if works and agent.mcp is not None else {}
     comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=_workspaces(agent, storage, git_pauses),
@@ -97,12 +97,7 @@ def services(
             on_runner=not comes_back,
         ),
         agent=agent_maker(agent, provider, sandbox, servers=servers, state_key=key, scrub=redactor.redact_known),
-        bounds=replace(
-            bounds_of(agent),
-            sandbox=sandbox.level,
-            dry_run=inputs.dry_run,
-            servers=tuple(each.name for each in servers),
-        ),
+        bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run, servers=tuple(servers)),
         redactor=redactor,
         trigger=agent.trigger,
         server_url=server_url.rstrip("/"),

@@ -136,7 +136,7 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
             rest = Rule(decision="ask", tool="execute", reason=off)
             return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
         case "read-only":
-            looking = tuple(Rule(decision="allow", tool=tool) for tool in _LOOKING)
+            looking = tuple(Rule(decision="allow", tool=tool) for tool in (*_LOOKING, "read_skill"))
             rest = Rule(decision="deny", reason=f"this run may only read, because {because}")
             return Policy(rules=(*looking, rest), default="deny", limits=limits)
 

@@ -26,6 +26,10 @@ from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
 log = logging.getLogger(__name__)
 
+SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
+"""Where the library looks for skills, too."""
+_MOST_SKILLS = 30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedSettings:
@@ -80,10 +84,18 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
         config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
     files = {path: file, **await _for_agents(workspaces, repo_id, base)}
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
-    blobs = {name: blob.id if blob else None for name, blob in files.items()}
-    return FetchedSettings(
-        asked=RepoSettings(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong
+    skills = await workspaces.read_many(
+        repo_id, base, [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS], most=_MOST_SKILLS, limit=MAX_BYTES
     )
+    blobs = {name: blob.id if blob else None for name, blob in {**files, **skills}.items()}
+    asked = RepoSettings(
+        config=config,
+        base_sha=base.sha,
+        instructions=texts,
+        skills={name: blob.content.decode("utf-8", "replace") for name, blob in skills.items()},
+        blobs=blobs,
+    )
+    return FetchedSettings(asked=asked, warning=wrong)
 
 
 async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dict[str, Blob | None]:

@@ -37,6 +37,7 @@ class AgentSpec:
         model: which model works.
         network: what its commands may reach.
         instructions: texts of the repository's maintainers, by the file that they are from.
+        skills: the `SKILL.md` files of the base branch, by path.
         session: the log of its run; None keeps nothing.
         start_in: the directory below `work_dir` in which its commands start; empty for that itself.
         kept_index: a file for the code index that the jobs of its repository share.
@@ -50,6 +51,7 @@ class AgentSpec:
     network: Network
     instructions: Mapping[str, str]
     session: Session | None
+    skills: Mapping[str, str] = field(default_factory=dict)
     start_in: str = ""
     kept_index: Path | None = None
     servers: tuple[str, ...] = ()

@@ -57,12 +57,14 @@ class RepoSettings:
         config: its file, over its organisation's.
         base_sha: the commit of the base branch that the files are from.
         instructions: what its files for agents say, by their names.
+        skills: its `SKILL.md` files, by path.
         blobs: of each file that the bot goes by, git's id of its content there; None where there is no file.
     """
 
     config: RepoConfig
     base_sha: str
     instructions: Mapping[str, str] = field(default_factory=dict)
+    skills: Mapping[str, str] = field(default_factory=dict)
     blobs: Mapping[str, str | None] = field(default_factory=dict)
 
     def ignored(self, blobs: Mapping[str, str]) -> str:

@@ -241,6 +241,7 @@ class AgentRun:
             network=narrowed(context.services.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
             session=session,
+            skills=begun.asked.skills,
             start_in=context.services.conventions.working_directory,
             kept_index=tree.kept_index,
             servers=begun.grant.servers,

@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -192,6 +193,25 @@ class Mirror:
                 f"`{path}` of commit {sha[:10]} has {int(size):,} bytes; the limit is {limit:,}.", "Make it shorter."
             )
         return Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+
+    async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
+        """The regular files of a commit that match; see `Workspaces.read_many`."""
+        roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
+        listed = await self.git.run(
+            "--literal-pathspecs", "ls-tree", "-r", "-z", "--long", "--full-tree", sha, "--", *roots
+        )
+        found: dict[str, Blob] = {}
+        for entry in listed.split(b"\0"):
+            facts, _, name = entry.partition(b"\t")
+            path = os.fsdecode(name)
+            if len(found) == most:
+                break
+            if not any(path.count("/") == each.count("/") and fnmatchcase(path, each) for each in patterns):
+                continue
+            mode, _, blob, size = facts.decode().split()
+            if mode in _FILES and int(size) <= limit:
+                found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+        return found
 
     async def hold(self, sha: str, *, keep: str) -> bool:
         """Have a keep ref hold a commit; False when that is not here, and nothing may be fetched."""

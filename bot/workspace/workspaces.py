@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -186,6 +186,25 @@ class Workspaces:
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=None)
         return await mirror.read(source.sha, path, limit=limit)
+
+    async def read_many(
+        self, repo_id: int, source: Source, patterns: Sequence[str], *, most: int, limit: int
+    ) -> dict[str, Blob]:
+        """The regular files of a commit whose paths match globs in which `*` stays in a folder, without a checkout.
+
+        Args:
+            repo_id: GitHub's numeric id.
+            source: the commit, where it is, and what may fetch it.
+            patterns: the globs.
+            most: how many files are read; further ones are left out, as are longer ones.
+            limit: bytes of one file.
+
+        Raises:
+            CloneError: the commit could not be fetched.
+        """
+        mirror = self._mirror(repo_id)
+        await mirror.provide(source, keep=None)
+        return await mirror.read_many(source.sha, patterns, most=most, limit=limit)
 
     async def diff(self, repo_id: int, base: Source, head: Source, limit: int) -> str:
         """What a branch changed since it left another one, as `git diff` writes it, without binary parts.

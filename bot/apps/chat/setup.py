@@ -14,6 +14,7 @@ from agent_runtime import (
     Rule,
     SettingsError,
     read_instructions,
+    read_skills,
 )
 from bot.apps.chat.answers import Permissions
 
@@ -104,7 +105,12 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
             f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
             "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
         )
-    return replace(Agent.from_file(settings), repository_instructions=read_instructions(settings.work_dir))
+    own = Agent.from_file(settings)
+    return replace(
+        own,
+        repository_instructions=read_instructions(settings.work_dir),
+        skills={**own.skills, **read_skills(settings.work_dir)},
+    )
 
 
 def _home() -> Path:
