@@ -120,7 +120,7 @@ def _keys_of(schema: dict[str, Any]) -> str:
             if inner is None:
                 default = field.get("default")
                 given = f"`{json.dumps(default).strip(chr(34))}`" if default not in (None, "", []) else ""
-                yield f"| `{above}{key}` | {field['description']} | {given} |"
+                yield f"| `{above}{key}` | {' '.join(field['description'].split())} | {given} |"
             elif inner[1] == "Overrides" and key != "fix":
                 continue  # they all have the same keys
             else:

@@ -15,6 +15,7 @@ from bot.apps.endpoints import monitor
 from bot.apps.keys import key_for
 from bot.apps.metrics import Metrics
 from bot.apps.redelivery import Redelivery
+from bot.apps.schedules import Scheduler
 from bot.apps.services import EDIT_SECONDS, redactor_for, services
 from bot.apps.storage import storage_of
 from bot.apps.sweeping import kept_swept
@@ -32,10 +33,12 @@ from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.old_file import import_file
 from bot.engine.durable.paces import reserve_for
+from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import DurableWorker
-from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
+from bot.engine.protocols import Ledger, Schedules
+from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries, installation_ids
 from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
@@ -61,6 +64,7 @@ class BotService:
         runner: the webhook's web server, not yet listening.
         redelivery: has GitHub deliver again what came while nobody was listening.
         monitor: the web server of the port for metrics, not yet listening.
+        scheduler: starts recipes when they are due; None where the operator has none run.
     """
 
     queue: DurableEngine
@@ -68,6 +72,7 @@ class BotService:
     runner: web.AppRunner
     redelivery: Redelivery
     monitor: web.AppRunner
+    scheduler: Scheduler | None
 
 
 @asynccontextmanager
@@ -113,6 +118,7 @@ async def service(
         works=works,
         git_pauses=git_pauses,
     )
+    metrics = metrics or Metrics()
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(_opened_store, settings)
         stack.push_async_callback(store.close)
@@ -120,12 +126,12 @@ async def service(
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_for, store) if store.path is None else None)
+        schedules = DurableSchedules(store) if settings.schedules else None
+        shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
+        # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
+        github_of = partial(_installed_app, settings, redactor, session, queue.check_leg)
         contexts = JobContextFactory(
-            services=replace(shared, history=queue if settings.has_dashboard else None),
-            queue=queue,
-            ledger=ledger,
-            # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
-            github_for=partial(_installed_app, settings, redactor, session, queue.check_leg),
+            services=shared, queue=queue, ledger=ledger, github_for=lambda job: github_of(_installation_of(job))
         )
         greeter = Acknowledger(contexts, comments=works)
         stack.push_async_callback(greeter.close)
@@ -137,7 +143,6 @@ async def service(
             drain_seconds=settings.drain_seconds,
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        metrics = metrics or Metrics()
         app = make_app(
             _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
         )
@@ -149,6 +154,7 @@ async def service(
             runner=make_runner(app),
             monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
+            scheduler=_scheduler(settings, shared.schedules, ledger, github_of),
         )
 
 
@@ -187,6 +193,20 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
 
 
+def _scheduler(
+    settings: Settings, schedules: Schedules | None, ledger: Ledger, github_of: Callable[[int], GitHub]
+) -> Scheduler | None:
+    key = settings.private_key.get_secret_value()
+    installations = partial(
+        installation_ids,
+        app_id=settings.app_id,
+        private_key=key,
+        api_url=settings.api_url,
+        ca_file=settings.agent.ca_file,
+    )
+    return None if schedules is None else Scheduler(schedules, ledger, installations, github_of)
+
+
 def _webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions(
         secret=settings.webhook_secret,
@@ -201,27 +221,31 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
     )
 
 
+def _installation_of(job: Job) -> int:
+    if job.installation is None:
+        raise ConfigError(
+            (f"the delivery of job {job.id} names no installation; set the App's webhook URL to this bot",)
+        )
+    return job.installation
+
+
 def _installed_app(
     settings: Settings,
     redactor: Redactor,
     session: AppSession,
     before_write: Callable[[], Awaitable[None]],
-    job: Job,
+    installation: int,
 ) -> GitHub:
-    if job.installation is None:
-        raise ConfigError(
-            (f"the delivery of job {job.id} names no installation; set the App's webhook URL to this bot",)
-        )
     # A client lives for one job, and so does what is known of the tokens that it uses.
     own = redactor.copy()
     return GitHub.for_installation(
         settings.app_id,
         settings.private_key.get_secret_value(),
-        job.installation,
+        installation,
         settings.api_url,
         redact=quiet(own.redact),
         minted=own.learn,
-        session=session.of(job.installation),
+        session=session.of(installation),
         before_write=before_write,
         ca_file=settings.agent.ca_file,
     )

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 from aiohttp import web
 
@@ -32,7 +32,7 @@ async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -
         async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
             log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
             watchdog.start()
-            async with bot.redelivery.running():
+            async with bot.redelivery.running(), bot.scheduler.running() if bot.scheduler else nullcontext():
                 await (bot.worker.run() if works else bot.queue.watch())
 
 

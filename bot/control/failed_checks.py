@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bot.control.recipes import start_after_run
 from bot.domain.access import may_command
 from bot.domain.commands import ChecksFailed, Explain, Fix
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
@@ -20,6 +21,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     Where nobody asked for it, nobody is told.
     """
     config = await lately_on_default_branch(context)
+    await start_after_run(context, command, config)
     thread = await _thread(context, command, config)
     if thread is None:
         return Ending(state=JobState.DONE, reason="fixing failed checks is not enabled here")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bot.domain.commands import Options, StartRecipe
-from bot.domain.job import Job, OriginKind
-from bot.domain.recipe import FOLDER
+from bot.domain.commands import ChecksFailed, Options, RecipeDue, StartRecipe
+from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Repo, Thread
+from bot.domain.recipe import FOLDER, path_of
 from bot.gate.decision import Refusal
 from bot.gate.recipes import Recipe, RecipeError
+from bot.gate.repo_config import RepoConfig
 from bot.intake.asking import job_id
-from bot.jobs.context import JobContext
+from bot.jobs.context import Ending, JobContext
 from bot.jobs.recipes import find_recipe
 from bot.jobs.repo_settings import lately_on_default_branch
+from bot.jobs.snapshot import ReplacedRepositoryError
 from bot.publishing.text import code
 
 
@@ -44,8 +46,73 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
             reason=f"The recipe {code(name)} cannot be started by a comment. Write `comment: true` below its `on:` to "
             "allow that.",
         )
-    await begin(context, recipe_job(job, recipe, words=command.words, options=command.options))
+    asked = replace(job, thread=await _thread_for(context, recipe, job.thread))
+    await begin(context, recipe_job(asked, recipe, words=command.words, options=command.options))
     return None
+
+
+async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
+    """Begin the job of a recipe that is due, if its file still says so.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    job, config = context.job, await lately_on_default_branch(context)  # which keeps what the files say now
+    head = next((each for each in config.recipes if each.name == command.name and each.on.schedule), None)
+    if head is None:
+        return Ending(state=JobState.DONE, reason=f"the recipe {command.name} has no schedule any more")
+    await _begin_unasked(context, head, job.repo)
+    return Ending(state=JobState.DONE)
+
+
+async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoConfig) -> None:
+    """Begin the job of each recipe that follows a workflow run that ended red on the default branch."""
+    if not run.run_id or run.pull or run.fork:
+        return
+    for head in config.recipes:
+        on = head.on.workflow_run
+        if on is not None and run.name in on.workflows and run.conclusion in on.conclusions:
+            await _begin_unasked(context, head, context.job.repo, run)
+
+
+async def _begin_unasked(context: JobContext, head: Recipe, repo: Repo, run: ChecksFailed | None = None) -> None:
+    """Begin a job that the file on the default branch asks for, and nobody else.
+
+    Raises:
+        ReplacedRepositoryError: the name belongs to another repository now.
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    now, me = await context.github.repos.get(repo.full_name), await context.github.accounts.me()
+    if now.id != repo.id:
+        raise ReplacedRepositoryError(f"{repo.full_name} is no longer the repository that has the recipe.")
+    recipe = await find_recipe(context.github, now.full_name, head.name)
+    if recipe is None or now.archived:
+        return
+    asked = replace(
+        context.job,
+        repo=replace(repo, private=now.private),
+        thread=await _thread_for(context, recipe, Thread.of_branch(now.default_branch)),
+        actor=Actor(id=me.id, login=me.login),
+        others=(),
+        origin=Origin(kind="recipe", id=run.run_id if run else 0, name=recipe.name, vouched=True),
+        head_sha="",
+    )
+    await begin(context, recipe_job(asked, recipe))
+
+
+async def _thread_for(context: JobContext, recipe: Recipe, place: Thread) -> Thread:
+    """Where a recipe's job is: for a comment without a thread, an issue of the recipe's own, opened where none is."""
+    if place.has_comments or recipe.publish != "comment":
+        return place
+    repo, mark = context.job.repo.full_name, f"<!-- codepilot:recipe={recipe.name} -->"
+    number = await context.github.threads.own_issue(repo, await context.github.accounts.me(), mark)
+    if number is None:
+        text = (
+            f"The recipe {code(recipe.name)} ({code(path_of(recipe.name))}) reports here. Close this issue to have the "
+            f"next report open another one.\n\n{mark}"
+        )
+        number = await context.github.threads.open_issue(repo, title=f"Codepilot recipe: {recipe.name}", body=text)
+    return Thread.numbered("issue", number)
 
 
 async def start_labelled(context: JobContext, label: str, asked: Job) -> None:

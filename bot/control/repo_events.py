@@ -10,11 +10,11 @@ from typing import assert_never
 
 from bot.control.automatic_review import is_unasked_review
 from bot.control.failed_checks import start_ci_fix
-from bot.control.recipes import start_labelled
+from bot.control.recipes import start_labelled, start_scheduled
 from bot.control.retry import fix_for, review_of_push
 from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
-from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RepoEvent
+from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RecipeDue, RepoEvent
 from bot.domain.job import JobState
 from bot.engine.records import Signal, Stored
 from bot.gate.decision import Refusal
@@ -47,15 +47,20 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
         case Closed(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
-            why = "The App was removed from this repository, or suspended."
-            if context.job.installation is not None:
-                for each in await context.queue.live_of(context.job.installation, repo_ids):
-                    await _end_or_stop(context, each, why)
+            await _access_lost(context, repo_ids)
+        case RecipeDue():
+            return await start_scheduled(context, command)
         case ChecksFailed():
             return await start_ci_fix(context, command)
         case other:
             assert_never(other)
     return Ending(state=JobState.DONE)
+
+
+async def _access_lost(context: JobContext, repo_ids: tuple[int, ...]) -> None:
+    if context.job.installation is not None:
+        for each in await context.queue.live_of(context.job.installation, repo_ids):
+            await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
 
 
 async def _labelled(context: JobContext, command: Labelled) -> Ending:

@@ -221,7 +221,7 @@ async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, 
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         job, repo = each.job, here.repo.full_name
         # `retry` adopts no stranger's words unread: somebody with write access must have asked for the job.
-        if job.is_unasked:
+        if job.is_unasked or job.origin.kind == "recipe":
             ours = each.state is not JobState.REFUSED
         else:
             ours = may_command(await context.github.accounts.role_of(repo, job.actor.id, job.actor.login))

@@ -40,6 +40,9 @@ def text_binding(title: str, body: str) -> str:
 def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
     """Whether no person asked for a job: CI went red, or a bot commanded."""
     who = job.actor
+    # A recipe's schedule bounds how often it runs, and it answers nobody.
+    if job.origin.kind == "recipe":
+        return False
     return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
 
 

@@ -284,6 +284,14 @@ class AccessLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeDue:
+    """A recipe's schedule says that it is time; the default branch's file is asked whether that is still so."""
+
+    name: str
+    verb: Literal["due"] = "due"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChecksFailed:
     """A check failed on a commit. Whether anything follows is for the repository's configuration, or a label, to say.
 
@@ -325,8 +333,8 @@ Steering = Continue | Approve | Deny | Stop | Retry | ShowStatus
 Talk = Help | Unknown | Malformed
 """What is answered at once."""
 
-RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
-"""What GitHub reports."""
+RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed | RecipeDue
+"""What GitHub reports, and what is due."""
 
 Command = Work | Bare | Undo | StartRecipe | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""

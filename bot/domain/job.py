@@ -94,7 +94,17 @@ class Thread:
 
 
 OriginKind = Literal[
-    "comment", "review_comment", "review", "description", "label", "assignment", "button", "ci", "event", "workflow"
+    "comment",
+    "review_comment",
+    "review",
+    "description",
+    "label",
+    "assignment",
+    "button",
+    "ci",
+    "event",
+    "recipe",
+    "workflow",
 ]
 
 
@@ -126,18 +136,18 @@ class Origin:
     Attributes:
         kind: `comment` on an issue or pull request, `review_comment` on lines of a pull request, the words of a
             `review`, the `description` that an issue or pull request was opened with, a `label`, an `assignment`, a
-            `button` of a check run, `ci` that went red, another `event`, or the `workflow` file whose input is the
-            command.
+            `button` of a check run, `ci` that went red, another `event`, a `recipe` that a schedule or a workflow run
+            started, or the `workflow` file whose input is the command.
         id: GitHub's numeric id of the comment, review, check run or workflow run; 0 where there is none.
         at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
         root: for a review comment: the first comment of its thread, which answers go to; else 0.
         lines: for a review comment: what it is about.
         name: for `ci`: the workflow or the check that failed; a stranger may have chosen it. `id` is 0 for a check.
-            For a `workflow`: what it is called.
+            For a `workflow` or a `recipe`: what it is called.
         url: for `ci`: its page; may be empty.
         conclusion: for `ci`: in GitHub's words.
-        vouched: for a `workflow`: whether only people with write access can have started it, so that nobody's role is
-            asked for.
+        vouched: whether only people with write access can have started it, so that nobody's role is asked for: by a
+            `workflow`'s event, or a `recipe` on the default branch.
     """
 
     kind: OriginKind

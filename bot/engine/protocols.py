@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from bot.domain.access import LabelGrant, Tally
-from bot.domain.job import Job, JobState
+from bot.domain.job import Job, JobState, Repo
 from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
 from bot.engine.records import Backlog, RunQuery, Signal, Stored, WeekCost
 from bot.gate.repo_config import RepoConfig
@@ -163,6 +163,35 @@ class EngineUpkeep(Protocol):
 
 class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
     """All of it."""
+
+
+class Schedules(Protocol):
+    """Knows when recipes are due. Every method may raise `QueueError`."""
+
+    async def keep(self, repo: Repo, installation: int, crons: Mapping[str, str]) -> None:
+        """Keep the schedules of a repository in place of those before; one that is unchanged keeps its due time.
+
+        Args:
+            repo: the repository.
+            installation: of the App, there.
+            crons: of its recipes, by name.
+        """
+        ...
+
+    async def keep_only(self, installation: int, repo_ids: Collection[int]) -> None:
+        """Forget the schedules of an installation's other repositories."""
+        ...
+
+    async def installations(self) -> frozenset[int]:
+        """The installations with schedules."""
+        ...
+
+    async def start_due(self) -> int:
+        """Store one job for each recipe that is due, and give back how many were.
+
+        Of several processes that look at once, one stores it. What was due several times meanwhile is started once.
+        """
+        ...
 
 
 class Ledger(Protocol):

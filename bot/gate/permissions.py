@@ -239,11 +239,17 @@ def _reading_refusal(command: Work | Undo, found: LevelDecision) -> Refusal:
 
 def cap_refusal(request: AccessRequest) -> Refusal | None:
     """Why this would be more than is done in an hour, or None."""
+    unasked = request.job.origin.kind in {"ci", "recipe"}
     tally, caps, bounds = request.tally, request.bounds.caps, request.bounds
     scopes = (
         ("thread", tally.thread, caps.thread, "in this thread"),
-        # When checks fail nobody asks, and the bot itself stands for nobody over all repositories.
-        ("user", 0 if request.job.origin.kind == "ci" else tally.user, caps.user, f"for {request.job.actor.login}"),
+        # When checks fail or a recipe is due nobody asks, and the bot itself stands for nobody over all repositories.
+        (
+            "user",
+            0 if unasked else tally.user,
+            caps.user,
+            f"for {request.job.actor.login}",
+        ),
         ("repository", tally.repository, caps.repository, "in this repository"),
         ("installation", tally.installation, caps.installation, "in this installation"),
     )

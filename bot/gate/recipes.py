@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +19,7 @@ from bot.gate.repo_keys import Dollars, Label, ModelName, Steps
 MAX_BYTES = 16_000
 """Of a file; less than a goal may have, so that the words of who starts a recipe have room beside its text."""
 MAX_RECIPES = 20
+SPREAD_SECONDS = 600
 
 Publish = Literal["pull-request", "comment", "none"]
 Conclusion = Literal["failure", "timed_out", "startup_failure"]
@@ -83,9 +85,9 @@ class RecipeEvents(_Keys):
     label: Label | None = None
     """The label that starts it, when somebody with write access sets it."""
     schedule: Annotated[str, StringConstraints(max_length=100), AfterValidator(_cron)] | None = None
-    """A cron expression with five fields, in UTC; not supported yet."""
+    """A cron expression with five fields, in UTC; at most once an hour, and up to ten minutes late."""
     workflow_run: RunEvents | None = None
-    """The workflow runs that start it; not supported yet."""
+    """The workflow runs that start it."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -200,11 +202,22 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
         keys = read_settings(f"\n{found['head']}", RecipeKeys, source=source)
     except SettingsError as error:
         raise RecipeError(str(error)) from error
-    if keys.on.schedule or keys.on.workflow_run:
-        raise RecipeError(f"{source}:1: `on.schedule` and `on.workflow_run` are not supported yet; use `label`.")
     if not (text := found["text"].strip()):
         raise RecipeError(f"{source}: has no text below the head; write there what the agent is to do.")
     return Recipe.model_construct(**dict(keys), name=name, text=text)
+
+
+def next_due(cron: str, after: float, *, spread_by: str) -> float:
+    """When a schedule is due next, in seconds since the epoch.
+
+    Args:
+        cron: in UTC.
+        after: seconds since the epoch.
+        spread_by: names the schedule. Each is late by its own part of some minutes, so that all repositories that chose
+            the same time do not start at once.
+    """
+    late = int.from_bytes(hashlib.sha256(spread_by.encode()).digest()[:4], "big") % SPREAD_SECONDS
+    return float(croniter(cron, after - late).get_next(float)) + late
 
 
 def too_large(name: str, size: int) -> RecipeError:

@@ -52,6 +52,11 @@ class RepoConfig(FileKeys):
         """Whether a label starts work, or says how much work may do."""
         return self.labels.means_something(name) or any(each.is_started_by(name) for each in self.recipes)
 
+    @property
+    def follows_runs(self) -> bool:
+        """Whether workflow runs start recipes."""
+        return any(each.on.workflow_run for each in self.recipes)
+
     def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
         """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.
 

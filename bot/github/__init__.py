@@ -10,6 +10,7 @@ from bot.github.app import (
     app_deliveries,
     app_use,
     describe_app,
+    installation_ids,
     installation_of,
     register_app,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "check_expressible",
     "describe_app",
     "fetch_picture",
+    "installation_ids",
     "installation_of",
     "is_made",
     "register_app",

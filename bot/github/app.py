@@ -238,6 +238,22 @@ async def installation_of(
     )
 
 
+async def installation_ids(
+    *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
+) -> tuple[int, ...]:
+    """The App's installations that are not suspended.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
+    try:
+        entries = connection.entries("list the App's installations", "/app/installations")
+        return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
+    finally:
+        connection.close()
+
+
 async def describe_app(app_id: int, private_key: str, api_url: str, ca_file: Path | None = None) -> AppDescription:
     """Sign in as the App itself (`GET /app`)."""
     auth = AppIdentity(app_id, private_key)

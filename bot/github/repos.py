@@ -42,6 +42,12 @@ class Repos:
             answer = await self.connection.read(what, f"/repos/{repo}/git/blobs/{answer['sha']}")
         return base64.b64decode(answer["content"])
 
+    async def installed(self) -> tuple[RepoFacts, ...]:
+        """The repositories of the App's installation that we act for."""
+        what, path = "list the installation's repositories", "/installation/repositories"
+        entries = self.connection.entries(what, path, within="repositories")
+        return tuple([parsing.repo(each) async for each in entries])
+
     async def files_in(self, repo: str, path: str) -> dict[str, int]:
         """The sizes of the files in a folder of the default branch, by name; empty where there is no such folder."""
         answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")

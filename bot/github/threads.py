@@ -11,7 +11,7 @@ from urllib.parse import quote
 from bot.github import graphql, parsing
 from bot.github.connection import GitHubConnection
 from bot.github.errors import GitHubError
-from bot.github.models import Snapshot, ThreadFacts
+from bot.github.models import BotIdentity, Snapshot, ThreadFacts
 from bot.github.repos import Repos
 
 
@@ -38,6 +38,22 @@ class Threads:
     async def get(self, repo: str, number: int) -> ThreadFacts:
         """An issue or pull request as it is now."""
         return parsing.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
+
+    async def own_issue(self, repo: str, author: BotIdentity, mark: str) -> int | None:
+        """The oldest open issue of ours whose description holds a mark; None where there is none."""
+        what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
+        query = {"creator": author.login, "state": "open", "direction": "asc"}
+        async for each in self.connection.entries(what, path, query):
+            issue = parsing.thread(each)
+            if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
+                return issue.number
+        return None
+
+    async def open_issue(self, repo: str, *, title: str, body: str) -> int:
+        """Open an issue. Not repeated on a server error: look with `own_issue` first, then call again."""
+        made = {"title": title, "body": body}
+        answer = await self.connection.json(f"open an issue in {repo}", "POST", f"/repos/{repo}/issues", made)
+        return int(answer["number"])
 
     async def remove_label(self, repo: str, number: int, name: str) -> None:
         """Take a label off a thread; one that is not on it will do."""

@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Closed,
     Labelled,
     Pushed,
+    RecipeDue,
     RepoEvent,
     Review,
     ReviewEvent,
@@ -123,9 +124,11 @@ class Receipt:
                 return "" if lives else "no job is running there"
             case ChecksFailed():
                 config = await self._config(repo_id)
-                asked = config is None or config.fix_ci or await self._ledger.labels(repo_id, number)
+                asked = (
+                    config is None or config.fix_ci or config.follows_runs or await self._ledger.labels(repo_id, number)
+                )
                 return "" if asked else "fixing failed checks is not enabled here"
-            case Assigned():
+            case Assigned() | RecipeDue():
                 return ""
             case other:
                 assert_never(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bot.domain.recipe import FOLDER, path_of
@@ -54,6 +55,11 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
     if len(files) > MAX_RECIPES:
         problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
     return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
+
+
+def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
+    """The schedules of recipes, by name."""
+    return {each.name: each.on.schedule for each in recipes if each.on.schedule}
 
 
 async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:

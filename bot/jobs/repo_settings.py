@@ -20,7 +20,7 @@ from bot.gate.repo_config import (
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.receipt_filter import FRESH_SECONDS
-from bot.jobs.recipes import find_recipes
+from bot.jobs.recipes import crons_of, find_recipes
 from bot.jobs.setup import RepoSettings
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
@@ -128,6 +128,8 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
             found = await find_recipes(context.github, repo.full_name)
             heads = tuple(each.head for each in found.recipes)
             config = config.model_copy(update={"recipes": heads, "recipe_problems": found.problems})
+            if context.services.schedules is not None and context.job.installation is not None:
+                await context.services.schedules.keep(repo, context.job.installation, crons_of(heads))
             known.learn(repo.id, config)
             await context.ledger.keep_config(repo.id, config, seconds=FRESH_SECONDS)
     return config

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runtime import AsyncRuntime, Event, Network, Policy, Session
 from bot.domain.access import Bounds
 from bot.domain.job import Job
-from bot.engine.protocols import RunHistory
+from bot.engine.protocols import RunHistory, Schedules
 from bot.gate.conventions import Conventions
 from bot.github import PullFacts
 from bot.jobs.receipt_filter import KnownConfigs
@@ -124,6 +124,7 @@ class JobServices:
         places: directories of this machine, and what comments call them.
         conventions: how jobs name and place things.
         ca_file: certificate authorities of the operator's own, for what GitHub names on other hosts.
+        schedules: when recipes are due; None where nothing runs them, as in a workflow's step.
         configs: what repositories ask for on their default branches, as far as somebody has looked lately.
         history: keeps the logs of runs for the dashboard; None where there is none.
     """
@@ -149,6 +150,7 @@ class JobServices:
     run_url: str = ""
     handover: Handover | None = None
     listeners: tuple[Listener, ...] = ()
+    schedules: Schedules | None = None
     configs: KnownConfigs = field(default_factory=KnownConfigs)
     places: Mapping[str, str] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)
@@ -195,8 +197,8 @@ class JobServices:
 
     def allowed(self, job: Job) -> Allowed:
         """Who and what may be named in a job's comment without being hidden."""
-        # Nobody is behind a failed check, so nobody is named.
-        login = "" if job.origin.kind == "ci" else job.actor.login
+        # Nobody is behind a failed check or a schedule, so nobody is named.
+        login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
         return Allowed(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property

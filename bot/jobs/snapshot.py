@@ -176,7 +176,7 @@ async def _role(reader: PhaseReader, repo: str, job: Job, who: Actor, bounds: Bo
     CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
     does not say what they may do in a repository, so the operator's word counts.
     """
-    if job.origin.kind == "workflow" and job.origin.vouched:
+    if job.origin.kind in {"workflow", "recipe"} and job.origin.vouched:
         return "write"
     if bounds.trusted_bots.hold(who.id, who.login):
         return "write" if is_app(who.login) else await reader.role_of(repo, who.id, who.login)

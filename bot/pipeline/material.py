@@ -103,7 +103,7 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
 async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
     """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
     here, run_id = begun.here, context.job.origin.id
-    if context.job.origin.kind != "ci":
+    if context.job.origin.kind not in {"ci", "recipe"}:
         run_id = (
             run_behind(context.services.server_url, here.repo.full_name, red)
             if isinstance(begun.command, Fix | Test)

@@ -165,7 +165,7 @@ def pull_body(
         notes: what a reader should look at twice.
     """
     asked = job.origin.kind != "ci"
-    login = job.actor.login if asked else ""
+    login = job.actor.login if asked and job.origin.kind != "recipe" else ""
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
     known = report.markdown if report else ""
     made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
@@ -196,6 +196,8 @@ def asker_of(job: Job) -> str:
     """Who asked for a job, as Markdown: a person, or the workflow whose file did."""
     if job.origin.kind == "workflow":
         return f"the workflow {code(job.origin.name)}" if job.origin.name else "a workflow"
+    if job.origin.kind == "recipe":
+        return f"the recipe {code(job.origin.name)}"
     return f"@{job.actor.login}"
 
 
@@ -208,7 +210,7 @@ def unasked_of(job: Job) -> str:
 
 def _trailer(job: Job) -> str:
     actor = job.actor
-    if job.origin.kind == "workflow":  # whom GitHub names for the run asked for nothing
+    if job.origin.kind in {"workflow", "recipe"}:  # whom GitHub names for the run asked for nothing
         return ""
     # GitHub credits an account by this address without showing its real one:
     # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address

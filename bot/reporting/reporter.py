@@ -146,7 +146,7 @@ class StatusReporter:
         lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
         # The command as it was given; a workflow's file gives the verb alone.
         asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
-        if job.origin.kind == "workflow":
+        if job.origin.kind in {"workflow", "recipe"}:
             asked = job.command.verb
         if job.recipe is not None:
             asked = f"{asked.removesuffix(job.command.verb)}run {job.recipe.name}"

@@ -71,6 +71,8 @@ class Settings:
     drain_seconds: Annotated[int, Field(ge=0, le=3600), Written("300")] = 20
     """Seconds for which jobs under way may go on after SIGTERM; then they are given back and resumed later, by another
     worker or after the restart."""
+    schedules: Annotated[bool, Written("no")] = True
+    """Whether recipes of repositories run on their schedules, `yes` or `no`."""
     host: Annotated[str, Written("0.0.0.0")] = "127.0.0.1"  # noqa: S104 - shown as an example
     """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080

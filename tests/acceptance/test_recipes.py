@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from agent_runtime.providers.script import ScriptedReply
+from bot.apps.schedules import Scheduler
 from bot.domain.job import JobState
+from bot.engine.durable.ledger import DurableLedger
+from bot.engine.durable.schedules import DurableSchedules
+from bot.engine.durable.tables import JOBS, SCHEDULES
+from bot.github import GitHub, installation_ids
 from localhub import LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, End, Stage, acting, staged
+from tests.waiting import eventually
 
 TRIAGE = """\
 ---
@@ -20,7 +29,7 @@ tools: [read_file, find]
 Name the file that this issue is about.
 """
 TIDY = "---\non: comment\npublish: pull-request\nlevel: ask\nbudget_usd: 0.25\n---\nMake `add` right.\n"
-NIGHTLY = "---\non:\n  label: nightly\n---\nReport what is old.\n"
+NIGHTLY = "---\non:\n  schedule: '17 3 * * *'\n---\nReport what is old.\n"
 BROKEN = "---\non: comment\nbudget: 2\n---\nNothing.\n"
 RECIPES = FILES | {
     ".github/codepilot/README.md": "Our recipes.\n",
@@ -95,7 +104,7 @@ async def test_what_is_wrong_with_a_recipe_is_told_to_who_starts_it_and_in_the_h
         helped = await stage.ask(issue.number, "/codepilot help")
         said = helped.status or stage.bot_comments(issue.number)[-1]
         assert "`triage`: Say what an issue is about. Started by `/codepilot run triage`, label `needs-triage`." in said
-        assert "`nightly` Started by label `nightly`." in said
+        assert "`nightly` Started by schedule `17 3 * * *` (UTC)." in said
         assert "Not valid: `.github/codepilot/broken.md:3:" in said.replace("``", "`")
         assert ".github/codepilot/zz.md: `on.label`: 'needs-triage' starts the recipe 'triage' already." in said
         assert "readme" not in said.casefold()
@@ -119,3 +128,105 @@ async def test_who_names_no_recipe_or_one_for_schedules_is_told_what_to_write(hu
         assert end.state is JobState.REFUSED
         assert stage.bot_comments(issue.number) == []
         assert stage.providers == []
+
+
+UPDATE = "---\non:\n  schedule: '0 4 * * 1'\npublish: pull-request\n---\nMake `add` right.\n"
+AFTER_CI = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\nSay why it failed.\n"
+
+
+async def due(stage: Stage, name: str) -> None:
+    """Have a recipe be due now, as its repository's file says that it is some time."""
+    app = stage.app
+    installations = partial(installation_ids, app_id=app.id, private_key=app.private_key_pem, api_url=stage.hub.api_url)
+    store = stage.queue._store
+    schedules = DurableSchedules(store)
+
+    def github_of(installation: int) -> GitHub:
+        return GitHub.for_installation(app.id, app.private_key_pem, installation, stage.hub.api_url, redact=str)
+
+    scheduler = Scheduler(schedules, DurableLedger(store), installations, github_of)
+    await scheduler.refresh()
+    at = SCHEDULES.update().where(SCHEDULES.c.recipe == name).values(due_at=store.clock() - 1)
+    await store.run(lambda tx: tx.rows.execute(at))
+    assert await schedules.start_due() == 1
+
+
+async def ended_after(stage: Stage, count: int) -> End:
+    """Wait until the newest job of a recipe has ended, of so many."""
+
+    async def works() -> list[str] | None:
+        found = (
+            sa.select(JOBS.c.id).where(JOBS.c.lane == "work", JOBS.c.body.contains('"recipe":{')).order_by(JOBS.c.seq)
+        )
+        ids = await stage.queue._store.run(lambda tx: list(tx.rows.execute(found).scalars()))
+        return ids if len(ids) == count else None
+
+    found: list[str] = await eventually(works, within=30.0)
+    return await stage.ended(found[-1])
+
+
+async def test_a_recipe_that_is_due_opens_a_pull_request_against_the_default_branch(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    files = FILES | {".github/codepilot/update.md": UPDATE}
+    async with staged(hub, tmp_path, [FIX], files=files) as stage:
+        await due(stage, "update")
+        end = await ended_after(stage, 1)
+        assert end.state is JobState.DONE, end
+        [pull] = stage.pulls()
+        assert pull.pull is not None
+        assert pull.pull.base_ref == "main"
+        assert "for the recipe `update`" in (pull.body or "")
+        assert "Co-authored-by" not in stage.git("log", "-1", "--format=%B", pull.pull.head_ref)
+        assert hub.issues(stage.repo) == [pull]
+
+
+async def test_the_reports_of_a_recipe_that_is_due_are_comments_in_one_issue_that_people_can_close(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    report = acting("pass", completion="Nothing is old.")
+    files = FILES | {".github/codepilot/nightly.md": NIGHTLY}
+    async with staged(hub, tmp_path, *[[report]] * 5, files=files) as stage:
+        for count in range(1, 5):  # the bot is stopped after three runs that nobody asked for, but for recipes
+            await due(stage, "nightly")
+            assert (await ended_after(stage, count)).state is JobState.DONE
+        [issue] = hub.issues(stage.repo)
+        assert issue.title == "Codepilot recipe: nightly"
+        said = stage.bot_comments(issue.number)
+        assert len(said) == 4
+        assert all("Nothing is old." in each and "for the recipe `nightly`" in each for each in said)
+        hub.close(stage.repo, issue.number, by="mona")
+        await due(stage, "nightly")
+        assert (await ended_after(stage, 5)).state is JobState.DONE
+        assert len(hub.issues(stage.repo)) == 2
+
+
+async def test_a_recipe_follows_a_workflow_that_failed_on_the_default_branch_alone(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    files = FILES | {".github/codepilot/after-ci.md": AFTER_CI}
+    answer = ScriptedReply(text=acting("pass", completion="A flaky test."), expect=("Say why it failed.",))
+    async with staged(hub, tmp_path, [answer], files=files) as stage:
+        pull = stage.pull()
+        for branch, name, conclusion in (
+            ("topic", "CI", "failure"),
+            ("main", "Docs", "failure"),
+            ("main", "CI", "success"),
+            ("main", "CI", "failure"),
+        ):
+            head = hub.branches(stage.repo)[branch]
+            hub.workflow_run(
+                stage.repo,
+                head_sha=head,
+                head_branch=branch,
+                workflow=name,
+                conclusion=conclusion,
+                actor="mona",
+                triggering_actor="mona",
+                event="push",
+            )
+        end = await ended_after(stage, 1)
+        assert end.state is JobState.DONE, end
+        assert "A flaky test." in end.status
+        [issue] = [each for each in hub.issues(stage.repo) if each.number != pull.number]
+        assert issue.title == "Codepilot recipe: after-ci"

@@ -179,6 +179,19 @@ CONFIGS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
+# When recipes of repositories are due.
+SCHEDULES = sa.Table(
+    "schedules",
+    METADATA,
+    sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("recipe", _ID, primary_key=True),
+    sa.Column("installation", _NUMBER, nullable=False),
+    sa.Column("repo", sa.Text, nullable=False),
+    sa.Column("cron", sa.Text, nullable=False),
+    sa.Column("due_at", _SECONDS, nullable=False),
+)
+sa.Index("schedules_due", SCHEDULES.c.due_at)
+
 # When the last write to GitHub begins that was reserved for an installation: all workers together keep its pace.
 PACES = sa.Table(
     "paces",

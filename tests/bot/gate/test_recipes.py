@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,15 +16,28 @@ from bot.domain.recipe import RecipeBounds
 from bot.gate.decision import Grant
 from bot.gate.goals import goal_for
 from bot.gate.permissions import grant_for
-from bot.gate.recipes import MAX_BYTES, Recipe, RecipeError, RecipeEvents, parse_recipe
+from bot.gate.recipes import (
+    MAX_BYTES,
+    SPREAD_SECONDS,
+    Recipe,
+    RecipeError,
+    RecipeEvents,
+    RunEvents,
+    next_due,
+    parse_recipe,
+)
 from bot.gate.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for
+from tests.source_files import ROOT
 
 WHOLE = b"""\
 ---
 on:
   comment: true
   label: needs-triage
+  schedule: "17 6 * * 1"
+  workflow_run:
+    workflows: [CI]
 description: Update what is old.
 publish: pull-request
 level: ask
@@ -50,7 +64,9 @@ def test_every_key_and_the_text_are_read(data: bytes) -> None:
     assert found == Recipe(
         name="weekly",
         text="Update the dependencies.\n\n---\nOne at a time.",
-        on=RecipeEvents(comment=True, label="needs-triage"),
+        on=RecipeEvents(
+            comment=True, label="needs-triage", schedule="17 6 * * 1", workflow_run=RunEvents(workflows=("CI",))
+        ),
         description="Update what is old.",
         publish="pull-request",
         level="ask",
@@ -142,6 +158,26 @@ def test_the_goal_is_the_recipes_text_and_the_words_of_who_started_it(head: str)
     assert "Run this project's tests" not in goal
 
 
+@pytest.mark.parametrize(
+    ("now", "due"),
+    [
+        ("2026-11-23T06:16:59+00:00", "2026-11-23T06:17:00+00:00"),
+        ("2026-11-23T06:30:00+00:00", "2026-11-30T06:17:00+00:00"),
+        ("2026-10-24T12:00:00+00:00", "2026-10-26T06:17:00+00:00"),
+    ],
+)
+def test_a_schedule_is_in_utc_and_late_by_a_part_of_some_minutes_of_its_own(now: str, due: str) -> None:
+    after = datetime.fromisoformat(now).timestamp()
+    found = {next_due("17 6 * * 1", after - SPREAD_SECONDS, spread_by=str(number)) for number in range(50)}
+    earliest = datetime.fromisoformat(due).timestamp()
+    exact = next_due("17 6 * * 1", after, spread_by="7")
+    assert exact > after
+    assert exact == next_due("17 6 * * 1", exact - 1, spread_by="7")
+    assert next_due("17 6 * * 1", exact, spread_by="7") == exact + 7 * 86_400
+    assert len(found) > 40
+    assert all((each - earliest) % (7 * 86_400) < SPREAD_SECONDS for each in found)
+
+
 def _granted(command: Command, recipe_bounds: RecipeBounds, **changes: Any) -> Grant:  # noqa: ANN401 - of a request
     job = replace(a_job(command=command), recipe=recipe_bounds)
     granted = grant_for(a_request_for(job, **changes))
@@ -164,3 +200,12 @@ def test_a_recipe_only_takes_tools_away() -> None:
     looking = _granted(Ask(), asked)
     assert looking.tools == ("read_file",)
     assert not looking.executes
+
+
+def test_the_examples_in_the_documentation_are_recipes() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    triage, weekly = (parse_recipe(each.partition("```")[0].encode(), "x") for each in page.split("```markdown\n")[1:])
+    assert isinstance(triage.command(), Ask)
+    assert triage.is_started_by("needs-triage")
+    assert isinstance(weekly.command(), Fix)
+    assert weekly.on.schedule == "17 5 * * 1"

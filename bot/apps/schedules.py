@@ -1,0 +1,87 @@
+"""Starts recipes when they are due, and keeps up to date which repositories have some."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from bot.domain.errors import BotError
+from bot.domain.job import Repo
+from bot.engine.protocols import Ledger, Schedules
+from bot.github import GitHub
+from bot.jobs.recipes import crons_of, find_recipes
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 20.0
+REFRESH_SECONDS = 6 * 3600.0
+"""How often the recipes of an installation's repositories are read; events in a repository have its own read before."""
+
+
+class Scheduler:
+    """Looks at the clock, and at the repositories, in one process of any number.
+
+    Args:
+        schedules: when recipes are due.
+        ledger: gives the turn to read an installation's repositories to one process.
+        installations: the ids of the App's installations.
+        github_of: a client for an installation.
+    """
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        ledger: Ledger,
+        installations: Callable[[], Awaitable[tuple[int, ...]]],
+        github_of: Callable[[int], GitHub],
+    ) -> None:
+        self._schedules = schedules
+        self._ledger = ledger
+        self._installations = installations
+        self._github_of = github_of
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start what is due, and read what is new, while the body runs."""
+        tasks = [
+            asyncio.create_task(self._keep(work, seconds))
+            for work, seconds in ((self._schedules.start_due, TICK_SECONDS), (self.refresh, REFRESH_SECONDS / 12))
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def refresh(self) -> None:
+        """Read the recipes of all repositories whose turn it is.
+
+        Raises:
+            GitHubError: GitHub did not answer, or does not know the App.
+            QueueError: the database cannot be used.
+        """
+        installed = await self._installations()
+        for gone in (await self._schedules.installations()).difference(installed):
+            await self._schedules.keep_only(gone, ())
+        for installation in installed:
+            if not await self._ledger.may_tell(0, installation, "recipes", seconds=REFRESH_SECONDS):
+                continue
+            async with self._github_of(installation) as github:
+                repos = await github.repos.installed()
+                await self._schedules.keep_only(installation, [each.id for each in repos])
+                for facts in repos:
+                    repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
+                    found = None if facts.archived else await find_recipes(github, facts.full_name)
+                    await self._schedules.keep(repo, installation, crons_of(found.recipes) if found else {})
+
+    async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
+        while True:
+            try:
+                await work()
+            except BotError as error:  # what is due stays due
+                log.warning("recipes on schedules: %s", error)
+            await asyncio.sleep(seconds)
