@@ -130,9 +130,7 @@ async def service(
         shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
         # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
         github_of = partial(_installed_app, settings, redactor, session, queue.check_leg)
-        contexts = JobContextFactory(
-            services=shared, queue=queue, ledger=ledger, github_for=lambda job: github_of(_installation_of(job))
-        )
+        contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
         greeter = Acknowledger(contexts, comments=works)
         stack.push_async_callback(greeter.close)
         worker = DurableWorker(
@@ -221,31 +219,30 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
     )
 
 
-def _installation_of(job: Job) -> int:
-    if job.installation is None:
-        raise ConfigError(
-            (f"the delivery of job {job.id} names no installation; set the App's webhook URL to this bot",)
-        )
-    return job.installation
-
-
 def _installed_app(
     settings: Settings,
     redactor: Redactor,
     session: AppSession,
     before_write: Callable[[], Awaitable[None]],
-    installation: int,
+    place: Job | int,
 ) -> GitHub:
+    """A client for an installation, or for that of a job."""
+    if isinstance(place, Job):
+        if place.installation is None:
+            raise ConfigError(
+                (f"the delivery of job {place.id} names no installation; set the App's webhook URL to this bot",)
+            )
+        place = place.installation
     # A client lives for one job, and so does what is known of the tokens that it uses.
     own = redactor.copy()
     return GitHub.for_installation(
         settings.app_id,
         settings.private_key.get_secret_value(),
-        installation,
+        place,
         settings.api_url,
         redact=quiet(own.redact),
         minted=own.learn,
-        session=session.of(installation),
+        session=session.of(place),
         before_write=before_write,
         ca_file=settings.agent.ca_file,
     )
