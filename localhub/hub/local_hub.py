@@ -23,6 +23,7 @@ from localhub.server.dispatch import MAX_REQUEST, Exchange, Server
 from localhub.server.faults import Faults
 from localhub.server.git_http import GitHttp
 from localhub.server.large_files import LargeFiles
+from localhub.server.own_host import own_host
 from localhub.server.workflow_files import WorkflowFiles
 from localhub.state.model import WebhookDelivery
 from localhub.state.site import Site
@@ -73,7 +74,7 @@ class LocalHub(AutomationActions):
 
     async def start(self) -> None:
         """Listen; `url` is known from here on."""
-        app = web.Application(client_max_size=MAX_REQUEST)
+        app = web.Application(client_max_size=MAX_REQUEST, middlewares=[own_host(self._site, self._host)])
         self._server.add_to(app)
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
         LargeFiles(self._site, self.faults).add_to(app)

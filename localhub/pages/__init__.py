@@ -1,7 +1,8 @@
 """Pages for people: repositories, threads, differences, checks, and a box to comment in.
 
-There is no sign-in: anyone who reaches the port acts as any account, so the hub listens on the loopback by default. A
-foreign page cannot post: the browser names the origin of a form, and only the hub's own is taken.
+There are no passwords: anyone who reaches the port can sign in as any person, so the hub listens on the loopback by
+default. A page of a stranger in the same browser can send nothing: a form must come from the hub's own origin, with a
+token that only the hub's pages hold, and requests for other host names are refused.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from localhub.api.errors import HubError
-from localhub.pages import accounts, apps, checks, code, threads
+from localhub.pages import accounts, apps, checks, code, people, reviews, threads
 from localhub.pages.markup import code_styles
+from localhub.pages.sessions import session_of
 from localhub.pages.view import Page, PageVisit, View, error_page
 from localhub.state.site import Site
 
@@ -36,6 +37,9 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/settings/apps/new", apps.ask),
     ("POST", "/organizations/{org}/settings/apps/new", apps.ask),
     ("POST", "/settings/apps", apps.register),
+    ("GET", "/login", people.choose),
+    ("POST", "/login", people.sign_in),
+    ("POST", "/logout", people.sign_out),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
@@ -49,13 +53,19 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/{owner}/{repo}/issues", threads.open_issue),
     ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),
     ("GET", "/{owner}/{repo}/issues/{number}", threads.conversation),
+    ("POST", "/{owner}/{repo}/issues/{number}/labels", threads.set_labels),
     ("GET", "/{owner}/{repo}/pulls", threads.pulls),
+    ("POST", "/{owner}/{repo}/pulls", threads.open_pull),
+    ("GET", "/{owner}/{repo}/pulls/new", threads.new_pull),
     ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads.diff),
     ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads.patch),
     ("GET", "/{owner}/{repo}/pull/{number}", threads.conversation),
     ("GET", "/{owner}/{repo}/pull/{number}/commits", threads.pull_commits),
     ("GET", "/{owner}/{repo}/pull/{number}/files", threads.pull_files),
     ("POST", "/{owner}/{repo}/pull/{number}/merge", threads.merge),
+    ("POST", "/{owner}/{repo}/pull/{number}/reviews", reviews.submit),
+    ("POST", "/{owner}/{repo}/pull/{number}/files", reviews.comment),
+    ("POST", "/{owner}/{repo}/pull/{number}/replies", reviews.reply),
     ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
 )
 
@@ -78,35 +88,46 @@ class Pages:
 
     def _handler(self, view: View) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
-            form = {}
+            form, guarded = {}, request.method == "POST" and view not in _FROM_ANYWHERE
+            if guarded:
+                _demand_same_origin(request)
             if request.method == "POST":
-                if view not in _FROM_ANYWHERE:
-                    _demand_same_origin(request)
                 form = {name: str(value).replace("\r\n", "\n") for name, value in (await request.post()).items()}
+            name = f"hub-session-{request.url.port}"  # browsers send cookies to all ports of a host
+            given = request.cookies.get(name, "")
             visit = PageVisit(
                 site=self._site,
                 path=request.path,
                 params=dict(request.match_info),
                 query=dict(request.query),
                 form=form,
+                session=session_of(self._site, given),
             )
             loop = asyncio.get_running_loop()
-            page = await loop.run_in_executor(self._threads, self._shown, view, visit)
-            if page.location:
-                raise web.HTTPSeeOther(page.location)
+            page = await loop.run_in_executor(self._threads, self._shown, view, visit, guarded)
             headers = {
+                "Cache-Control": "no-store",
                 "Content-Security-Policy": POLICY.format(form_targets=f" {page.form_target}" * bool(page.form_target)),
                 "Content-Type": page.media_type,
                 "X-Content-Type-Options": "nosniff",
                 "Referrer-Policy": "same-origin",
             }
-            return web.Response(status=page.status, body=page.body, headers=headers)
+            if page.location:
+                headers |= {"Location": page.location}
+            answer = web.Response(status=303 if page.location else page.status, body=page.body, headers=headers)
+            session = page.session or visit.session
+            if session.cookie != given:
+                secure = self._site.url.startswith("https:")
+                answer.set_cookie(name, session.cookie, httponly=True, samesite="Lax", secure=secure)
+            return answer
 
         return handle
 
-    def _shown(self, view: View, visit: PageVisit) -> Page:
+    def _shown(self, view: View, visit: PageVisit, guarded: bool) -> Page:  # noqa: FBT001 - run in a thread
         with self._site.lock:
             try:
+                if guarded:
+                    visit.demand_token()
                 return view(visit)
             except HubError as error:
                 return error_page(visit, error)

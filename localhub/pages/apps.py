@@ -39,14 +39,14 @@ def ask(visit: PageVisit) -> Page:
 def register(visit: PageVisit) -> Page:
     """Make the App, and send its maker back with a code for its secrets."""
     manifest, store = _manifest(visit), visit.site.store
-    hook = manifest.get("hook_attributes") or {}
+    hook = manifest["hook_attributes"]
     name = visit.form.get("name", "").strip() or manifest["name"]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if not slug or any(app.slug == slug for app in store.apps):
         raise HubError(422, f"The name {name!r} is already taken.")
     wanted = creation.NewApp(
         slug=slug,
-        owner=visit.form.get("owner", "") or _first_person(visit),
+        owner=visit.form.get("owner", "") or _maker(visit),
         webhook_url=hook.get("url", "") if hook.get("active", True) else "",
         webhook_secret=secrets.token_hex(20),
         permissions=manifest["default_permissions"],
@@ -67,8 +67,8 @@ def choose_repositories(visit: PageVisit) -> Page:
 
 
 def install(visit: PageVisit) -> Page:
-    """Install an App in a repository, in the name of the hub's first person."""
-    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_first_person(visit))
+    """Install an App in a repository."""
+    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_maker(visit))
     if repo is None or person is None:
         raise not_found()
     installations.install(visit.site, _app(visit), repo, person)
@@ -82,8 +82,10 @@ def _app(visit: PageVisit) -> App:
     return found
 
 
-def _first_person(visit: PageVisit) -> str:
-    """Nobody signs in here, so an App that belongs to no organisation belongs to the hub's first person."""
+def _maker(visit: PageVisit) -> str:
+    """Who makes or installs an App: who is signed in, otherwise the hub's first person."""
+    if visit.session.user is not None:
+        return visit.session.user.login
     return next((user.login for user in visit.site.store.users if user.type == "User"), "local")
 
 
@@ -95,28 +97,43 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
     """
     try:
         manifest = json.loads(visit.form.get("manifest", ""))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise HubError(422, f"The manifest is no JSON: {error}") from error
+    if isinstance(manifest, dict):
+        given = {name: value for name, value in manifest.items() if value is not None}
+        manifest = {"hook_attributes": {}, "default_permissions": {}, "default_events": [], **given}
     wrong = _problem(manifest)
     if wrong:
         raise HubError(422, f"The manifest cannot be used: {wrong}.")
-    return {"default_permissions": {}, "default_events": [], **manifest}
+    return manifest
 
 
 def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
     """What is wrong with a manifest; empty for nothing."""
     if not isinstance(manifest, dict):
         return "it is no object"
-    hook, permissions = manifest.get("hook_attributes", {}), manifest.get("default_permissions", {})
-    addresses = [manifest.get("url"), manifest.get("redirect_url"), *([hook.get("url")] if hook else [])]
+    hook, permissions, events = (
+        manifest[name] for name in ("hook_attributes", "default_permissions", "default_events")
+    )
+    if not isinstance(hook, dict) or not isinstance(permissions, dict) or not isinstance(events, list):
+        return "`hook_attributes` and `default_permissions` must be objects, and `default_events` a list"
+    name, addresses = manifest.get("name"), [manifest.get("url"), manifest.get("redirect_url")]
     tests = {
-        "`url`, `redirect_url` and `hook_attributes.url` must be addresses": all(map(_is_address, addresses)),
-        f"`name` must have 1 to {_LONGEST_NAME} characters": 0 < len(str(manifest.get("name", ""))) <= _LONGEST_NAME,
-        "`default_permissions` must give levels": set(permissions.values()) <= _LEVELS,
-        "`default_events` must be a list": isinstance(manifest.get("default_events", []), list),
+        "`url`, `redirect_url` and `hook_attributes.url` must be addresses": all(
+            map(_is_address, [*addresses, *([hook.get("url")] if hook else [])])
+        ),
+        f"`name` must have 1 to {_LONGEST_NAME} characters": isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME,
+        "`default_permissions` must give levels": all(
+            isinstance(level, str) and level in _LEVELS for level in permissions.values()
+        ),
+        "`default_events` must be a list of names": all(isinstance(event, str) for event in events),
     }
     return next((problem for problem, fits in tests.items() if not fits), "")
 
 
 def _is_address(value: object) -> bool:
-    return isinstance(value, str) and urlsplit(value).scheme in {"http", "https"}
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:  # e.g. a bracket that is not closed
+        return False

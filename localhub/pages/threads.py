@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlencode
 
-from localhub.api.auth import may, role_of
 from localhub.api.errors import HubError, not_found
 from localhub.api.routing import check_length
 from localhub.git import diff as git_diff
 from localhub.git.rows import rows
+from localhub.operations import branches, threads
 from localhub.operations import pulls as pull_requests
-from localhub.operations import threads
 from localhub.pages.conversation import LineConversation, conversations, timeline
-from localhub.pages.people import actor, people
+from localhub.pages.people import actor
 from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.state.model import Issue, Pull
 from localhub.views import threads as threads_views
+
+_LONGEST_LABEL = 50
+"""Characters that GitHub lets a label have."""
 
 
 def issues(visit: PageVisit) -> Page:
@@ -48,9 +50,37 @@ def _list(visit: PageVisit, kind: Literal["issues", "pulls"]) -> Page:
 
 def new_issue(visit: PageVisit) -> Page:
     """The form for an issue."""
-    return render(
-        visit, "new_issue.html", {"title": "New issue", "repo": visit.repo, "people": people(visit, visit.repo)}
-    )
+    return render(visit, "new_issue.html", {"title": "New issue", "repo": visit.repo})
+
+
+def new_pull(visit: PageVisit) -> Page:
+    """The form for a pull request from a branch."""
+    repo = visit.repo
+    values = {"title": "New pull request", "repo": repo, "branches": sorted(branches.heads_of(repo))}
+    return render(visit, "new_pull.html", values)
+
+
+def open_pull(visit: PageVisit) -> Page:
+    """Take the form for a pull request."""
+    title, body = _text(visit, "title"), visit.form.get("body", "")
+    check_length(body, "Page", "body")
+    head, base = visit.form.get("head", ""), visit.form.get("base", "") or visit.repo.default_branch
+    wanted = pull_requests.NewPull(head=head, base=base, title=title, body=body, draft="draft" in visit.form)
+    issue = pull_requests.open_pull(visit.site, visit.repo, actor(visit), wanted)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
+
+
+def set_labels(visit: PageVisit) -> Page:
+    """Take the labels of a thread: those that are ticked, and a new one."""
+    known = [label.name for (repo_id, _), label in visit.site.store.labels.items() if repo_id == visit.repo.id]
+    names = [name for name in known if f"label:{name}" in visit.form]
+    added = visit.form.get("new", "").strip()
+    if added:
+        if len(added) > _LONGEST_LABEL or not added.isprintable():
+            raise HubError(422, f"A label has at most {_LONGEST_LABEL} characters, on one line.")
+        names.append(added)
+    issue = threads.set_labels(visit.site, visit.thread, actor(visit, "triage"), names)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
 
 
 def _text(visit: PageVisit, name: str) -> str:
@@ -102,7 +132,7 @@ def _thread_page(visit: PageVisit, issue: Issue, template: str, **values: object
             "issue": issue,
             "pull": pull,
             "runs": [run for run in runs if run.repo_id == repo.id],
-            "people": people(visit, repo),
+            "labels": [label for (repo_id, _), label in store.labels.items() if repo_id == repo.id],
             **values,
         },
     )
@@ -131,7 +161,8 @@ def pull_files(visit: PageVisit) -> Page:
         if each.first.commit_sha == pull.head_sha:
             said.setdefault((each.first.path, each.first.position), []).append(each)
     files = [(file, rows(file.patch or "")) for file in found]
-    return _thread_page(visit, issue, "pull_files.html", files=files, said=said)
+    chosen = {name: visit.query.get(name, "") for name in ("path", "line", "side", "body")}
+    return _thread_page(visit, issue, "pull_files.html", files=files, said=said, chosen=chosen)
 
 
 def diff(visit: PageVisit) -> Page:
@@ -149,8 +180,5 @@ def patch(visit: PageVisit) -> Page:
 def merge(visit: PageVisit) -> Page:
     """Merge a pull request."""
     issue, _ = _pull_of(visit)
-    user = actor(visit)
-    if not may(role_of(visit.site, visit.repo, user), "write"):
-        raise HubError(403, f"{user.login} may not merge here; choose somebody with write access.")
-    pull_requests.merge(visit.site, issue, user)
+    pull_requests.merge(visit.site, issue, actor(visit, "write"))
     return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))

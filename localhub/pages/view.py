@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TypeAlias
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from localhub.api.errors import HubError, not_found
 from localhub.pages.markup import highlight, markdown
+from localhub.pages.sessions import PageSession
 from localhub.state.model import Issue, Repo
 from localhub.state.site import Site
 
@@ -25,6 +29,16 @@ class PageVisit:
     params: Mapping[str, str]
     query: Mapping[str, str]
     form: Mapping[str, str]
+    session: PageSession
+
+    def demand_token(self) -> None:
+        """Refuse a form that does not come from a page of this session.
+
+        Raises:
+            HubError: 403.
+        """
+        if not hmac.compare_digest(self.form.get("token", "").encode(), self.session.token.encode()):
+            raise HubError(403, "This form belongs to another session. Reload its page and send it again.")
 
     @property
     def repo(self) -> Repo:
@@ -66,13 +80,19 @@ class PageVisit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page; with `location`, a redirection instead; its forms may lead to the origin `form_target` besides."""
+    """A page; with `location`, a redirection instead.
+
+    Attributes:
+        form_target: an origin that its forms may lead to besides the hub.
+        session: the browser's session from here on, where it changes.
+    """
 
     body: bytes = b""
     status: int = 200
     media_type: str = "text/html; charset=utf-8"
     location: str = ""
     form_target: str = ""
+    session: PageSession | None = None
 
 
 View: TypeAlias = Callable[[PageVisit], Page]
@@ -93,12 +113,17 @@ def _templates() -> Environment:
 
 def render(visit: PageVisit, template: str, values: Mapping[str, object], *, status: int = 200) -> Page:
     """Fill a template."""
-    store = visit.site.store
-    text = (
-        _templates()
-        .get_template(template)
-        .render(site=visit.site, store=store, path=visit.path, query=visit.query, now=visit.site.now(), **values)
-    )
+    shown = {
+        "site": visit.site,
+        "store": visit.site.store,
+        "path": visit.path,
+        "query": visit.query,
+        "here": f"{visit.path}?{urlencode(visit.query)}" if visit.query else visit.path,
+        "person": visit.session.user,
+        "guard": Markup('<input type="hidden" name="token" value="{}">').format(visit.session.token),
+        "now": visit.site.now(),
+    }
+    text = _templates().get_template(template).render(**shown, **values)
     return Page(body=text.encode(), status=status)
 
 

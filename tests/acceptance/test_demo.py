@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.forked import codepilot, completed
+from tests.hub_pages import browser
 from tests.origin import Origin
 from tests.stage import FILES, FIX, acting
 from tests.waiting import eventually
@@ -63,14 +64,15 @@ async def test_a_kept_demo_answers_what_its_script_does_not_know_and_ends_with_c
             assert line, said + errors.read_text()
             said += line
         issue, site = f"{issues[1]}/1", issues[1].partition("/mona")[0]
-        async with aiohttp.ClientSession(headers={"Origin": site}, raise_for_status=True) as web:
+        async with aiohttp.ClientSession(raise_for_status=True) as web:
 
             async def answered() -> bool | None:
                 async with web.get(issue) as page:
                     return "ANTHROPIC_API_KEY" in await page.text()
 
-            async with web.post(f"{issue}/comments", data={"as": "mona", "body": "/codepilot ask What is it for?"}):
-                pass
+            async with browser(site) as page:
+                command = {"body": "/codepilot ask What is it for?"}
+                assert await page.send(f"{issue.removeprefix(site)}/comments", command) == 303
             told: bool = await eventually(answered, within=60)
             assert told
         process.send_signal(signal.SIGINT)

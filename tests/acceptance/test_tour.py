@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import quote
 
 import aiohttp
@@ -15,6 +16,7 @@ from markupsafe import escape
 from bot.apps.demo.tour import read_tour
 from tests.acceptance.test_demo import environment
 from tests.forked import codepilot
+from tests.hub_pages import browser
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -57,12 +59,8 @@ class Demo:
             new = (await self.said(number))[after:]
             return next((body for body in new if re.search(expect, body, re.MULTILINE)), None)
 
-        page, form = f"{self.site}/{self.repo}/issues/{number}/comments", {"as": "mona", "body": comment}
-        async with (
-            aiohttp.ClientSession(headers={"Origin": self.site}, raise_for_status=True) as web,
-            web.post(page, data=form),
-        ):
-            pass
+        async with browser(self.site) as page:
+            assert await page.send(f"/{self.repo}/issues/{number}/comments", {"body": comment}) == HTTPStatus.SEE_OTHER
         answer: str = await eventually(answered, within=60)
         return answer
 

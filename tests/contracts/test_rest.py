@@ -14,6 +14,7 @@ from localhub import APP_EVENTS, EndedJob, LocalHub
 from localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
+from tests.hub_pages import browser
 
 R = "/repos/acme/widgets"
 
@@ -366,10 +367,9 @@ async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:
 
 async def _manifest(hub: LocalHub, nobody: Client) -> None:
     manifest = {"name": "Made", "url": "https://a.example", "redirect_url": "http://127.0.0.1:1/done"}
-    form, headers = {"manifest": json.dumps(manifest)}, {"Origin": hub.url}
-    url = f"{hub.url}/settings/apps"
-    async with nobody.session.post(url, data=form, headers=headers, allow_redirects=False) as answer:
-        [code] = parse_qs(urlsplit(answer.headers["Location"]).query)["code"]
+    async with browser(hub.url) as page:
+        location = await page.sent_on("/settings/apps", {"manifest": json.dumps(manifest)})
+        [code] = parse_qs(urlsplit(location).query)["code"]
     await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 201)
     await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 404)
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+from urllib.parse import quote
+
 import pytest
 
-from localhub import NewComment
+from localhub import LocalHub, NewComment
 from localhub.git.rows import rows
 from localhub.pages.markup import markdown
 from tests.hub_client import Reply
+from tests.hub_pages import browser
 from tests.localhub.conftest import World
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(1)> [x](javascript:alert(1)) <b onclick=x>bold"
@@ -15,10 +19,9 @@ async def look(world: World, path: str) -> Reply:
     return await world.nobody.ask("GET", f"{world.hub.url}{path}")
 
 
-async def post(world: World, path: str, form: dict[str, str], origin: str) -> int:
-    url = f"{world.hub.url}{path}"
-    async with world.nobody.session.post(url, data=form, headers={"Origin": origin}, allow_redirects=False) as answer:
-        return answer.status
+async def post(world: World, path: str, form: dict[str, str], by: str = "mona") -> int:
+    async with browser(world.hub.url, by) as page:
+        return await page.send(path, form)
 
 
 async def test_every_page_shows_what_it_is_for(world: World) -> None:
@@ -38,7 +41,8 @@ async def test_every_page_shows_what_it_is_for(world: World) -> None:
         ("/acme/widgets/blob/code/fix/src/a.py", "6 bytes"),
         ("/acme/widgets/commits/main", "Initial commit"),
         ("/acme/widgets/issues", "It &lt;b&gt;breaks"),
-        ("/acme/widgets/issues/new", "Open issue"),
+        ("/acme/widgets/issues/new", "to open an issue"),
+        ("/acme/widgets/pulls/new", "to open a pull request"),
         ("/acme/widgets/issues/1", "<table>"),
         ("/acme/widgets/issues/1", 'type="checkbox"'),
         ("/acme/widgets/pulls", "Fix it"),
@@ -91,11 +95,12 @@ async def test_a_person_presses_a_check_runs_buttons(world: World) -> None:
     path = "/repos/acme/widgets/check-runs"
     number = (await world.bot.ask("POST", path, body)).body["id"]
     page = f"/acme/widgets/runs/{number}"
-    form = {"as": "mona", "identifier": "approve"}
+    form = {"identifier": "approve"}
     assert "Its buttons appear once the run is completed." in (await look(world, page)).body
-    assert await post(world, f"{page}/actions", form, world.hub.url) == 422
+    assert await post(world, f"{page}/actions", form) == 422
     await world.bot.ask("PATCH", f"{path}/{number}", {"conclusion": "action_required"})
-    shown = (await look(world, page)).body
+    async with browser(hub.url, "mona") as person:
+        shown = await person.look(page)
     for expected in (
         ">Approve</button>",
         'title="Let it go on"',
@@ -104,43 +109,172 @@ async def test_a_person_presses_a_check_runs_buttons(world: World) -> None:
         "1\N{EN DASH}3",
     ):
         assert expected in shown, expected
-    assert await post(world, f"{page}/actions", form, world.hub.url) == 303
-    assert await post(world, f"{page}/actions", {"as": "mona", "rerun": "1"}, world.hub.url) == 303
-    assert await post(world, f"{page}/actions", {"as": "mona", "identifier": "none"}, world.hub.url) == 422
+    assert await post(world, f"{page}/actions", form) == 303
+    assert await post(world, f"{page}/actions", {"rerun": "1"}) == 303
+    assert await post(world, f"{page}/actions", {"identifier": "none"}) == 422
     told = [(each.event, each.action) for each in hub.deliveries][-2:]
     assert told == [("check_run", "requested_action"), ("check_run", "rerequested")]
 
 
 async def test_a_person_comments_in_the_browser(world: World) -> None:
     world.hub.open_issue(world.repo, author="mona", title="It breaks")
-    form = {"as": "mona", "body": "/codepilot fix\r\nplease", "verb": "comment"}
-    assert await post(world, "/acme/widgets/issues/1/comments", form, world.hub.url) == 303
+    form = {"body": "/codepilot fix\r\nplease", "verb": "comment"}
+    assert await post(world, "/acme/widgets/issues/1/comments", form) == 303
     assert [c.body for c in world.hub.comments(world.repo, 1)] == ["/codepilot fix\nplease"]
-    assert await post(world, "/acme/widgets/issues", {"as": "mona", "title": "Another"}, world.hub.url) == 303
-    assert await post(world, "/acme/widgets/issues/2/comments", {"as": "mona", "verb": "close"}, world.hub.url) == 303
+    assert await post(world, "/acme/widgets/issues", {"title": "Another"}) == 303
+    assert await post(world, "/acme/widgets/issues/2/comments", {"verb": "close"}) == 303
     assert world.hub.issue(world.repo, 2).state == "closed"
 
 
 async def test_an_address_can_fill_in_a_comment_and_sends_nothing(world: World) -> None:
     world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="n")
     world.hub.open_pull(world.repo, author="mona", head="n", title="N")
-    page = await look(world, "/acme/widgets/issues/1?body=%2Fcodepilot+review%3C%2Ftextarea%3E%3Cscript%3E")
-    assert "/codepilot review&lt;/textarea&gt;&lt;script&gt;</textarea>" in page.body
+    async with browser(world.hub.url, "mona") as person:
+        page = await person.look("/acme/widgets/issues/1?body=%2Fcodepilot+review%3C%2Ftextarea%3E%3Cscript%3E")
+    assert "/codepilot review&lt;/textarea&gt;&lt;script&gt;</textarea>" in page
     assert world.hub.comments(world.repo, 1) == []
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", ""])
-async def test_a_form_from_elsewhere_is_refused(world: World, origin: str) -> None:
+@pytest.mark.parametrize(
+    ("origin", "token", "status"),
+    [
+        ("http://evil.example", "", 403),
+        ("null", "", 403),
+        ("", "", 403),
+        (None, "0" * 64, 403),
+        (None, "", 303),
+    ],
+)
+async def test_a_form_counts_from_a_page_of_the_same_session_only(
+    world: World, origin: str | None, token: str, status: int
+) -> None:
     world.hub.open_issue(world.repo, author="mona", title="It breaks")
-    assert await post(world, "/acme/widgets/issues/1/comments", {"as": "mona", "body": "x"}, origin) == 403
-    assert world.hub.comments(world.repo, 1) == []
+    async with browser(world.hub.url, "mona") as page:
+        told = await page.send("/acme/widgets/issues/1/comments", {"body": "x"}, origin=origin, token=token)
+    assert told == status
+    assert len(world.hub.comments(world.repo, 1)) == (status == 303)
+
+
+@pytest.mark.parametrize("path", ["/acme/widgets", "/api/v3/repos/acme/widgets", "/acme/widgets.git/info/refs"])
+async def test_a_name_that_was_pointed_at_the_hub_is_refused(world: World, path: str) -> None:
+    port = world.hub.url.rpartition(":")[2]
+    for host, status in ((f"evil.example:{port}", 421), ("evil.example", 421), (f"localhost:{port}", 200)):
+        query = "?service=git-upload-pack" if path.endswith("refs") else ""
+        async with world.nobody.session.get(f"{world.hub.url}{path}{query}", headers={"Host": host}) as answer:
+            assert answer.status == status, host
+
+
+async def test_a_cookie_that_the_hub_did_not_sign_is_nobodys(world: World) -> None:
+    port = world.hub.url.rpartition(":")[2]
+    for cookie in ("", f"{world.mona.id}.00.00", f"{world.mona.id}.00.{'é' * 64}", "9" * 5000):
+        headers = {"Cookie": f"hub-session-{port}={cookie}"}
+        async with world.nobody.session.get(f"{world.hub.url}/login", headers=headers) as answer:
+            assert "Sign out" not in await answer.text()
+            assert {"HttpOnly", "SameSite=Lax"} <= set(answer.headers["Set-Cookie"].split("; "))
+
+
+async def test_people_sign_in_and_out(world: World) -> None:
+    world.hub.open_issue(world.repo, author="mona", title="It breaks")
+    async with browser(world.hub.url) as page:
+        assert "Sign in</a> to comment" in await page.look("/acme/widgets/issues/1")
+        assert await page.send("/acme/widgets/issues/1/comments", {"body": "x"}) == 403
+        for login in ("nobody", "codepilot[bot]", ""):
+            assert await page.send("/login", {"login": login}) == 422
+        assert await page.send("/login", {"login": "eve", "to": "/acme"}) == 303
+        assert "Sign out" in await page.look("/acme")
+        assert await page.send("/acme/widgets/issues/1/comments", {"body": "From Eve"}) == 303
+        assert await page.send("/logout", {}) == 303
+        assert "Sign out" not in await page.look("/acme")
+    assert [world.hub.login(each.author_id) for each in world.hub.comments(world.repo, 1)] == ["eve"]
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "/\\evil.example", "http://evil.example", "/a\nb"])
+async def test_sign_in_leads_to_the_hubs_own_pages_only(world: World, to: str) -> None:
+    async with browser(world.hub.url) as page:
+        assert 'name="to" value="/"' in await page.look(f"/login?to={quote(to)}")
+
+
+async def test_a_hub_with_one_person_needs_no_sign_in(hub: LocalHub) -> None:
+    hub.add_user("mona")
+    hub.add_repo("mona/calc", owner="mona", files={"a.txt": "a\n"})
+    hub.open_issue(hub.repo("mona/calc"), author="mona", title="It breaks")
+    async with browser(hub.url) as page:
+        assert await page.send("/mona/calc/issues/1/comments", {"body": "/codepilot fix"}) == 303
+
+
+async def test_people_label_a_thread(world: World) -> None:
+    world.hub.open_issue(world.repo, author="mona", title="It breaks", labels=["bug"])
+    path = "/acme/widgets/issues/1/labels"
+    assert await post(world, path, {"new": "x"}, by="eve") == 403
+    assert await post(world, path, {"label:bug": "1", "new": "codepilot"}) == 303
+    assert world.hub.issue(world.repo, 1).labels == ("bug", "codepilot")
+    assert await post(world, path, {"label:codepilot": "1"}) == 303
+    assert world.hub.issue(world.repo, 1).labels == ("codepilot",)
+    assert await post(world, path, {"new": "x" * 51}) == 422
+
+
+async def test_people_open_pull_requests_comment_on_lines_and_review(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    hub.commit(repo, {"src/a.py": "x = 2\ny = 3\n"}, message="Two", author="mona", branch="topic")
+    form = {"title": "Two", "head": "topic", "base": "main"}
+    assert await post(world, "/acme/widgets/pulls", form) == 303
+    files = "/acme/widgets/pull/1/files"
+    async with browser(hub.url, "eve") as page:
+        link = (
+            '<a class="add" href="?path=src%2Fa.py&amp;line=2&amp;side=RIGHT#comment" aria-label="Comment on line 2">'
+        )
+        assert link in (shown := await page.look(files)), shown
+        assert "Comment on line 2<textarea" in await page.look(f"{files}?path=src/a.py&line=2&side=RIGHT")
+        on_line = {"path": "src/a.py", "line": "2", "side": "RIGHT", "start_line": "1", "body": "Why three?"}
+        assert await page.send(files, on_line) == 303
+        for wrong in ({"line": "99"}, {"line": "x"}, {"side": "UP"}, {"path": "src/b.py"}, {"body": " "}):
+            assert await page.send(files, {**on_line, **wrong}) == 422, wrong
+    [made] = hub.review_comments(repo, 1)
+    assert (made.body, made.start_line, made.line, hub.login(made.author_id)) == ("Why three?", 1, 2, "eve")
+    replies, reviews = "/acme/widgets/pull/1/replies", "/acme/widgets/pull/1/reviews"
+    assert await post(world, replies, {"to": str(made.id), "body": "Because."}) == 303
+    assert await post(world, replies, {"to": "1", "body": "Because."}) == 404
+    assert hub.review_comments(repo, 1)[1].in_reply_to == made.id
+    assert await post(world, reviews, {"verdict": "approve"}) == 422
+    assert await post(world, reviews, {"verdict": "approve"}, by="eve") == 303
+    assert await post(world, reviews, {"verdict": "request_changes", "body": "No."}, by="eve") == 303
+    assert await post(world, reviews, {"verdict": "comment"}, by="eve") == 422
+    assert await post(world, reviews, {"verdict": "merge", "body": "x"}, by="eve") == 422
+    assert [each.state for each in hub.reviews(repo, 1)][-2:] == ["APPROVED", "CHANGES_REQUESTED"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"default_permissions": []},
+        {"default_permissions": {"contents": []}},
+        {"default_permissions": {"contents": "all"}},
+        {"default_events": "push"},
+        {"default_events": [{}]},
+        {"hook_attributes": "http://a.example"},
+        {"hook_attributes": {"url": 5}},
+        {"url": "http://[a"},
+        {"redirect_url": "javascript:alert(1)"},
+        {"name": ["x"]},
+        {"name": ""},
+    ],
+)
+async def test_a_manifest_that_cannot_be_used_is_refused(world: World, wrong: dict[str, object]) -> None:
+    manifest = {"name": "Made", "url": "https://a.example", "redirect_url": "http://127.0.0.1:1/done", **wrong}
+    for path in ("/settings/apps/new", "/settings/apps"):
+        assert await post(world, path, {"manifest": json.dumps(manifest)}) == 422
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 20_000])
+async def test_what_is_no_manifest_is_refused(world: World, text: str) -> None:
+    assert await post(world, "/settings/apps/new", {"manifest": text}) == 422
 
 
 async def test_a_reader_may_not_merge(world: World) -> None:
     world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="n")
     world.hub.open_pull(world.repo, author="mona", head="n", title="N")
-    assert await post(world, "/acme/widgets/pull/1/merge", {"as": "eve"}, world.hub.url) == 403
-    assert await post(world, "/acme/widgets/pull/1/merge", {"as": "mona"}, world.hub.url) == 303
+    assert await post(world, "/acme/widgets/pull/1/merge", {}, by="eve") == 403
+    assert await post(world, "/acme/widgets/pull/1/merge", {}) == 303
     assert world.hub.branches(world.repo)["main"] != world.hub.branches(world.repo)["n"]
 
 

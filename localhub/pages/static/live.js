@@ -1,8 +1,9 @@
-// Keeps what others change on this page up to date; the box one types in lies outside and is left alone.
+// Keeps what others change on this page up to date, and leaves forms alone in which somebody is writing.
 "use strict";
 const live = document.getElementById("live");
 async function refresh() {
-  if (document.hidden || String(document.getSelection())) return;
+  const writing = [...live.querySelectorAll("textarea")].some((one) => one.value || one === document.activeElement);
+  if (document.hidden || writing || String(document.getSelection())) return;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");

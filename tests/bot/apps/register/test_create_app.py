@@ -58,15 +58,15 @@ class Browser:
         return browse
 
     async def _visit(self, url: str, changed: dict[str, str]) -> None:
-        async with aiohttp.ClientSession(connector=connector(self._ca_file)) as session:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(connector=connector(self._ca_file), cookie_jar=jar) as session:
             async with session.get(url) as answer:
                 page = await answer.text()
             for number in range(2):
-                action = _ACTION.search(page)
-                assert action, page
+                action = _ACTION.findall(page)[-1]  # the first one may sign out
                 fields = {name: html.unescape(value) for name, value in _FIELD.findall(page)}
                 origin = "/".join(url.split("/")[:3])
-                url = urljoin(url, html.unescape(action[1]))
+                url = urljoin(url, html.unescape(action))
                 data, headers = fields | (changed if number else {}), {"Origin": origin}
                 async with session.post(url, data=data, headers=headers) as answer:
                     page = await answer.text()
