@@ -120,23 +120,34 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
 
 @cli.command()
-@click.option(
-    "--repo",
-    type=click.Path(exists=True, resolve_path=True, path_type=Path),
-    help="A git repository or a bundle to copy; by default a new one with a README.",
-)
-@click.option("--name", metavar="OWNER/NAME", help="The repository's name on the hub.")
+@click.argument("source", required=False, type=click.Path(exists=True, resolve_path=True, path_type=Path))
+@click.option("--repo", type=click.Path(exists=True, resolve_path=True, path_type=Path), help="The same as SOURCE.")
+@click.option("--name", metavar="OWNER/NAME", help="The repository's name on the hub, if there is only one.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The hub's port.")
 @click.option("--webhook", metavar="URL", default="", help="The URL for the App's webhooks.")
 @click.option("--secret", default="", show_default="a random one", help="The secret that signs the webhooks.")
-def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret: str) -> None:
-    """Run a local GitHub with one repository, an account and an App, and print their addresses and tokens.
+@click.option(
+    "--settings",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A directory for the App's key and the settings for `codepilot serve`; used again the next time.",
+)
+@click.option("--person", "people", metavar="LOGIN:ROLE", multiple=True, help="Another account, such as eve:read.")
+def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people: tuple[str, ...], **rest: Any) -> None:  # noqa: ANN401 - the fields of HubOptions
+    """Run a local GitHub with copies of your repositories, an account and an App, and print their addresses and tokens.
 
-    It answers REST and GraphQL, serves git and pages, and sends webhooks.
+    SOURCE is a git repository, a bundle, or a directory of repositories; by default a new repository with a README. It
+    is copied and never changed. The hub answers REST and GraphQL, serves git and pages, and sends webhooks.
     """
-    from bot.apps.hub import HubOptions, serve_hub  # noqa: PLC0415 - as above
+    from bot.apps.hub import ROLES, HubOptions, serve_hub  # noqa: PLC0415 - as above
 
-    finish(serve_hub(HubOptions(repo=repo, name=name, port=port, webhook=webhook, secret=secret), click.echo))
+    roles = dict(each.partition(":")[::2] for each in people)
+    if source is not None and repo is not None:
+        raise click.UsageError("SOURCE and --repo mean the same; give one of them")
+    if wrong := [f"{login}:{role}" for login, role in roles.items() if not login or role not in ROLES]:
+        raise click.BadParameter(f"{wrong[0]}; write LOGIN:ROLE with {', '.join(ROLES)}", param_hint="--person")
+    if settings is not None and not rest["webhook"]:
+        rest["webhook"] = "http://127.0.0.1:8080/webhook"
+    finish(serve_hub(HubOptions(source=source or repo, settings=settings, people=roles, **rest), click.echo))
 
 
 @cli.command()

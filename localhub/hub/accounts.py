@@ -121,8 +121,24 @@ class AccountActions:
         webhook_secret: str = "",
         permissions: Permissions | None = None,
         events: Sequence[str] = creation.APP_EVENTS,
+        app_id: int = 0,
+        private_key_pem: str = "",
     ) -> App:
-        """Make an App with a key of its own and its bot account `slug[bot]`; it is pinged when it has a webhook."""
+        """Make an App with its bot account `slug[bot]`; it is pinged when it has a webhook.
+
+        Args:
+            slug: its name in addresses.
+            owner: its owner's login.
+            webhook_url: where its events go.
+            webhook_secret: what signs them.
+            permissions: what it may do, by default what a bot needs.
+            events: what it is told.
+            app_id: a number that it had in another hub; by default a new one.
+            private_key_pem: a key that it had there; by default a new one.
+
+        Raises:
+            ValueError: the key is none.
+        """
         wanted = creation.NewApp(
             slug=slug,
             owner=owner,
@@ -130,6 +146,8 @@ class AccountActions:
             webhook_secret=webhook_secret,
             permissions=creation.APP_PERMISSIONS if permissions is None else permissions,
             events=tuple(events),
+            id=app_id,
+            private_key_pem=private_key_pem,
         )
         with self._site.lock:
             return creation.app(self._site, wanted)

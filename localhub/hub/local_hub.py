@@ -27,6 +27,7 @@ from localhub.server.own_host import own_host
 from localhub.server.workflow_files import WorkflowFiles
 from localhub.state.model import WebhookDelivery
 from localhub.state.site import Site
+from localhub.state.store import Store
 
 
 class LocalHub(AutomationActions):
@@ -52,6 +53,7 @@ class LocalHub(AutomationActions):
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         tls: ssl.SSLContext | None = None,
+        first_id: int = 1001,
     ) -> None:
         """Prepare a hub.
 
@@ -61,12 +63,13 @@ class LocalHub(AutomationActions):
             port: the port, 0 for any that is free.
             now: the clock, in UTC.
             tls: a certificate for `host` and its key; clients such as `gh` speak nothing but HTTPS.
+            first_id: the lowest number given to anything; another one for a client that remembers another hub.
         """
         self.faults = Faults()
         self._host = host
         self._port = port
         self._tls = tls
-        self._site = Site(directory=directory, now=now, send=webhooks.unsent)
+        self._site = Site(directory=directory, now=now, send=webhooks.unsent, store=Store(first_id=first_id))
         self._server = Server(site=self._site, faults=self.faults)
         self._sender: WebhookSender | None = None
         self._runner: web.AppRunner | None = None

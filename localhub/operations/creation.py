@@ -165,14 +165,20 @@ class NewApp:
     webhook_secret: str
     permissions: Permissions
     events: tuple[str, ...]
+    id: int = 0
+    private_key_pem: str = ""
 
 
 def app(site: Site, wanted: NewApp) -> App:
-    """Make an App with a key of its own and its bot account, and ping its webhook."""
-    private, public = _key_pair(wanted.slug)
-    user(site, wanted.owner)
+    """Make an App with its bot account and, if it has none, a key, and ping its webhook.
+
+    Raises:
+        ValueError: its key is none.
+    """
+    private, public = _own_key(wanted.private_key_pem) if wanted.private_key_pem else _key_pair(wanted.slug)
+    user(site, wanted.owner, kind="Organization")
     made = App(
-        id=site.store.new_id(),
+        id=wanted.id or site.store.new_id(),
         slug=wanted.slug,
         owner=wanted.owner,
         bot=replace(user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
@@ -194,7 +200,17 @@ def app(site: Site, wanted: NewApp) -> App:
 @cache
 def _key_pair(_slug: str) -> tuple[str, str]:
     """An App's private and public key in PEM; the same in every hub of a process, since one takes 50 ms to make."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return _pems(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+
+
+def _own_key(pem: str) -> tuple[str, str]:
+    key = serialization.load_pem_private_key(pem.encode(), password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise ValueError("an App's key is an RSA key")  # noqa: TRY004 - the file's content is wrong
+    return _pems(key)
+
+
+def _pems(key: rsa.RSAPrivateKey) -> tuple[str, str]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )

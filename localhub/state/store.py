@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from localhub.state.model import (
@@ -115,7 +115,11 @@ class Store:
     former_names: dict[str, int] = field(default_factory=dict)
     conversions: dict[str, int] = field(default_factory=dict, repr=False)
     signing_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
-    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+    first_id: InitVar[int] = 1001
+    _ids: Iterator[int] = field(init=False)
+
+    def __post_init__(self, first_id: int) -> None:
+        self._ids = itertools.count(first_id)
 
     def new_id(self) -> int:
         """A number never given before; all tables share one row, so mixed-up ids are noticed."""

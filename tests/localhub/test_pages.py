@@ -220,9 +220,7 @@ async def test_people_open_pull_requests_comment_on_lines_and_review(world: Worl
     assert await post(world, "/acme/widgets/pulls", form) == 303
     files = "/acme/widgets/pull/1/files"
     async with browser(hub.url, "eve") as page:
-        link = (
-            '<a class="add" href="?path=src%2Fa.py&amp;line=2&amp;side=RIGHT#comment" aria-label="Comment on line 2">'
-        )
+        link = '<a class="add" href="?path=src%2Fa.py&amp;line=2&amp;side=RIGHT#comment" aria-label="Discuss line 2">'
         assert link in (shown := await page.look(files)), shown
         assert "Comment on line 2<textarea" in await page.look(f"{files}?path=src/a.py&line=2&side=RIGHT")
         on_line = {"path": "src/a.py", "line": "2", "side": "RIGHT", "start_line": "1", "body": "Why three?"}

@@ -6,18 +6,23 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from github import Auth, Github, GithubIntegration
 
 from bot.apps.hub import HubOptions, serve_hub
 from bot.domain.errors import BotError
+from bot.settings import load
+from tests.hub_pages import browser
+from tests.origin import Origin, git
 from tests.source_files import ROOT
 
 
 def options(repo: Path | None = None, *, name: str | None = None, port: int = 0) -> HubOptions:
-    return HubOptions(repo=repo, name=name, port=port, webhook="", secret="")
+    return HubOptions(source=repo, name=name, port=port, webhook="", secret="")
 
 
 @pytest.fixture
@@ -62,6 +67,86 @@ async def test_what_is_printed_is_enough_to_use_the_hub(bundle: Path) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def started(wanted: HubOptions) -> tuple[list[str], asyncio.Task[None]]:
+    """A hub that runs, and what it has said."""
+    lines: list[str] = []
+    ready = asyncio.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "Ctrl+C" in line:
+            ready.set()
+
+    running = asyncio.create_task(serve_hub(wanted, say))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        running.result()
+    return lines, running
+
+
+async def ended(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_directory_of_repositories_is_copied_and_never_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "src"
+    heads = {name: Origin(folder / name).commit({"a.txt": f"{name}\n"}) for name in ("alpha", "my app")}
+    git(folder / "alpha", "commit", "--quiet", "--allow-empty", "--message=Second")
+    git(folder, "clone", "--quiet", "--depth=1", f"file://{folder / 'alpha'}", "shallow")
+    git(folder, "clone", "--quiet", "--bare", str(folder / "my app"), "bare.git")
+    (folder / "notes").mkdir()
+    lines, running = await started(replace(options(folder), people={"eve": "read"}))
+    pages = [line.split()[1] for line in lines if line.startswith("pages")]
+    assert [page.rpartition("/")[2] for page in pages] == ["alpha", "bare", "my-app", "shallow"]
+    address = next(line.split()[1] for line in lines if line.startswith("git"))
+    git(tmp_path, "clone", "--quiet", address, "clone")
+    git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=More")
+    git(tmp_path / "clone", "push", "--quiet", "origin", "HEAD")
+    assert git(folder / "my app", "rev-parse", "HEAD") == heads["my app"]
+    assert git(folder / "alpha", "rev-list", "--count", "HEAD") == "2"
+    async with browser(pages[0].partition("/mona")[0], "eve") as page:
+        assert await page.send("/mona/alpha/issues", {"title": "It breaks"}) == 303
+        assert await page.send("/mona/alpha/issues/1/labels", {"new": "codepilot"}) == 403
+    await ended(running)
+
+
+async def test_settings_are_private_and_serve_a_later_hub(tmp_path: Path) -> None:
+    wanted = replace(options(), settings=tmp_path / "kept", webhook="http://127.0.0.1:9/webhook")
+    texts = []
+    for _ in range(2):
+        lines, running = await started(wanted)
+        assert any("export CODEPILOT_CONFIG=" in line for line in lines)
+        await ended(running)
+        files = sorted((tmp_path / "kept").iterdir())
+        assert [(each.name, each.stat().st_mode & 0o777) for each in files] == [
+            ("app.pem", 0o600),
+            ("codepilot.yml", 0o600),
+        ]
+        texts.append([each.read_text() for each in files])
+        assert not any(each in "\n".join(lines) for each in (texts[0][0], read_secret(texts[0][1])))
+    assert texts[0] == texts[1]
+    settings = load.load({"CODEPILOT_CONFIG": str(tmp_path / "kept" / "codepilot.yml"), "ANTHROPIC_API_KEY": "k"})
+    assert (settings.app_id, settings.host, settings.port) == (1, "127.0.0.1", 9)
+
+
+def read_secret(text: str) -> str:
+    return str(yaml.safe_load(text)["webhook_secret"])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "app_id: 1", "app_id: 7\nwebhook_secret: s\nserver_url: http://a", "a: ["])
+async def test_settings_of_something_else_are_kept_and_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "codepilot.yml"
+    file.write_text(text)
+    (tmp_path / "app.pem").write_text("no key")
+    with pytest.raises(BotError, match=r"codepilot\.yml is not of"):
+        await serve_hub(replace(options(), settings=tmp_path), print)
+    assert file.read_text() == text
 
 
 async def test_a_source_or_a_name_that_will_not_do_is_refused(tmp_path: Path) -> None:
