@@ -140,7 +140,7 @@ def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people
     """
     from bot.apps.hub import ROLES, HubOptions, serve_hub  # noqa: PLC0415 - as above
 
-    roles = dict(each.partition(":")[::2] for each in people)
+    roles: dict[str, Any] = dict(each.partition(":")[::2] for each in people)
     if source is not None and repo is not None:
         raise click.UsageError("SOURCE and --repo mean the same; give one of them")
     if wrong := [f"{login}:{role}" for login, role in roles.items() if not login or role not in ROLES]:

@@ -20,6 +20,7 @@ try:
         Repo,
         ReviewComment,
         ReviewState,
+        Role,
         User,
         WebhookDelivery,
     )
@@ -45,6 +46,7 @@ __all__ = [
     "Repo",
     "ReviewComment",
     "ReviewState",
+    "Role",
     "Trouble",
     "UnplacedError",
     "User",

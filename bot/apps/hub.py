@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
@@ -18,13 +19,13 @@ import yaml
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.apps.demo.own import copied
 from bot.domain.errors import BotError
-from localhub import App, LocalHub, Repo
+from localhub import App, LocalHub, Repo, Role
 
 _PERSON = "mona"
 _APP = "codepilot"
 _APP_ID = 1
 """The same in every hub with a settings file, so that the file stays right."""
-ROLES = ("read", "triage", "write", "maintain", "admin")
+ROLES: tuple[Role, ...] = ("read", "triage", "write", "maintain", "admin")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -45,7 +46,7 @@ class HubOptions:
     webhook: str
     secret: str
     settings: Path | None = None
-    people: Mapping[str, str] = field(default_factory=dict)
+    people: Mapping[str, Role] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +83,9 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     app_id=_APP_ID if options.settings else 0,
                     private_key_pem=kept.key,
                 )
-                for repo in repos:
-                    installation = hub.install(app, repo)
-                    for login, role in options.people.items():
-                        hub.add_collaborator(repo, login, role)  # type: ignore[arg-type] - the command line checks it
+                [installation] = {hub.install(app, repo) for repo in repos}  # all have one owner
+                for repo, (login, role) in product(repos, options.people.items()):
+                    hub.add_collaborator(repo, login, role)
                 key = (options.settings or Path(directory)) / "app.pem"
                 if options.settings:
                     _write(options.settings, hub, app)

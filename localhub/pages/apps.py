@@ -96,7 +96,7 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
         HubError: 422, with what is wrong.
     """
     try:
-        manifest = json.loads(visit.form.get("manifest", ""))
+        manifest: Any = json.loads(visit.form.get("manifest", ""))
     except (ValueError, RecursionError) as error:
         raise HubError(422, f"The manifest is no JSON: {error}") from error
     if isinstance(manifest, dict):
@@ -105,7 +105,7 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
     wrong = _problem(manifest)
     if wrong:
         raise HubError(422, f"The manifest cannot be used: {wrong}.")
-    return manifest
+    return dict(manifest)
 
 
 def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON

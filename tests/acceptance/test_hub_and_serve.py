@@ -47,6 +47,7 @@ async def test_a_person_tries_the_bot_on_their_repository_without_github(tmp_pat
         said = _until(serving, lambda said: "Ctrl+C" in said, errors)
         site = said.split()[1].partition("/mona/calc")[0]
         log = tmp_path / "serve.log"
+        log.touch()
         with codepilot(("serve",), env={**env, **scripted, **config}, stderr=log, at=tmp_path):
             await eventually(lambda: "listening on" in log.read_text(), within=60)
             async with browser(site) as page:
@@ -54,9 +55,10 @@ async def test_a_person_tries_the_bot_on_their_repository_without_github(tmp_pat
                 assert await page.send("/mona/calc/issues/1/comments", {"body": "/codepilot fix"}) == 303
 
                 async def fixed() -> bool | None:
-                    return "pull request #2" in await page.look("/mona/calc/issues/1") or None
+                    return "pull request #2" in await page.look("/mona/calc/issues/1")
 
-                await eventually(fixed, within=60)
+                done: bool = await eventually(fixed, within=60)
+                assert done
                 assert await page.send("/mona/calc/pull/2/merge", {}) == 303
                 assert "return a + b + 1" not in await page.look("/mona/calc/blob/main/calc.py")
     assert origin.head() == head

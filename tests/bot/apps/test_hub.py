@@ -105,9 +105,9 @@ async def test_a_directory_of_repositories_is_copied_and_never_changed(tmp_path:
     pages = [line.split()[1] for line in lines if line.startswith("pages")]
     assert [page.rpartition("/")[2] for page in pages] == ["alpha", "bare", "my-app", "shallow"]
     address = next(line.split()[1] for line in lines if line.startswith("git"))
-    git(tmp_path, "clone", "--quiet", address, "clone")
+    await asyncio.to_thread(git, tmp_path, "clone", "--quiet", address, "clone")
     git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=More")
-    git(tmp_path / "clone", "push", "--quiet", "origin", "HEAD")
+    await asyncio.to_thread(git, tmp_path / "clone", "push", "--quiet", "origin", "HEAD")
     assert git(folder / "my app", "rev-parse", "HEAD") == heads["my app"]
     assert git(folder / "alpha", "rev-list", "--count", "HEAD") == "2"
     async with browser(pages[0].partition("/mona")[0], "eve") as page:
