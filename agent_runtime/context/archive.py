@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_runtime.context.estimate import estimate, estimate_message
-from agent_runtime.context.transcript import messages, worded
+from agent_runtime.context.transcript import messages
 from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Started, Summarised
 from agent_runtime.prompts import notes
 
@@ -73,7 +73,7 @@ def original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: int) ->
     """A task's messages as they were, who said them in front of each; the middle left out where they are too long."""
     told = messages(events[task.start : task.end])
     text = "\n\n".join(
-        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(worded(message), message.images)}"
+        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(message.worded, message.images)}"
         for message in told
     )
     return notes.cut(text, max_chars)

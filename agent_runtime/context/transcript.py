@@ -255,8 +255,7 @@ class Transcript:
     def _replied(self, event: Replied) -> None:
         if event.requests and self._calls_tools:
             requests, reasoning = tuple(map(self._named, event.requests)), sendable(event.reasoning)
-            if self._max is not None and sum(len(each.arguments) for each in requests) > self._max:
-                share = self._max // len(requests)
+            if (share := self._share([each.arguments for each in requests])) is not None:
                 requests = tuple(replace(each, arguments=notes.cut(each.arguments, share)) for each in requests)
             if self._max is not None and len(reasoning) > self._max:
                 reasoning = ""  # a service takes it back whole or not at all
@@ -273,7 +272,9 @@ class Transcript:
         while name in self._ids:
             name, number = f"{request.id[:_ID_CHARS]}_{number}", number + 1
         self._ids[name] = request.id
-        return replace(request, id=name, arguments=sendable(request.arguments))
+        arguments = sendable(request.arguments)
+        is_same = name == request.id and arguments is request.arguments
+        return request if is_same else replace(request, id=name, arguments=arguments)
 
     def _observed(self, event: Observed) -> None:
         text, answers = event.text, event.answers
@@ -291,11 +292,15 @@ class Transcript:
 
     def _fitting(self, answers: tuple[ToolAnswer, ...]) -> tuple[ToolAnswer, ...]:
         """Answers that can be sent, those of a step that told too much cut."""
-        answers = tuple(replace(each, text=sendable(each.text)) for each in answers)
-        if self._max is None or sum(len(each.text) for each in answers) <= self._max:
-            return answers
-        share = self._max // len(answers)
-        return tuple(replace(each, text=notes.cut(each.text, share)) for each in answers)
+        sent = [sendable(each.text) for each in answers]
+        if (share := self._share(sent)) is not None:
+            sent = [notes.cut(text, share) for text in sent]
+        both = zip(answers, sent, strict=True)
+        return tuple(each if text is each.text else replace(each, text=text) for each, text in both)
+
+    def _share(self, texts: Sequence[str]) -> int | None:
+        """How long each text of one event may be; None where they are not too long together."""
+        return None if self._max is None or sum(map(len, texts)) <= self._max else self._max // len(texts)
 
     def _opened(self, event: Started) -> tuple[str, tuple[Image, ...]]:
         """The text and the images that a task begins with."""
@@ -329,16 +334,17 @@ class Transcript:
         if last is not None and last.requests:
             known = {each.id: each for each in message.answers}
             nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
-            answers = tuple(replace(known.get(self._ids[each.id], nothing), id=each.id) for each in last.requests)
+            both = [(known.get(self._ids[each.id], nothing), each.id) for each in last.requests]
+            answers = tuple(each if each.id == name else replace(each, id=name) for each, name in both)
             if message.role == "assistant":
                 told.append(Message(role="user", text="", answers=answers))
                 last = told[-1]
             else:
-                message = replace(message, answers=answers)
+                message = message if answers == message.answers else replace(message, answers=answers)
         elif message.answers:
             message = replace(message, text=with_answers(message.text, message.answers), answers=())
         number = self._task if task is None else task
-        text, before = worded(message), self._again.get(self._taken)
+        text, before = message.worded, self._again.get(self._taken)
         tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
         entry = TranscriptEntry(position=self._taken, task=number, role=message.role, text=text, tokens=tokens)
         self.entries.append(entry)
@@ -355,11 +361,6 @@ class Transcript:
         if last is None and message.role == "assistant":
             told.append(Message(role="user", text=notes.BEGINNING))
         told.append(message)
-
-
-def worded(message: Message) -> str:
-    """A message as one text."""
-    return with_answers(with_requests(message.text, message.requests), message.answers)
 
 
 def sendable(text: str) -> str:

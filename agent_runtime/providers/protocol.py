@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest
+from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest, with_answers, with_requests
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 
@@ -34,6 +34,11 @@ class Message:
     requests: tuple[ToolRequest, ...] = ()
     answers: tuple[ToolAnswer, ...] = ()
     reasoning: str = ""
+
+    @property
+    def worded(self) -> str:
+        """The message as one text, without its images."""
+        return with_answers(with_requests(self.text, self.requests), self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

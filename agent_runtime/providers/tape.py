@@ -26,7 +26,7 @@ from difflib import unified_diff
 from typing import Any
 
 from agent_runtime.core import errors
-from agent_runtime.core.calls import Plain, ToolRequest, with_answers, with_requests
+from agent_runtime.core.calls import Plain, ToolRequest
 from agent_runtime.core.errors import ModelError, ModelOutageError, ScriptError
 from agent_runtime.core.images import Image
 from agent_runtime.providers.protocol import (
@@ -310,8 +310,7 @@ def _worded(message: Message) -> str:
         f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
         for image in message.images
     ]
-    text = with_answers(with_requests(message.text, message.requests), message.answers)
-    return "\n".join([*pictures, f"{message.role}: {text}"])
+    return "\n".join([*pictures, f"{message.role}: {message.worded}"])
 
 
 def _declared(request: Request) -> str:

@@ -89,18 +89,20 @@ def unpacked_chunk(kind: str, *rest: Any) -> Chunk:  # noqa: ANN401 - JSON
 
 
 def whole_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
-    """The calls among chunks, in one piece each."""
-    whole: dict[int, CallChunk] = {}
+    """The calls among chunks, in their order and in one piece each."""
+    pieces: dict[int, list[CallChunk]] = {}
     for chunk in chunks:
         if isinstance(chunk, CallChunk):
-            before = whole.get(chunk.index, CallChunk(index=chunk.index))
-            whole[chunk.index] = CallChunk(
-                index=chunk.index,
-                id=before.id or chunk.id,
-                name=before.name or chunk.name,
-                arguments=before.arguments + chunk.arguments,
-            )
-    return [*whole.values()]
+            pieces.setdefault(chunk.index, []).append(chunk)
+    return [
+        CallChunk(
+            index=index,
+            id=next((each.id for each in found if each.id), ""),
+            name=next((each.name for each in found if each.name), ""),
+            arguments="".join(each.arguments for each in found),
+        )
+        for index, found in sorted(pieces.items())
+    ]
 
 
 def _role(role: str) -> Literal["user", "assistant"]:

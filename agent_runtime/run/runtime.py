@@ -15,7 +15,7 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.transcript import messages, worded
+from agent_runtime.context.transcript import messages
 from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
@@ -143,7 +143,7 @@ class AsyncRuntime:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The conversation as the model would read it now: `role` and `content` of each message."""
-        return [{"role": each.role, "content": worded(each)} for each in messages(self.session.events)]
+        return [{"role": each.role, "content": each.worded} for each in messages(self.session.events)]
 
     @property
     def pending(self) -> PendingCall | None:

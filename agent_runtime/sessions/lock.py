@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from agent_runtime.core.errors import SessionError, SessionInUseError
 
-_OURS = ("agent_runtime.", "filelock", "bot.")
+_OURS = (f"{__name__.partition('.')[0]}.", "filelock")
 """Packages whose calls are not what opened a session."""
 
 

@@ -292,7 +292,7 @@ async def app_use(app_id: int, private_key: str, api_url: str, ca_file: Path | N
     try:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
         attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
-        installed = await connection.json("list the App's installations", "GET", "/app/installations", query=newest)
+        installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
     finally:
         connection.close()
     return AppUse(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.errors import FormatError
 from agent_runtime.core.events import Streamed
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk
+from agent_runtime.providers.taped_values import whole_calls
 from agent_runtime.transports.native.guide import CUT_OFF, NO_ACTION
 from agent_runtime.transports.native.step import NativeStep
 
@@ -17,15 +17,6 @@ NAME_CHARS = 64
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 """What every service takes back as the id of a call and as the name of a tool."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call as far as it has come."""
-
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
 
 
 class NativeReader:
@@ -39,18 +30,18 @@ class NativeReader:
         """
         self._accept = accept
         self._text: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._pieces: list[CallChunk] = []
 
     @property
     def requests(self) -> tuple[ToolRequest, ...]:
         """The calls so far; ids and names that not every service would take back are replaced."""
         taken: dict[str, ToolRequest] = {}
-        for number, (_, call) in enumerate(sorted(self._calls.items()), start=1):
+        for number, call in enumerate(whole_calls(self._pieces), start=1):
             name = call.id if NAME.fullmatch(call.id) and call.id not in taken else f"call_{number}"
             while name in taken:
                 name += "_"
             tool = _OTHER.sub("_", call.name)[:NAME_CHARS] or "_"
-            taken[name] = ToolRequest(id=name, name=tool, arguments="".join(call.arguments))
+            taken[name] = ToolRequest(id=name, name=tool, arguments=call.arguments)
         return tuple(taken.values())
 
     def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
@@ -58,9 +49,7 @@ class NativeReader:
         if isinstance(chunk, TextChunk):
             self._text.append(chunk.text)
             return [Streamed(text=chunk.text)]
-        call = self._calls.setdefault(chunk.index, _Call())
-        call.id, call.name = call.id or chunk.id, call.name or chunk.name
-        call.arguments.append(chunk.arguments)
+        self._pieces.append(chunk)
         return []
 
     def flush(self) -> list[Streamed]:

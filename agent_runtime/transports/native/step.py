@@ -9,8 +9,8 @@ from typing import Any
 from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import FormatError, Interrupt, LimitError, Suspend, ToolError
-from agent_runtime.core.images import Image
 from agent_runtime.interpreter import Interpreter, InterpreterState, Suspended
+from agent_runtime.providers.taped_values import unpacked_answer
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.schema import call_arguments, read_arguments
 from agent_runtime.transports.native.guide import ENDED, FINISH, FORGOTTEN, NO_OUTPUT, NOT_MADE, OWN_TOOLS, SCRIPT
@@ -102,10 +102,7 @@ class NativeStep:
         output: StepOutput,
     ) -> None:
         """Go on at the call that waited; see `ReplyStep.resume`."""
-        self.given = [
-            ToolAnswer(**{**each, "images": tuple(Image(**image) for image in each["images"])})
-            for each in calls["answers"]
-        ]
+        self.given = [unpacked_answer(each) for each in calls["answers"]]
         scripted = self.scripted or any(self._is_own(each, SCRIPT) for each in self.requests[: len(self.given)])
         if scripted and calls["script"] is None:
             output.printed(FORGOTTEN)

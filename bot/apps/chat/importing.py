@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -42,9 +41,12 @@ def import_session(
         backend = "file" if to_db is None else "db"
         return create_session(backend, session_id, agent_name, session_dir, to_db)
 
-    tell: Callable[[str], None] = lambda session_id: click.echo(f"Imported the session {session_id!r}.")  # noqa: E731 - short
     for path in files:
-        tell(import_session_file(path, session_for))
+        _tell(import_session_file(path, session_for))
     if from_db is not None:
         for session_id in import_session_table(from_db, session_for, table=table):
-            tell(session_id)
+            _tell(session_id)
+
+
+def _tell(session_id: str) -> None:
+    click.echo(f"Imported the session {session_id!r}.")

@@ -114,7 +114,7 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
     if row.state == JobState.RUNNING:
         # DBOS runs the workflow again, so the worker that had it is dead.
         charged = suspects.charge(tx, job_id, row.worker)
-        if _is_hopeless(tx, row, charged) or _put_off(tx, row, pause_after_deaths(charged)):
+        if _given_up(tx, row, charged) or _put_off(tx, row, pause_after_deaths(charged)):
             return None
         _move(tx, row, JobState.QUEUED)
     deaths = suspects.deaths_of(tx, job_id)
@@ -377,7 +377,7 @@ def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
     tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, None, max(0.0, until - tx.now), job_id, leg)
 
 
-def _is_hopeless(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
+def _given_up(tx: Transaction, row: sa.Row[Any], deaths: int) -> bool:
     """End a job without a word of which even those died who only told its end; False when it is another one."""
     if deaths < HOPELESS_DEATHS:
         return False
