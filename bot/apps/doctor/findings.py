@@ -10,7 +10,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from bot.apps.app_permissions import lacking, words
-from bot.github.app import Attempt
 
 Verdict = Literal["good", "warning", "bad", "skipped"]
 
@@ -47,6 +46,16 @@ class Finding:
     verdict: Verdict
     found: str
     fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryAttempt:
+    """One attempt of GitHub to deliver an event; `at` is in seconds since the epoch, `status` 0 for no answer."""
+
+    guid: str
+    event: str
+    at: float
+    status: int
 
 
 def good(name: str, found: str) -> Finding:
@@ -137,7 +146,7 @@ def webhook(url: str, *, checks_certificate: bool) -> Finding:
     return good(name, url)
 
 
-def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
+def deliveries(attempts: Sequence[DeliveryAttempt], now: float) -> Finding:
     """From the newest attempts to deliver; what was delivered again since then has arrived."""
     name = "deliveries"
     # GitHub pings a new App before its bot can be started.

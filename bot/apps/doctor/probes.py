@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agent_runtime import CATALOG, AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
 from bot.apps.doctor import findings
-from bot.apps.doctor.findings import Finding
+from bot.apps.doctor.findings import DeliveryAttempt, Finding
 from bot.apps.process import ROOT
 from bot.apps.services import networks, sandbox_settings
 from bot.apps.storage import blobs_of
@@ -189,9 +189,12 @@ async def _use(settings: Settings, slug: str) -> list[Finding]:
         )
     except GitHubError as error:
         return [findings.skipped("webhook", str(error))]
+    attempts = [
+        DeliveryAttempt(guid=each.guid, event=each.event, at=each.at, status=each.status) for each in use.attempts
+    ]
     return [
         findings.webhook(use.webhook, checks_certificate=use.checks_certificate),
-        findings.deliveries(use.attempts, time.time()),
+        findings.deliveries(attempts, time.time()),
         findings.installations(use.installations, slug),
     ]
 

@@ -6,8 +6,7 @@ import pytest
 
 from bot.apps.app_permissions import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 from bot.apps.doctor import findings
-from bot.apps.doctor.findings import Finding
-from bot.github.app import Attempt
+from bot.apps.doctor.findings import DeliveryAttempt, Finding
 from bot.intake.triggers import TRIGGERS
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
@@ -16,11 +15,11 @@ ALL = {each.name: each.level for each in PERMISSIONS}
 HEARD = tuple(each.name for each in EVENTS)
 
 
-def attempt(guid: str, status: int, *, hours: float = 1.0) -> Attempt:
-    return Attempt(id=1, guid=guid, event="issue_comment", at=NOW.timestamp() - hours * 3600, status=status)
+def attempt(guid: str, status: int, *, hours: float = 1.0) -> DeliveryAttempt:
+    return DeliveryAttempt(guid=guid, event="issue_comment", at=NOW.timestamp() - hours * 3600, status=status)
 
 
-def delivered(*attempts: Attempt) -> Finding:
+def delivered(*attempts: DeliveryAttempt) -> Finding:
     return findings.deliveries(attempts, NOW.timestamp())
 
 
