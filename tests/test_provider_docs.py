@@ -39,6 +39,9 @@ def test_the_table_names_every_provider_with_its_model_and_key() -> None:
         row = ROWS[name][0]
         assert name == "scripted" or entry.default_model in row
         assert entry.key_variable is None or f"`{entry.key_variable}`" in row
+        if entry.cloud:
+            names = (*(name for either in entry.cloud.needed for name in either), *entry.cloud.further)
+            assert all(f"`{name}`" in TEXT for name in names)
 
 
 def test_the_example_of_a_chain_runs(tmp_path: Path) -> None:

@@ -145,7 +145,9 @@ class ModelSettings:
             SettingsError: the key is not set, or the provider cannot work with the settings.
         """
         key = self.api_key(environ)
-        options = replace(self.options, key_variable=self.key_variable)
+        cloud = CATALOG[self.provider].cloud
+        found = cloud.of(os.environ if environ is None else environ) if cloud else {}
+        options = replace(self.options, key_variable=self.key_variable, cloud=found)
         return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
 
 

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.providers import alibaba, anthropic, llm, openai, scripted
+from agent_runtime.providers import alibaba, anthropic, azure, bedrock, llm, openai, scripted, vertex
+from agent_runtime.providers.cloud import CloudVariables
 from agent_runtime.providers.options import ModelOptions, is_own_address
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Provider
@@ -36,6 +37,7 @@ class CatalogEntry:
         address_variable: the one from which its SDK reads another address, so that a person may have set it already.
         hosts: where the service itself answers, subdomains included.
         families: the beginnings of its models' names.
+        cloud: the variables that hold region and credentials of a cloud; None for a service with one key.
     """
 
     make: Maker
@@ -44,6 +46,7 @@ class CatalogEntry:
     address_variable: str | None = None
     hosts: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    cloud: CloudVariables | None = None
 
     def is_own(self, base_url: str | None) -> bool:
         """Whether an address is the service's own, so that its key may be sent there."""
@@ -67,6 +70,13 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
             hosts=anthropic.HOSTS,
             families=("claude-",),
         ),
+        "azure": CatalogEntry(make=azure.AzureProvider, default_model="", key_variable=None, cloud=azure.VARIABLES),
+        "bedrock": CatalogEntry(
+            make=bedrock.BedrockProvider,
+            default_model=bedrock.DEFAULT_MODEL,
+            key_variable=None,
+            cloud=bedrock.VARIABLES,
+        ),
         "llm": CatalogEntry(make=llm.LLMProvider, default_model="", key_variable=None),
         "openai": CatalogEntry(
             make=openai.OpenAIProvider,
@@ -77,6 +87,12 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
             families=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
         ),
         "scripted": CatalogEntry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
+        "vertex": CatalogEntry(
+            make=vertex.VertexProvider,
+            default_model=vertex.DEFAULT_MODEL,
+            key_variable=None,
+            cloud=vertex.VARIABLES,
+        ),
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -56,6 +57,8 @@ class ModelOptions:
             are words of `openai` only.
         script: for `scripted`: the file to replay.
         key_variable: the environment variable that the key came from, for error texts; None for the usual one.
+        cloud: for `bedrock`, `vertex` and `azure`: region, project and credentials, by the names of the environment
+            variables that their SDKs read.
         images: whether the model sees; None for what is known of it by its name (`agent_runtime.providers.sight`). The
             models of `llm` say it themselves.
     """
@@ -70,6 +73,7 @@ class ModelOptions:
     reasoning_effort: ReasoningEffort | None = None
     script: Path | None = None
     key_variable: str | None = None
+    cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
     images: bool | None = None
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.outcome import Usage
+from agent_runtime.providers.model_names import plain_name
 
 _MILLION = 1_000_000
 _SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
@@ -68,7 +69,7 @@ class PriceList:
 
     def price(self, model: str) -> Price | None:
         """The price of a model or of its dated snapshot; never that of one with a merely similar name."""
-        return self.models.get(model) or self.models.get(_SNAPSHOT.sub("", model))
+        return self.models.get(model) or self.models.get(_SNAPSHOT.sub("", plain_name(model)))
 
     def priced(self, model: str, usage: Usage) -> Usage:
         """One request's usage with its cost; None for a model whose price is not known."""

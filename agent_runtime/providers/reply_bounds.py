@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from agent_runtime.providers.model_names import plain_name
 from agent_runtime.providers.options import ModelOptions
 
 _BOUNDS = (
@@ -34,6 +35,6 @@ def bounded(options: ModelOptions, model: str) -> ModelOptions:
     Raises:
         SettingsError: it cannot think for as long as the options say.
     """
-    name = model.lower().rpartition("/")[2]
+    name = plain_name(model)
     most = next((tokens for names, tokens in _BOUNDS if re.fullmatch(names, name)), options.max_tokens)
     return options if options.max_tokens <= most else replace(options, max_tokens=most)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agent_runtime.providers.faults import Failure, ModelService
+from agent_runtime.providers.model_names import plain_name
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Piece, Request, ToolCalling
 from agent_runtime.providers.reply_bounds import bounded
@@ -166,6 +167,6 @@ def _may_think(model: str, options: ModelOptions) -> bool:
         return False
     if options.reasoning_effort is not None or options.thinking is not None:
         return True
-    if model.startswith("claude-"):
+    if plain_name(model).startswith("claude-"):
         return thinks_by_itself(model)
-    return _PLAIN.match(model) is None
+    return _PLAIN.match(plain_name(model)) is None

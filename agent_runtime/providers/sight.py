@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.images import Image
+from agent_runtime.providers.model_names import plain_name
 from agent_runtime.providers.protocol import Provider
 
 _SEEING: tuple[tuple[str, str], ...] = (
@@ -33,7 +34,7 @@ def sees(model: str, said: bool | None = None) -> bool:  # noqa: FBT001 - `Model
         model: its name; one that a gateway puts its maker before, e.g. `openai/gpt-6.2-sol`, is the same model.
         said: what the options say of it, which goes before what is known.
     """
-    return _KNOWN.fullmatch(model.lower().rpartition("/")[2]) is not None if said is None else said
+    return _KNOWN.fullmatch(plain_name(model)) is not None if said is None else said
 
 
 def require_sight(provider: Provider, images: Collection[Image]) -> None:

@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent_runtime.core.errors import SettingsError
+from agent_runtime.providers.model_names import plain_name
 from agent_runtime.providers.options import ReasoningEffort, Thinking
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
 
 def _version(model: str) -> tuple[str, _Version]:
     """Family and version by a model's name; (0, 0) where it tells none."""
-    match = _MODEL.match(model)
+    match = _MODEL.match(plain_name(model))
     if match is None:
         return "", (0, 0)
     major, minor = match["major"] or match["old_major"], match["minor"] or match["old_minor"]

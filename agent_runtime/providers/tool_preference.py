@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from agent_runtime.providers.model_names import plain_name
+
 _PREFERRING = (
     # OpenAI's models for its own coding agent, which works by tool calls: https://developers.openai.com/api/docs/models
     r"gpt-[\d.]+-codex(?:-.+)?|codex-.+",
@@ -21,4 +23,4 @@ def prefers_tools(model: str) -> bool:
     Args:
         model: its name; one that a gateway puts its maker before is the same model.
     """
-    return _KNOWN.fullmatch(model.lower().rpartition("/")[2]) is not None
+    return _KNOWN.fullmatch(plain_name(model)) is not None

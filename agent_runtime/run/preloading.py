@@ -22,7 +22,10 @@ _BY_PROVIDER: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("anthropic.resources.messages.messages",),
     "openai": ("openai.resources.chat.completions.completions", "openai.resources.responses.responses"),
     "alibaba": ("openai.resources.chat.completions.completions",),
+    "azure": ("openai.resources.chat.completions.completions",),
+    "bedrock": ("anthropic.resources.messages.messages", "boto3"),
     "llm": ("llm",),
+    "vertex": ("anthropic.resources.messages.messages", "google.auth"),
 }
 _BY_CLIENT = ("anyio", "anyio._core._sockets", "httpcore2", "httpx2", "truststore")
 

@@ -80,5 +80,6 @@ def model_of(settings: AgentSettings) -> Provider:
             script=Path(settings.model) if scripted else None,
             images=True if settings.pictures == "on" else None,
             key_variable=settings.key_variable,
+            cloud=settings.cloud,
         ),
     )

@@ -175,5 +175,4 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
         keys += [settings.dashboard_token]
     else:
         keys = [settings.token, settings.inputs.session_key]
-    key = settings.agent.api_key
-    return Redactor(secret.get_secret_value() for secret in (*keys, key) if secret is not None)
+    return Redactor(secret.get_secret_value() for secret in (*keys, *settings.agent.secrets) if secret is not None)

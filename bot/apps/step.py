@@ -32,7 +32,7 @@ async def take_step(survey: ActionSurvey) -> int:
         The exit code of the step.
     """
     settings = survey.settings
-    for secret in (settings.token, settings.agent.api_key, settings.inputs.session_key):
+    for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
         for line in commands.mask(secret.get_secret_value()) if secret is not None else ():
             say(line)
     redactor = redactor_for(settings)

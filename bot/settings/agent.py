@@ -17,9 +17,10 @@ from bot.gate.repo_keys import Label
 from bot.settings import parsing
 from bot.settings.setting import Written
 
-Provider = Literal["anthropic", "openai", "alibaba", "llm", "scripted"]
+Provider = Literal["anthropic", "openai", "alibaba", "bedrock", "vertex", "azure", "llm", "scripted"]
 
-MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in ("anthropic", "openai", "alibaba", "llm")}
+_SERVICES = ("anthropic", "openai", "alibaba", "bedrock", "vertex", "llm")
+MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in _SERVICES}
 """The model of each service when the operator names none; `llm` has a default of its own."""
 
 _NO_NETWORK = Network()
@@ -31,11 +32,13 @@ class AgentSettings:
     """How the agent works; the docstring below each field is what users read."""
 
     provider: Annotated[Provider, parsing.Lower, Written("anthropic")] = "anthropic"
-    """The model service: `anthropic`, `openai` (or a compatible server), `alibaba`, `llm` (as the package of that name
-    is configured) or `scripted`."""
+    """The model service: `anthropic`, `openai` (or a compatible server), `alibaba`, `bedrock`, `vertex`, `azure`, `llm`
+    (as the package of that name is configured) or `scripted`. The clouds take region and credentials from the variables
+    of their SDKs."""
     model: Annotated[str, Written(MODELS["anthropic"])] = ""
-    """The model. By default `claude-sonnet-5-5`, `gpt-6.2-sol`, `qwen3.7-max`, or the default of `llm`. For `scripted`,
-    the path of the script, which must be set."""
+    """The model. By default `claude-sonnet-5-5`, `gpt-6.2-sol`, `qwen3.7-max`, `global.anthropic.claude-sonnet-5-5` at
+    Bedrock, or the default of `llm`. For `azure` it is the deployment's name, for `scripted` the path of the script;
+    these must be set."""
     base_url: Annotated[parsing.Url | None, Written("https://models.example.com/v1")] = None
     """The model service's address, if it is not the provider's default. The only key that is sent to it is
     `CODEPILOT_API_KEY`, unless it is another address of the provider itself."""
@@ -140,6 +143,8 @@ class AgentSettings:
     trusted_bots: Annotated[parsing.Bots, Written("dependabot[bot],29139614")] = field(default_factory=TrustedBots)
     """Bots that may give commands, separated by commas: names of Apps' accounts, which end in `[bot]`, or numeric user
     ids. All others are ignored."""
+    cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """No setting: the variables of the cloud that is used, which its SDK reads; some are secrets."""
     outage_seconds: float = RunLimits().outage_seconds
     """No setting: the most seconds for which a run itself waits for the model service. After that its job waits."""
 
@@ -159,6 +164,14 @@ class AgentSettings:
         variable = CATALOG[self.provider].key_variable
         key: SecretStr | None = getattr(self, variable.lower()) if variable else None
         return key
+
+    @property
+    def secrets(self) -> tuple[SecretStr, ...]:
+        """The secrets with which the model service is asked."""
+        variables = CATALOG[self.provider].cloud
+        names = variables.secrets if variables else ()
+        held = (SecretStr(self.cloud[name]) for name in names if name in self.cloud)
+        return (*filter(None, [self.api_key]), *held)
 
     @property
     def key_variable(self) -> str | None:

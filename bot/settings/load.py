@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
+from agent_runtime import CATALOG
 from bot.domain.errors import ConfigError, InputsError, OutsideActionsError
 from bot.settings.agent import AgentSettings
 from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey, api_of, server_of
@@ -133,7 +135,7 @@ def _taken(environ: Mapping[str, str] | None) -> dict[str, str]:
     if environ is not None:
         return dict(environ)
     given = dict(os.environ)
-    for setting in SECRETS:
-        for written in spellings(setting):
-            os.environ.pop(written, None)
+    clouds = (entry.cloud.secrets for entry in CATALOG.values() if entry.cloud)
+    for name in (*(name for setting in SECRETS for name in spellings(setting)), *chain.from_iterable(clouds)):
+        os.environ.pop(name, None)
     return given

@@ -18,6 +18,7 @@ from bot.settings.parsing import secret_in
 from bot.settings.setting import PREFIX, Setting, settings_of
 from bot.settings.table import AGENT, CONFIG, INPUTS, PROVIDER_KEYS, SETTINGS
 
+_MODEL_MEANS = {"scripted": "the path of the script", "azure": "the name of your deployment"}
 _ACTION_OUTAGE = 900.0
 """Seconds for which a run itself waits for the model; in a workflow nobody tries again after it."""
 _OTHER_ADDRESS = (
@@ -85,8 +86,15 @@ class Reader:
                 self._tell(AGENT["base_url_key"], told, empty=True)
         if agent.base_url_key is not None and agent.base_url is None and AGENT["base_url"] not in self._wrong:
             self._lacks(AGENT["base_url"], f"It is where the key {self._called(AGENT['base_url_key'])} is sent to.")
-        if agent.provider == "scripted" and not agent.model:
-            self._lacks(AGENT["model"], "For the provider `scripted` it is the path of the script.")
+        if agent.provider in _MODEL_MEANS and not agent.model:
+            self._lacks(AGENT["model"], f"For the provider `{agent.provider}` it is {_MODEL_MEANS[agent.provider]}.")
+        if (cloud := CATALOG[agent.provider].cloud) is not None:
+            agent = replace(agent, cloud=cloud.of(self._environ))
+            if lacking := cloud.lacking(agent.cloud):
+                said = f"The provider `{agent.provider}` needs the environment variables {lacking}, as its SDK does."
+                self._problems.append(InputProblem(text=said))
+            if agent.base_url:
+                self._tell(AGENT["base_url"], f"is not for the provider `{agent.provider}`: its credentials go there.")
         if agent.sandbox == "docker" and not agent.docker_image:
             self._lacks(AGENT["docker_image"], "The sandbox `docker` needs an image that is on this machine.")
         agent = replace(agent, model=agent.model or MODELS.get(agent.provider, ""))

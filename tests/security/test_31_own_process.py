@@ -89,6 +89,10 @@ def test_secrets_are_out_of_the_environment_once_they_were_read(
         "CODEPILOT_PRIVATE_KEY_FILE": str(key),
         "ANTHROPIC_API_KEY": SECRET,
         "OPENAI_API_KEY": SECRET,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_BEARER_TOKEN_BEDROCK": SECRET,
+        "AZURE_OPENAI_API_KEY": SECRET,
+        "AZURE_OPENAI_AD_TOKEN": SECRET,
         "GITHUB_TOKEN": SECRET,
     }.items():
         monkeypatch.setenv(name, value)

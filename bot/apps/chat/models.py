@@ -23,7 +23,7 @@ class ChatModels:
         """The model that `NAME`, `PROVIDER/NAME` or `PROVIDER` names.
 
         A name that is another service's by its beginning is asked for there, unless the current model is on a server
-        of one's own, which may serve any model.
+        of one's own or in a cloud, which may serve any model.
 
         Raises:
             SettingsError: it names no model.
@@ -36,7 +36,8 @@ class ChatModels:
             provider, name = before, after or None
         else:
             known = (each for each, entry in CATALOG.items() if text.startswith(entry.families or ("/",)))
-            provider, name = here.provider if here.base_url else next(known, here.provider), text
+            stays = here.base_url or CATALOG[here.provider].cloud
+            provider, name = here.provider if stays else next(known, here.provider), text
         if provider == "scripted":
             raise SettingsError("A script can only be named when the program is started: --script FILE.")
         if provider == here.provider:

@@ -213,7 +213,7 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
         model=agent.model or None,
         api_key=agent.api_key.get_secret_value() if agent.api_key else None,
         base_url=agent.base_url,
-        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable),
+        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable, cloud=agent.cloud),
     )
     return await _asked(provider, name)
 

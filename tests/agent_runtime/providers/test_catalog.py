@@ -15,7 +15,7 @@ from tests.model_server import ModelServer, Wire
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(SettingsError, match=r"'antropic'.*'anthropic'\?.*: alibaba, anthropic, llm"):
+    with pytest.raises(SettingsError, match=r"'antropic'.*'anthropic'\?.*: alibaba, anthropic, azure"):
         provider_for("antropic")
 
 

@@ -213,7 +213,7 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
         ("CODEPILOT_API_URL", "https://[", "an address"),
         ("CODEPILOT_BASE_URL", "ftp://x", "https://"),
-        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, alibaba, llm, scripted"),
+        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, alibaba, bedrock, vertex, azure, llm, scripted"),
         ("CODEPILOT_TRIGGER", "codepilot", "/ or @"),
         ("CODEPILOT_TRIGGER", "/a b", "/ or @"),
         ("CODEPILOT_TRIGGER", "/codepilot,,@x", "/ or @"),
@@ -311,6 +311,27 @@ def _is_hidden(setting: Setting) -> bool:
         return isinstance(setting.parse(setting.example), SecretStr)
     except ValueError:  # it names a file
         return False
+
+
+def test_a_cloud_is_asked_with_the_variables_of_its_sdk(environ: dict[str, str]) -> None:
+    def problems(**variables: str) -> str:
+        return " ".join(_problems(load, environ | {"CODEPILOT_PROVIDER": "azure", **variables}))
+
+    del environ["ANTHROPIC_API_KEY"]
+    said = problems()
+    assert "AZURE_OPENAI_ENDPOINT, OPENAI_API_VERSION, AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY" in said
+    assert "name of your deployment" in said
+    azure = {
+        "CODEPILOT_PROVIDER": "azure",
+        "CODEPILOT_MODEL": "coder",
+        "AZURE_OPENAI_ENDPOINT": "https://acme.openai.azure.com",
+        "OPENAI_API_VERSION": "2026-10-01",
+        "AZURE_OPENAI_API_KEY": "a-key-of-azure",
+    }
+    assert "its credentials go there" in problems(**azure, CODEPILOT_BASE_URL="https://models.example.com")
+    settings = load(environ | azure)
+    assert redactor_for(settings).redact("it is a-key-of-azure") == "it is [redacted]"
+    assert "a-key-of-azure" not in repr(settings)
 
 
 @pytest.mark.parametrize(
