@@ -158,6 +158,9 @@ class ActionInputs:
     command: Annotated[BareVerb | None, Lower, Written("review")] = None
     """The command to run, with or without a prompt: `fix` (the default with a prompt), `review`, `explain`, `plan`,
     `ask` or `test`."""
+    recipe: Annotated[str | None, AfterValidator(parsing.recipe), Written("weekly-update")] = None
+    """The recipe of the repository to run, on any event: the name of a file in `.github/codepilot/` without `.md`. A
+    prompt is added to its text."""
     base: Annotated[str | None, AfterValidator(parsing.branch), Written("develop")] = None
     """The branch to start from and to open pull requests against, unless a command names another; pull requests keep
     their own base."""

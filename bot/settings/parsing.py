@@ -20,6 +20,7 @@ from bot.domain.access import Caps
 from bot.domain.commands import ReviewEvent
 from bot.domain.listening import TrustedBots
 from bot.domain.options import is_safe_branch
+from bot.domain.recipe import FOLDER, is_recipe_name
 from bot.gate.repo_keys import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -279,6 +280,16 @@ def repository_file(text: str) -> str:
             f"must be the path of a YAML file of the repository, such as .github/codepilot.yml, not {text!r}"
         )
     return found
+
+
+def recipe(text: str) -> str:
+    """The name of a recipe."""
+    if not is_recipe_name(text):
+        raise ValueError(
+            f"must be the name of a file in {FOLDER}/ without .md, at most 40 lower-case letters, digits and -, "
+            f"such as weekly-update, not {text[:_MAX_PATH]!r}"
+        )
+    return text
 
 
 def artifact(text: str) -> str:

@@ -174,3 +174,46 @@ async def test_a_prompt_with_the_issues_own_words_is_refused_before_anything_is_
     with pytest.raises(InputsError, match=r"The input `prompt` contains the text of `github\.event\.issue\.body`"):
         await at.run("issues", [FIX], CODEPILOT_PROMPT=f"Fix this issue: {body}")
     assert hub.branches(at.repo).keys() == {"main"}
+
+
+RECIPES = FILES | {
+    ".github/codepilot/update.md": "---\non: comment\npublish: pull-request\n---\nMake `add` right.\n",
+    ".github/codepilot/report.md": "---\non: comment\n---\nSay how `add` counts.\n",
+}
+
+
+async def test_a_scheduled_recipe_becomes_a_pull_request_or_a_comment_in_its_own_issue(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    at = Workflows.of(hub, tmp_path, RECIPES)
+    script = [{"reply": FIX, "expect": ["Make `add` right.", ASKED]}]
+    run = await at.run("schedule", script, **on_schedule(at, CODEPILOT_RECIPE="update"))
+    assert run.ended is JobState.DONE, run.summary
+    [pull] = hub.issues(at.repo)
+    assert pull.pull is not None
+    assert run.values["pull-request-number"] == str(pull.number)
+    for _ in range(2):
+        told = on_schedule(at, CODEPILOT_RECIPE="report", CODEPILOT_PROMPT="")
+        run = await at.run("schedule", [{"reply": ANSWER, "expect": ["Say how `add` counts."]}], **told)
+        assert run.ended is JobState.DONE, run.summary
+    [issue] = [each for each in hub.issues(at.repo) if each.pull is None]
+    assert issue.title == "Codepilot recipe: report"
+    assert ["It counts one too many." in each.body for each in hub.comments(at.repo, issue.number)] == [True, True]
+
+
+async def test_a_recipe_that_is_not_there_is_told_in_the_summary_and_one_on_a_strangers_issue_only_reads(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    at = Workflows.of(hub, tmp_path, RECIPES)
+    run = await at.run("schedule", **on_schedule(at, CODEPILOT_RECIPE="updates", CODEPILOT_PROMPT=""))
+    assert run.ended is JobState.REFUSED
+    assert "There is no recipe `updates`" in run.summary
+    hub.add_user("stranger")
+    issue = hub.open_issue(at.repo, author="stranger", title="Off by one", body="`add(1, 1)` gives 3.")
+    run = await at.run("issues", [ANSWER], CODEPILOT_RECIPE="report")
+    assert run.ended is JobState.DONE, run.summary
+    [comment] = hub.comments(at.repo, issue.number)
+    assert "It counts one too many." in comment.body
+    run = await at.run("issues", [FIX], CODEPILOT_RECIPE="update")
+    assert run.ended is JobState.REFUSED
+    assert len(hub.comments(at.repo, issue.number)) == 1

@@ -120,6 +120,11 @@ async def test_who_names_no_recipe_or_one_for_schedules_is_told_what_to_write(hu
             end = await run(stage, stage.issue().number, words)
             assert end.state is JobState.REFUSED
             assert told in end.status
+        pull = stage.pull()
+        own = {".github/codepilot/own.md": TRIAGE}
+        hub.commit(stage.repo, own, message="A recipe", author="mona", branch="topic")
+        end = await run(stage, pull.number, "own")
+        assert "There is no recipe `own` in `.github/codepilot` on the default branch." in end.status
         end = await run(stage, stage.issue().number, "the whole suite!")
         assert "There is no recipe `the`" in end.status
         hub.add_collaborator(stage.repo, "helper", "triage")

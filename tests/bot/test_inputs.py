@@ -45,6 +45,7 @@ def test_every_example_works(setting: Setting) -> None:
         ("working_directory", "./services/api/", "services/api"),
         ("branch_prefix", "codepilot-", "codepilot-"),
         ("base", "release/2.x", "release/2.x"),
+        ("recipe", "weekly-update", "weekly-update"),
         ("command", "Review", "review"),
         ("dry_run", "true", True),
         ("dry_run", "FALSE", False),
@@ -70,6 +71,7 @@ def test_what_is_written_becomes_the_value(name: str, written: str, value: objec
             ("branch_prefix", each)
             for each in ("codepilot", "-x/", "a..b/", "refs/heads/x/", "a b/", "x" * 61 + "/", "/")
         ),
+        *(("recipe", each) for each in ("../x", "Weekly", "weekly.md", "-x", "a b")),
         *(("base", each) for each in ("-f", "a..b", "refs/heads/main", "a b", "a:b")),
         ("command", "merge"),
         ("command", "fix --now"),

@@ -8,7 +8,7 @@ import pytest
 
 from bot.apps.action.prompts import asked_by_workflow
 from bot.apps.action.quoted import quoted_in
-from bot.domain.commands import Ask, Explain, Fix, Review, Test
+from bot.domain.commands import Ask, Explain, Fix, Review, StartRecipe, Test
 from bot.domain.errors import InputsError
 from bot.domain.job import Job
 from bot.domain.listening import Listening, TrustedBots
@@ -54,6 +54,16 @@ def test_a_prompt_works_on_any_event_in_its_thread_or_on_its_branch(
     assert (job.origin.kind, job.origin.name, job.origin.vouched) == ("workflow", "Maintenance", vouched)
     assert job.command == Fix(goal="Tidy the code up.")
     assert (job.repo.full_name, job.actor.login) == ("octo/calc", "mona")
+
+
+def test_a_recipe_works_on_any_event_with_the_prompt_as_further_words() -> None:
+    for event in PAYLOADS:
+        if event not in {"pull_request", "discussion"}:
+            job = the_job(event, of=asked(recipe="weekly"))
+            assert job.command == StartRecipe(name="weekly", words="Tidy the code up.")
+            assert (job.origin.kind, job.lane) == ("workflow", "steer")
+    with pytest.raises(InputsError, match="exclude each other"):
+        the_job("push", of=asked(recipe="weekly", command="ask"))
 
 
 def test_every_step_of_every_run_has_a_job_of_its_own() -> None:

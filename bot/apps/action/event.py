@@ -30,11 +30,12 @@ def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
         ConfigError: the inputs contradict each other or the event.
     """
     delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
-    if inputs.prompt or inputs.command:
+    if inputs.prompt or inputs.command or inputs.recipe:
         repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
         asked = PromptRequest(
             prompt=inputs.prompt,
             command=inputs.command,
+            recipe=inputs.recipe,
             base=inputs.base,
             workflow=settings.workflow or "",
             ref=settings.ref or "",

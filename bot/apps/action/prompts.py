@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.apps.action.quoted import quoted_in
-from bot.domain.commands import WORK_VERBS, Fix, Work
+from bot.domain.commands import WORK_VERBS, Fix, StartRecipe, Work
 from bot.domain.errors import InputProblem, InputsError
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.domain.listening import Listening
@@ -34,6 +34,7 @@ class PromptRequest:
     Attributes:
         prompt: the request in words, or None.
         command: the verb, or None.
+        recipe: the name of a recipe, or None.
         base: the branch to work on where the event has no thread, or None for the event's own.
         workflow: what the workflow is called.
         ref: the ref that it runs on, or empty.
@@ -52,6 +53,7 @@ class PromptRequest:
     actor: Actor | None
     branch_prefix: str = OWN_PREFIX
     unique: str = ""
+    recipe: str | None = None
 
 
 def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
@@ -177,9 +179,17 @@ def _repo(delivery: Delivery, asked: PromptRequest) -> Repo | IgnoredDelivery:
     return event if isinstance(event, IgnoredDelivery) else event.repository.repo
 
 
-def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work:
+def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
     """What is to be done."""
     verb, goal = asked.command or "fix", asked.prompt or ""
+    if asked.recipe and asked.command:
+        raise _wrong(
+            "The inputs `recipe` and `command` exclude each other: the recipe itself says what becomes of its result. "
+            "Remove one of them.",
+            name="command",
+        )
+    if asked.recipe:
+        return StartRecipe(name=asked.recipe, words=goal)
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
         raise _wrong(
             f"The input `command` is `{verb}` and the input `prompt` is empty, and the event `{delivery.event}` does "
@@ -198,7 +208,7 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work:
 
 
 def _hindrance(
-    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work, listening: Listening
+    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: Listening
 ) -> IgnoredDelivery | None:
     """Why the event is left alone, though the inputs ask for something."""
     if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
@@ -206,7 +216,7 @@ def _hindrance(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to support forks, run the workflow on `pull_request_target`"
         )
-    own = isinstance(command, Fix) and place.head.startswith(asked.branch_prefix)
+    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(asked.branch_prefix)
     if own and delivery.event in _FROM_A_BRANCH:
         return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)
