@@ -98,13 +98,17 @@ def act() -> None:
 )
 @click.option("--issue", help="The description of the problem; the first line is the title.")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replies to replay.")
+@click.option(
+    "--base-url", default="", metavar="URL", help="An OpenAI-compatible server, such as Ollama, for the model."
+)
+@click.option("--model", default="", metavar="NAME", help="The model.")
 @click.option("--keep", is_flag=True, help="Keep the hub and the bot running afterwards.")
 @click.option("--port", type=int, default=0, show_default="a free one", help="The hub's port.")
 @click.option("--fast", is_flag=True, help="Run the scripted model at full speed.")
-def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: bool, port: int, fast: bool) -> None:
+def demo(*, repo: Path | None, issue: str | None, keep: bool, **rest: Any) -> None:  # noqa: ANN401 - the fields of DemoOptions
     """Watch the bot fix a real bug in a real repository, on a GitHub of its own.
 
-    With a provider's key in the environment the real model works; without one, a scripted one.
+    With a provider's key in the environment, or with --base-url, a real model works; otherwise a scripted one.
     """
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue require each other: codepilot demo --repo PATH --issue TEXT")
@@ -113,7 +117,7 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
         from bot.apps.demo.director import DemoOptions, direct  # noqa: PLC0415 - as above
         from bot.domain.job import JobState  # noqa: PLC0415 - as above
 
-    ended = finish(direct(DemoOptions(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
+    ended = finish(direct(DemoOptions(repo=repo, issue=issue, keep=keep, **rest)))
     # A demo that was kept is ended by the person, after the job.
     if ended is None or (ended is not JobState.DONE and not keep):
         sys.exit(1)

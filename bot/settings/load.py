@@ -17,6 +17,7 @@ from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey, a
 from bot.settings.reader import Reader, spellings
 from bot.settings.table import AGENT, PROVIDER_KEYS, RUNNER, SECRETS
 
+_KEY_VARIABLES = {setting.name for setting in PROVIDER_KEYS.values()}
 _DEMO_CAPS = "thread=60,user=200,repository=200"
 
 
@@ -93,28 +94,42 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
 
 
 def load_demo(
-    script: Path | None, *, data_dir: Path, toolchains: tuple[Path, ...], environ: Mapping[str, str] | None = None
+    script: Path | None,
+    *,
+    data_dir: Path,
+    toolchains: tuple[Path, ...],
+    base_url: str = "",
+    model: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> AgentSettings:
-    """Read what `codepilot demo` needs: the model whose key is there, else the script.
+    """Read what `codepilot demo` needs: the model at the address, or whose key is there, else the script.
 
     Args:
         script: the replies of the scripted model; None when there is nothing to replay.
         data_dir: where everything is kept.
         toolchains: directories that the sandbox shows.
+        base_url: the address of a model service, in place of the one in the variables.
+        model: its model, the same.
         environ: the variables, by default the process's own.
 
     Raises:
         ConfigError: no model can be used, or a setting is wrong.
     """
     given = _taken(environ)
-    provider, model = AGENT["provider"].name, AGENT["model"].name
+    provider, named, address = AGENT["provider"].name, AGENT["model"].name, AGENT["base_url"].name
+    if base_url:
+        # The person names this address for the demo; a key that is there for another one stays here.
+        given = {name: value for name, value in given.items() if name not in _KEY_VARIABLES}
+    given |= {name: value for name, value in ((address, base_url), (named, model)) if value}
     with_key = (name for name, setting in PROVIDER_KEYS.items() if given.get(setting.name, "").strip())
-    given[provider] = given.get(provider) or next(with_key, "scripted")
+    given[provider] = given.get(provider) or ("openai" if given.get(address) else next(with_key, "scripted"))
     if given[provider] == "scripted" and script is not None:
-        given[model] = str(script)
-    if given[provider] == "scripted" and not given.get(model):
+        given[named] = str(script)
+    if given[provider] == "scripted" and not given.get(named):
         keys = " or ".join(setting.name for setting in PROVIDER_KEYS.values())
-        raise ConfigError((f"no model: set {keys}, or pass --script FILE with replies to replay",))
+        raise ConfigError(
+            (f"no model: set {keys}, or name a server with --base-url, or pass --script FILE with replies to replay",)
+        )
     given |= {AGENT["data_dir"].name: str(data_dir), AGENT["toolchains"].name: ":".join(map(str, toolchains))}
     # The person who watches the demo is not asked to approve in a comment, and may try things again and again.
     reader = Reader(given, defaults={AGENT["level"].name: "auto", AGENT["caps"].name: _DEMO_CAPS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import yaml
 
 from tests.forked import codepilot, completed
 from tests.hub_pages import browser
+from tests.model_server import ModelServer
 from tests.origin import Origin
 from tests.stage import FILES, FIX, acting
 from tests.waiting import eventually
@@ -80,6 +82,22 @@ async def test_a_kept_demo_answers_what_its_script_does_not_know_and_ends_with_c
         assert process.join() == 0, said + errors.read_text()
     assert errors.read_text() == ""
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.slow
+async def test_the_demo_works_with_a_model_of_ones_own_and_sends_it_no_other_key(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "calc")
+    origin.commit(FILES)
+    (env := environment(tmp_path))["OPENAI_API_KEY"] = "sk-of-the-public-service"
+    async with ModelServer([FIX]) as server:
+        own = ("--base-url", server.url_openai, "--model", "qwen3-coder")
+        words = ["demo", "--fast", "--repo", str(origin.path), "--issue", "Adding is off by one", *own]
+        done = await asyncio.to_thread(completed, words, env=env, at=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        [request] = server.requests
+    assert request.json["model"] == "qwen3-coder"
+    assert "sk-of-the-public-service" not in str(request.headers)
+    assert "pull request  " in done.stdout
 
 
 @pytest.mark.slow

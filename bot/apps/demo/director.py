@@ -33,6 +33,8 @@ class DemoOptions:
     repo: Path | None
     issue: str | None
     script: Path | None
+    base_url: str
+    model: str
     keep: bool
     port: int
     fast: bool
@@ -57,13 +59,21 @@ async def direct(options: DemoOptions) -> JobState:
     try:
         with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
             script = options.script or (own_script if options.repo is None else None)
-            agent = load_demo(script, data_dir=directory / "bot", toolchains=own_python)
+            agent = load_demo(
+                script,
+                data_dir=directory / "bot",
+                toolchains=own_python,
+                base_url=options.base_url,
+                model=options.model,
+            )
             is_scripted = agent.provider == "scripted"
             if is_scripted:
                 who = (
                     "The model is scripted: its replies are prepared, everything else is real. "
                     f"Set {KEYS} to use a real model."
                 )
+            elif agent.base_url:
+                who = f"Using the model {agent.model} at {agent.base_url}."
             else:
                 most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
                 who = f"Using the real model {agent.model}, which costs real money ({most})."
