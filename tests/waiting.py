@@ -13,7 +13,7 @@ T = TypeVar("T")
 _PAUSE, _LONGER, _LONGEST = 0.005, 1.3, 0.05
 
 
-async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T | None], *, within: float = 10.0) -> T:
+async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T | None], *, within: float = 30.0) -> T:
     """Ask `probe` until it answers something true, and return that.
 
     Raises:
@@ -30,7 +30,7 @@ async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T |
         pause = min(pause * _LONGER, _LONGEST)  # many tests at once wait for the processor that asking takes
 
 
-def until(probe: Callable[[], T | None], *, within: float = 10.0) -> T:
+def until(probe: Callable[[], T | None], *, within: float = 30.0) -> T:
     """The same for code without an event loop, which would hold descriptors of its own.
 
     Raises:

@@ -22,7 +22,7 @@ from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.receipt_filter import FRESH_SECONDS
 from bot.jobs.recipes import crons_of, find_recipes
 from bot.jobs.setup import RepoSettings
-from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
+from bot.workspace import Blob, Source, WorkspaceError, Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -74,41 +74,37 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     Raises:
         WorkspaceError: the commit could not be fetched, or what is there is not a file.
     """
-    file = await workspaces.read(repo_id, base, path, limit=MAX_BYTES)
-    other = OTHER_SPELLING if file is None and path == PATH else ""
-    if other and await workspaces.read(repo_id, base, other, limit=MAX_BYTES) is not None:
+    other = OTHER_SPELLING if path == PATH else ""
+    paths = tuple(filter(None, (path, other, *INSTRUCTION_FILES)))
+    found = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES)
+    blobs: dict[str, Blob | None] = {}
+    for name, read in found.items():
+        if not isinstance(read, WorkspaceError):
+            blobs[name] = read
+        elif name == path or (name == other and found[path] is None):
+            raise read
+        elif name != other:  # often a link to the other one
+            log.info("repository %d: %s is not read: %s", repo_id, name, read)
+    file = blobs[path]
+    if blobs.pop(other, None) is not None and file is None:
         config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
         config, wrong = _read(file.content if file else None, path)
     if path != PATH:  # what is built in protects the usual place alone
         config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
-    files = {path: file, **await _for_agents(workspaces, repo_id, base)}
-    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
+    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in blobs.items() if blob and name != path}
     skills = await workspaces.read_many(
         repo_id, base, [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS], most=_MOST_SKILLS, limit=MAX_BYTES
     )
-    blobs = {name: blob.id if blob else None for name, blob in {**files, **skills}.items()}
+    ids = {name: blob.id if blob else None for name, blob in {**blobs, **skills}.items()}
     asked = RepoSettings(
         config=config,
         base_sha=base.sha,
         instructions=texts,
         skills={name: blob.content.decode("utf-8", "replace") for name, blob in skills.items()},
-        blobs=blobs,
+        blobs=ids,
     )
     return FetchedSettings(asked=asked, warning=wrong)
-
-
-async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dict[str, Blob | None]:
-    """The files that tell agents how to work there; None for one that is not there."""
-    found: dict[str, Blob | None] = {}
-    for name in INSTRUCTION_FILES:
-        try:
-            found[name] = await workspaces.read(repo_id, base, name, limit=MAX_BYTES)
-        except CloneError:
-            raise
-        except WorkspaceError as error:  # often a link to the other one
-            log.info("repository %d: %s is not read: %s", repo_id, name, error)
-    return found
 
 
 async def on_default_branch(reader: PhaseReader, repo: str, path: str = PATH) -> RepoConfig:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -161,38 +161,38 @@ class Mirror:
             if not held and (keep is None or source.is_pull):
                 await self.git.run("update-ref", _recent_ref(source.sha), source.sha)
 
-    async def read(self, sha: str, path: str, *, limit: int) -> Blob | None:
-        """A file as a commit has it, which is here already; None when it has none there.
+    async def read(self, sha: str, paths: Collection[str], *, limit: int) -> dict[str, Blob | WorkspaceError | None]:
+        """Files as a commit has them, which is here already.
 
         Args:
             sha: the commit.
-            path: from the repository's root; neither wildcards nor pathspec magic mean anything in it.
-            limit: bytes that are read; a longer file is not.
+            paths: from the repository's root; neither wildcards nor pathspec magic mean anything in them.
+            limit: bytes that are read of each; a longer file is not.
 
-        Raises:
-            WorkspaceError: what is there is not a file, or is too long.
+        Returns:
+            For each path the file, None when there is none, or what is wrong with what is there.
         """
-        try:
-            wanted = os.fsencode(path)
-        except UnicodeEncodeError:
-            return None
-        if b"\0" in wanted or len(wanted) > _LONGEST_PATH:  # no file is called so, and no program can be asked for it
-            return None
-        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", wanted)
-        facts, _, name = listed.partition(b"\0")[0].partition(b"\t")
-        if name != wanted:
-            return None
-        mode, _, blob, size = facts.decode().split()
-        if mode not in _FILES:
-            kind = "a symbolic link" if mode == "120000" else "no file"
-            raise WorkspaceError(
-                f"`{path}` of commit {sha[:10]} is {kind}.", "Commit a regular file there, or nothing."
-            )
-        if int(size) > limit:
-            raise WorkspaceError(
-                f"`{path}` of commit {sha[:10]} has {int(size):,} bytes; the limit is {limit:,}.", "Make it shorter."
-            )
-        return Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+        found: dict[str, Blob | WorkspaceError | None] = dict.fromkeys(paths)
+        named = {wanted: path for path in paths if (wanted := _asked(path))}
+        if not named:
+            return found
+        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", *named)
+        for line in filter(None, listed.split(b"\0")):
+            facts, _, name = line.partition(b"\t")
+            mode, _, blob, size = facts.decode().split()
+            path = named.get(name)
+            if path is None:
+                continue
+            what, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
+            if mode not in _FILES:
+                kind = "a symbolic link" if mode == "120000" else "no file"
+                found[path] = WorkspaceError(f"{what} is {kind}.", remedy)
+            elif int(size) > limit:
+                told = f"{what} has {int(size):,} bytes; the limit is {limit:,}."
+                found[path] = WorkspaceError(told, "Make it shorter.")
+            else:
+                found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
+        return found
 
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
         """The regular files of a commit that match; see `Workspaces.read_many`."""
@@ -317,6 +317,15 @@ class Mirror:
 
 def _keep_ref(keep: str) -> str:
     return f"{KEPT}{keep}"
+
+
+def _asked(path: str) -> bytes:
+    """A path as git is asked for it; nothing where no file is called so, and no program can be asked for it."""
+    try:
+        wanted = os.fsencode(path)
+    except UnicodeEncodeError:
+        return b""
+    return b"" if b"\0" in wanted or len(wanted) > _LONGEST_PATH else wanted
 
 
 def _recent_ref(sha: str) -> str:

@@ -183,9 +183,22 @@ class Workspaces:
             CloneError: the commit could not be fetched.
             WorkspaceError: what is there is not a file, or is too long.
         """
+        found = (await self.read_each(repo_id, source, (path,), limit=limit))[path]
+        if isinstance(found, WorkspaceError):
+            raise found
+        return found
+
+    async def read_each(
+        self, repo_id: int, source: Source, paths: Collection[str], *, limit: int
+    ) -> dict[str, Blob | WorkspaceError | None]:
+        """Several files, as `read` reads one; in place of raising, what is wrong with one stands in its place.
+
+        Raises:
+            CloneError: the commit could not be fetched.
+        """
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=None)
-        return await mirror.read(source.sha, path, limit=limit)
+        return await mirror.read(source.sha, paths, limit=limit)
 
     async def read_many(
         self, repo_id: int, source: Source, patterns: Sequence[str], *, most: int, limit: int
