@@ -29,6 +29,10 @@ class HubGitError(Exception):
 
 
 _CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = true
 [http]
 \treceivepack = true
 [receive]
@@ -143,10 +147,10 @@ def text(path: Path, *args: str) -> str:
 
 def create(path: Path, default_branch: str) -> None:
     """Make an empty bare repository that takes pushes over HTTP."""
-    path.mkdir(parents=True)
-    run(path, "init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}")
-    with (path / "config").open("a", encoding="utf-8") as config:
-        config.write(_CONFIG)
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (path / folder).mkdir(parents=True)
+    (path / "config").write_text(_CONFIG, encoding="utf-8")
+    (path / "HEAD").write_text(f"ref: refs/heads/{default_branch}\n", encoding="utf-8")
 
 
 def fetch_all(path: Path, source: Path) -> None:
@@ -158,8 +162,13 @@ def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     """The full SHA that a branch, tag or SHA names, or None."""
     # GitHub lets no branch be called like a full SHA.
     places = () if _SHA.fullmatch(revision) else ("refs/heads/", "refs/tags/", "")
-    there = {found.name: found.sha for found in refs(path, "refs/")} if places else {}
-    name = next((there[f"{place}{revision}"] for place in places if f"{place}{revision}" in there), revision)
+    there = {found.name: found for found in refs(path, "refs/")} if places else {}
+    named = next((there[f"{place}{revision}"] for place in places if f"{place}{revision}" in there), None)
+    if named is None and revision.startswith("refs/heads/"):
+        return None
+    if named is not None and named.type == kind:
+        return named.sha
+    name = named.sha if named else revision
     try:
         return (
             _ask(name)(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")

@@ -138,7 +138,7 @@ def commit(
     site: Site, repo: Repo, files: Mapping[str, str | bytes | None], *, message: str, author: str, branch: str
 ) -> str:
     """Commit files to a branch as if pushed and return the SHA; None deletes a file."""
-    head = git.resolve(repo.path, f"refs/heads/{branch}") or git.resolve(repo.path, repo.default_branch)
+    head = git.resolve(repo.path, f"{_HEADS}{branch}") or git.resolve(repo.path, f"{_HEADS}{repo.default_branch}")
     changes = [(*_stored(repo, content), path) for path, content in files.items()]
     tree = git.write_tree(repo.path, head, changes)
     pusher = threads.require_user(site, author)
