@@ -21,7 +21,7 @@ from sqlalchemy import Compiled, Dialect, Engine
 
 from agent_runtime.run import toolbox
 from bot.apps import services
-from bot.engine.durable import store, worker
+from bot.engine.durable import store
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
 from tests import forked, programs
@@ -126,16 +126,6 @@ def _statements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "_engine", sharing(store._engine))
         patched.setattr(SQLiteSystemDatabase, "_create_engine", sharing(SQLiteSystemDatabase._create_engine))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _looks() -> Iterator[None]:
-    """Look for events, signals and what waits more often than a service does: hundreds of tests wait for a look."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker, "_POLL_SECONDS", {"work": 0.1, "steer": 0.1, "event": 0.15})
-        patched.setattr(worker, "_POLL_LATER_SECONDS", 0.25)
-        patched.setattr(worker, "_HEAR_SECONDS", 0.15)
         yield
 
 
