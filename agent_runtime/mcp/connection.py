@@ -161,10 +161,12 @@ class McpConnection:
         from pydantic import ValidationError  # noqa: PLC0415 - the same
 
         name = self.server.name
+        late: TimeoutError | None = None
         try:
             async with asyncio.timeout(self.server.timeout):
                 return await request
-        except TimeoutError:
+        except TimeoutError as error:
+            late = error
             told = f"did not answer within {self.server.timeout:g} seconds"
         except ValidationError:
             told = "gave an answer that does not follow the protocol"
@@ -176,7 +178,7 @@ class McpConnection:
             else:
                 await self.close()
                 told = f"ended during the call{self._last_words()}; it is started again by the next call"
-        raise McpServerError(f"The MCP server {name!r} {told}.")
+        raise McpServerError(f"The MCP server {name!r} {told}.") from late
 
     def _failure(self, owner: asyncio.Task[None]) -> str:
         """Why its connection could not be made."""

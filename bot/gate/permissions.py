@@ -174,7 +174,7 @@ def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) ->
 def _granted(
     request: AccessRequest, command: Work | Undo, found: LevelDecision, made: EffectiveOptions, options: Options
 ) -> Grant:
-    looks = isinstance(command, (Review, Explain, Plan, Ask))
+    looks, recipe = isinstance(command, (Review, Explain, Plan, Ask)), request.job.recipe
     level = "read-only" if looks else found.level
     publish = _publish(request, command)
     spared = (
@@ -201,9 +201,9 @@ def _granted(
             level,
             writes=isinstance(command, Fix),
             asks=request.job.thread.has_comments,
-            recipe=request.job.recipe,
+            recipe=recipe,
         ),
-        servers=() if level == "read-only" else made.servers,
+        servers=() if level == "read-only" or (recipe is not None and recipe.tools is not None) else made.servers,
         model=made.model,
         dry_run=options.dry_run or request.bounds.dry_run,
         candidates=made.candidates,

@@ -109,7 +109,7 @@ class RecipeKeys(_Keys):
     """The highest permission level: `read-only`, `ask` or `auto`. Without it, a recipe that opens no pull request only
     reads."""
     tools: Annotated[tuple[Tool, ...], Field(min_length=1, strict=False)] | None = None
-    """The tools that the agent may have, out of those that the level gives."""
+    """The tools that the agent may have, out of those that the level gives; none of MCP servers then."""
     model: ModelName | None = None
     """One of the models that the operator offers."""
     budget_usd: Dollars | None = None

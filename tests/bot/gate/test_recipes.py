@@ -197,6 +197,9 @@ def test_a_recipe_only_lowers_the_level(operator: Level, asked: Level | None, le
 def test_a_recipe_only_takes_tools_away() -> None:
     asked = RecipeBounds(name="tidy", tools=("read_file", "execute"))
     assert _granted(Fix(), asked).tools == ("read_file", "execute")
+    bounds = Bounds(limits=RunLimits(), model="the-model", level="ask", servers=("docs",))
+    assert _granted(Fix(), asked, bounds=bounds).servers == ()
+    assert _granted(Fix(), RecipeBounds(name="tidy"), bounds=bounds).servers == ("docs",)
     looking = _granted(Ask(), asked)
     assert looking.tools == ("read_file",)
     assert not looking.executes
