@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from agent_runtime.transports.native.guide import ENDED, FINISH, FORGOTTEN, NO_O
 from agent_runtime.transports.protocol import StepOutput, StepSuspended
 
 TRANSPORT = "tools"
+_OWN_CALL = re.compile(rf"\b(?:{FINISH}|{SCRIPT})\(")
+"""A call of one of the transport's own tools in the code of a script."""
 
 
 class _Counted:
@@ -124,7 +127,7 @@ class NativeStep:
                 await self._made(request, call, output, waiting)
             except (ToolError, Interrupt) as error:
                 failure = str(error)
-                if isinstance(error, FormatError) and (f"`{FINISH}`" in failure or f"`{SCRIPT}`" in failure):
+                if isinstance(error, FormatError) and _OWN_CALL.search(request.arguments):
                     failure = f"{failure}\n{OWN_TOOLS}"
             except Suspend:
                 raise StepSuspended(self._standing(call, None)) from None
