@@ -1,4 +1,4 @@
-"""A YAML file as plain data, and where in the file each piece of it stands. Reads text; opens nothing."""
+"""A YAML file as plain data, and where in the file each piece of it is. Reads text; opens nothing."""
 
 from __future__ import annotations
 

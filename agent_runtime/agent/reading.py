@@ -1,4 +1,4 @@
-"""Settings files checked against their schema; what is wrong with one is told in the words of the file."""
+"""Settings files checked against their schema; errors are reported in the words of the file."""
 
 from __future__ import annotations
 

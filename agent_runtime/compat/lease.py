@@ -1,4 +1,4 @@
-"""One agent at a time in a directory: a lock outside of it, which the system gives back when its process dies."""
+"""One agent at a time in a directory: a lock outside of it, which the system releases when its process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control block is held against the type checker before any of it runs."""
+"""Check a control block with the type checker before any of it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that replays a script: for demonstrations, tests and trying out a set-up without a key or a bill.
+"""A model that replays a script: for demonstrations, tests and trying out a set-up without a key or costs.
 
 It is public and stable. The format of a script is in `agent_runtime.providers.script`.
 """

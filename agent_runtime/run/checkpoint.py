@@ -1,4 +1,4 @@
-"""A run that stands in the middle of a step, as text that is encrypted and signed.
+"""A run that was stopped in the middle of a step, as encrypted and signed text.
 
 Write access to a session's store must not be enough to change what an approval approves. So the text is signed, with
 a key that does not lie in the store, and names all that the call depends on: the session, the run, the request, the

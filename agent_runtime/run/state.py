@@ -1,4 +1,4 @@
-"""The state of a session's newest run: its log, what is read off that log, its clock, and those who are told."""
+"""The state of a session's newest run: its log, what is derived from that log, its clock, and its listeners."""
 
 from __future__ import annotations
 

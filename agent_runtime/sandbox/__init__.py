@@ -1,1 +1,1 @@
-"""Ways to run programs that can hurt nobody."""
+"""Ways to run programs in isolation."""

@@ -1,4 +1,4 @@
-"""A control group for one sandbox, where the system has handed us a part of its tree (cgroup v2).
+"""A control group for one sandbox, where the system delegates a part of its tree (cgroup v2).
 
 There the kernel itself keeps memory and processes within bounds, whatever their kind, and counts processor time
 exactly. systemd hands a service its part with `Delegate=yes` and `DelegateSubgroup=bot`: the service then runs in a

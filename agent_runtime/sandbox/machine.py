@@ -1,4 +1,4 @@
-"""Reads what this machine says of itself, for `remedies`."""
+"""Read the facts about this machine that `remedies` needs."""
 
 from __future__ import annotations
 

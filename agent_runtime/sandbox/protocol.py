@@ -1,4 +1,4 @@
-"""The protocol of a sandbox: run a program so that it can do no harm."""
+"""The protocol of a sandbox: run a program in isolation."""
 
 from __future__ import annotations
 

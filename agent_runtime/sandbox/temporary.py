@@ -1,4 +1,4 @@
-"""Temporary directories that go with their process, however it ends."""
+"""Temporary directories that are removed when their process ends, in every case."""
 
 from __future__ import annotations
 

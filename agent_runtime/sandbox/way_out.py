@@ -1,4 +1,4 @@
-"""The network of a sandbox: made only where somebody is to have one, and where the sandbox can keep to it."""
+"""The network of a sandbox: made only if it is allowed and the sandbox can enforce the list of hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that lies in a database: SQLite, PostgreSQL, or another that SQLAlchemy speaks to."""
+"""A session in a database: SQLite, PostgreSQL, or another that SQLAlchemy supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that lies in files: an append-only log of JSON lines, and a small index beside it."""
+"""A session in files: an append-only log of JSON lines, and a small index beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process at a time works on a session that lies in files: an operating system's lock, and who holds it."""
+"""One process at a time works on a session in files: an operating system's lock, and who holds it."""
 
 from __future__ import annotations
 

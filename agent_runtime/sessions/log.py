@@ -1,4 +1,4 @@
-"""Read the bytes of a session's log, and find where they stop making sense. Pure."""
+"""Read the bytes of a session's log, and find where they are damaged. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminals whose programs are children of ours, for sandboxes whose programs meet anyway. Any POSIX system."""
+"""Terminals whose programs are children of ours, for sandboxes that do not separate programs. Any POSIX system."""
 
 from __future__ import annotations
 

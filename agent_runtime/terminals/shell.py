@@ -1,4 +1,4 @@
-"""A living bash on its terminal: lines of ours go in, output and markers are told apart on the way out."""
+"""A running bash on its terminal: our lines go in; output and markers are separated on the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse large files in a worker process: parsers hold the interpreter, and some take their time over hostile files."""
+"""Parse large files in a worker process: parsers hold the interpreter, and some are slow on hostile files."""
 
 from __future__ import annotations
 

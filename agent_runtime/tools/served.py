@@ -1,4 +1,4 @@
-"""The tools of MCP servers. What a server says is a stranger's text: cleaned, cut, and told to be the server's. Pure.
+"""The tools of MCP servers. What a server says is a stranger's text: cleaned, cut, and marked as the server's. Pure.
 
 A tool `search` of the server `docs` is `docs_search`. Its JSON schema becomes a signature for control code, and goes to
 the model service as it is, without the keywords that only a validator needs: the server checks its own arguments.

@@ -1,4 +1,4 @@
-"""Confined file access: everything that reads or writes a workspace by name comes through here."""
+"""Confined file access: everything that reads or writes a workspace by name uses this module."""
 
 from __future__ import annotations
 

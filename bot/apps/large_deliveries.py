@@ -1,4 +1,4 @@
-"""Deliveries of megabytes: received to the disk and read in a bounded worker process, so that none of it stays here."""
+"""Receive large deliveries to the disk, and read them in a bounded worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process's log: without secrets, and without text that its readers would take for lines or commands of ours."""
+"""The process's log: without secrets, and without text that looks like our own lines or commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of one process, by Prometheus's conventions. Most are read off the spans that traces are made of."""
+"""The metrics of one process, by Prometheus's conventions. Most are derived from the spans that traces are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has GitHub deliver again what nobody heard: it does not by itself, whether the bot was down or answered 503."""
+"""Have GitHub repeat failed deliveries, which it does not do by itself: the bot was down, or answered 503."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`codepilot setup-repo`: makes the labels that the bot goes by, and says what its App may not do there."""
+"""`codepilot setup-repo`: creates the bot's labels, and names the permissions that its App lacks."""
 
 from __future__ import annotations
 

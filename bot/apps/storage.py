@@ -1,4 +1,4 @@
-"""Choose where a process keeps what jobs have beside their files: on this machine, or where others reach it, too."""
+"""Choose where a process stores the data of jobs: on this machine, or in storage that others share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends this process when its event loop is stuck, whatever it is stuck in, so that its supervisor starts it again."""
+"""End this process when its event loop is blocked, so that its supervisor restarts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the one file of an artifact's zip. For a worker process: anybody may have packed it. Pure but for the file."""
+"""Read the one file of an artifact's zip. Runs in a worker process: anybody may have made it. Pure but for the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reviews that nobody asked for in words: where they are wanted, and of what."""
+"""Automatic reviews: where they are enabled, and of which commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that failed: whether anybody wants them fixed, and then one piece of work for all that failed on a commit."""
+"""Failed checks: whether fixes are enabled, and one job for all failures on a commit."""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ def recipe_job(
     Args:
         asked: the command or event.
         recipe: the recipe.
-        words: of who asked.
-        options: of who asked.
+        words: of the person who asked.
+        options: of the command.
         kind: what the job comes from, where that is not what `asked` does.
     """
     return replace(

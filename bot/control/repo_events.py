@@ -1,4 +1,4 @@
-"""Events of a repository that are no commands: they are not answered, and only narrow what the bot may do."""
+"""Events of a repository that are not commands: they are not answered, and only narrow what the bot may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One more job out of an earlier one."""
+"""Repeat an earlier job as a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that change, or report, other jobs of the thread: each is done at once, whatever runs there."""
+"""Commands that change, or report, other jobs of the thread: each takes effect at once, whatever runs there."""
 
 from __future__ import annotations
 

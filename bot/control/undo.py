@@ -1,4 +1,4 @@
-"""Takes the bot's own last commit of a thread back, by a new one."""
+"""Revert the bot's last commit of a thread with a new commit."""
 
 from __future__ import annotations
 

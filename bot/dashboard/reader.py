@@ -87,7 +87,7 @@ class DashboardReader:
         return await asyncio.to_thread(lambda: tuple(map(self._told, found)))
 
     async def stored(self, job_id: str, repo_ids: frozenset[int] | None) -> Stored | None:
-        """A piece of work; None where there is none, or not for who asks."""
+        """A piece of work; None where there is none, or the viewer may not see it."""
         found = await self._engine.get(job_id)
         if found is None or found.job.lane != "work":
             return None

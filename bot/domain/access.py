@@ -1,4 +1,4 @@
-"""Facts that a decision about a job rests on: roles, labels, counts, the operator's limits. Pure."""
+"""Facts that a decision about a job is based on: roles, labels, counts, the operator's limits. Pure."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Thread:
         number: its number in the repository; 0 for a branch.
         title: snapshot of the title.
         body: snapshot of the body.
-        author: login of who opened it.
+        author: login of its author.
         branch: for a branch: its name, without `refs/heads/`; else empty.
     """
 

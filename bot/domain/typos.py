@@ -1,4 +1,4 @@
-"""Words mistyped by one slip of the finger. Pure."""
+"""Words with one typing error. Pure."""
 
 from __future__ import annotations
 

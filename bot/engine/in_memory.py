@@ -1,4 +1,4 @@
-"""An engine in memory, for tests and for programs that need no more: what it holds ends with its process."""
+"""An engine in memory, for tests and for programs that need no more: its contents end with its process."""
 
 from __future__ import annotations
 

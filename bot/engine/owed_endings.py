@@ -1,4 +1,4 @@
-"""The endings that GitHub has not taken yet, and when they are tried again."""
+"""The endings that GitHub has not accepted yet, and when they are tried again."""
 
 from __future__ import annotations
 

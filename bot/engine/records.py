@@ -61,7 +61,7 @@ class RunQuery:
     Attributes:
         states: the states that they may be in; empty for any.
         repository: `owner/name`, or one of the two; empty for any.
-        person: the login of who asked; empty for anybody.
+        person: the login of the person who asked; empty for anybody.
         repo_ids: the repositories that they may be of; None for all.
         limit: how many are found at most.
         offset: how many of the newest are passed over.
@@ -114,7 +114,7 @@ class Signal:
     Attributes:
         kind: `stop` ends it, a `message` is told to its agent.
         text: the message, or why it is to stop.
-        by: the login of who sent it.
+        by: the login of its sender.
         id: names the signal; the same one is kept once, however often it is sent.
     """
 

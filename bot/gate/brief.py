@@ -43,7 +43,7 @@ class ThreadComment:
 
     Attributes:
         id: GitHub's numeric id; later comments have higher ones.
-        author: login of who wrote it.
+        author: login of its author.
         body: its Markdown.
         created_at: ISO 8601, UTC; may be empty where it is not known.
         updated_at: the same; another than `created_at` when it was edited.

@@ -35,7 +35,7 @@ class ThreadFacts:
     """An issue or pull request now.
 
     Attributes:
-        author: login of who opened it; `ghost` for a deleted account.
+        author: login of its author; `ghost` for a deleted account.
         author_id: the author's numeric id; 0 for a deleted account.
         labels: names of its labels.
     """
@@ -57,7 +57,7 @@ class PullFacts:
     """A pull request's two ends now.
 
     Attributes:
-        author: login of who opened it; `ghost` for a deleted account.
+        author: login of its author; `ghost` for a deleted account.
         author_id: the author's numeric id; 0 for a deleted account.
         head_repo: `owner/name` of where the branch lives; None when that fork was deleted.
         head_repo_id: its id, or None.

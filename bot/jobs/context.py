@@ -195,7 +195,7 @@ class JobContext:
                 log.warning("the label %s was not removed: %s", name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
-        """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
+        """Refuse the request: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
         number, repo_id = self.job.thread.key, self.job.repo.id
         await self.void(refusal.voided)
         silent = refusal.silent or self.job.is_unasked

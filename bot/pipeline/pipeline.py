@@ -180,7 +180,7 @@ class JobPipeline:
         return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 
     async def failed(self, reason: str, remedy: str = "", *, told: bool = False, unproven: bool = False) -> Ending:
-        """The ending of a job that something went wrong with; not a word of it to who may not even command.
+        """The ending of a job that failed; nothing is reported to people who may not give commands.
 
         Args:
             reason: what went wrong.

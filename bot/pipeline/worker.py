@@ -1,4 +1,4 @@
-"""The worker: runs each job that the engine hands it, and sees to it that its end is told."""
+"""The worker: runs each job that the engine gives it, and makes sure that its end is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check run of a job: the same story as the comment, for those who look at the commit. Pure."""
+"""The check run of a job: the same content as the comment, for those who look at the commit. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decide whether a command's exit code proves anything, and which earlier runs it supersedes. Pure.
 
 The words of a command say it, read about as bash does. Nothing is guarded by this: exit codes come out of the sandbox,
-where hostile code can forge them (decision 15), and who reads the comment sees every command.
+where hostile code can forge them (decision 15), and readers of the comment see every command.
 """
 
 from __future__ import annotations

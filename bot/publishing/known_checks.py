@@ -1,4 +1,4 @@
-"""Programs whose exit code says whether code is right, and those whose exit code says nothing of the kind. Pure."""
+"""Programs whose exit code says whether code is right, and those whose exit code does not. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one choke point that takes secrets out of text, before every sink. Pure, and linear in the text's length."""
+"""Remove secrets from text before every output; nothing else does. Pure, and linear in the text's length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one status comment: what the bot does, did, or could not do, for someone who reads it half asleep. Pure."""
+"""The one status comment: what the bot does, did, or could not do, at a glance. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells how jobs ended, in their comments and check runs, until GitHub has it."""
+"""Report how jobs ended, in their comments and check runs, until GitHub accepts it."""
 
 from __future__ import annotations
 

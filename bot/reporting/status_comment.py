@@ -1,4 +1,4 @@
-"""The one status comment of a job: made at once, edited while the agent works, finished whatever happens."""
+"""The one status comment of a job: made at once, edited while the agent works, completed in every case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the `.gitattributes` of a commit with git, in a directory that holds nothing else."""
+"""Read the `.gitattributes` of a commit with git, in a directory with nothing else in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read everything that lies in a job's files, for a snapshot; hostile programs may have made it.
+"""Read everything that is in a job's files, for a snapshot; hostile programs may have made it.
 
 Every step goes down by directory descriptor and never through a symbolic link. Unlike `scan.py` this leaves out nothing
 that has a content: directories called `.git` are taken, too, and so is what git ignores.

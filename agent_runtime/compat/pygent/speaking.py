@@ -1,4 +1,4 @@
-"""A provider in front of an agent's model: it tells the agent's own system message and tools, and lets `stop` end."""
+"""A provider in front of an agent's model: it sends the agent's own system message and tools, and lets `stop` end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools by which agents delegate tasks. They stand to hand once `register_task_tools` was called."""
+"""Tools by which agents delegate tasks. They are available once `register_task_tools` was called."""
 
 from __future__ import annotations
 

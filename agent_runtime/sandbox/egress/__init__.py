@@ -1,1 +1,1 @@
-"""The one way out of a sandbox: a proxy that lets TLS pass to listed hosts, and nothing else to nowhere else."""
+"""The only network access of a sandbox: a proxy that passes TLS to listed hosts and refuses everything else."""

@@ -1,4 +1,4 @@
-"""The transport of native tool calls: the tools are told to the service, and each call is answered by its result."""
+"""The transport of native tool calls: tools are declared to the service, and each call is answered by its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation at a terminal: tasks in, approvals and answers asked for, until somebody has had enough."""
+"""A conversation at a terminal: tasks in, approvals and answers asked for, until the person leaves."""
 
 from __future__ import annotations
 

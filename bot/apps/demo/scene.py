@@ -1,4 +1,4 @@
-"""The demo itself: hub, bot and worker in one process, an issue, a command, and what comes of it."""
+"""The demo itself: hub, bot and worker in one process, an issue, a command, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The App was taken off an account, or suspended. Pure."""
+"""The App was removed from an account, or suspended. Pure."""
 
 from __future__ import annotations
 

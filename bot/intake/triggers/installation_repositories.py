@@ -1,4 +1,4 @@
-"""The App was taken off repositories of an account. Pure."""
+"""The App was removed from repositories of an account. Pure."""
 
 from __future__ import annotations
 
