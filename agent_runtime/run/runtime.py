@@ -28,6 +28,7 @@ from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
 from agent_runtime.run.output_schema import require_schema
 from agent_runtime.run.run import Run
+from agent_runtime.run.serving import ToolServer
 from agent_runtime.run.signing_keys import StateKey
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
@@ -320,6 +321,21 @@ class AsyncRuntime:
             self._former.append(self.agent.provider)
             self.agent = replace(self.agent, provider=provider)
             self._talk = None
+
+    async def serve_tools(self) -> None:
+        """Serve the agent's tools by MCP on standard input and output, until the input ends. No model is asked.
+
+        A call that requires approval is put to the handlers, and refused if none answers.
+
+        Raises:
+            SettingsError: the package `mcp` is not installed.
+            UsageError: as for `run`.
+        """
+        self._require_outside()
+        resets = self._resets
+        async with self._lock:
+            self._require_usable(resets)
+            await ToolServer(self.agent, self._toolbox, self._state, self._gate).serve()
 
     def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
         """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""
