@@ -17,7 +17,7 @@ import click
 from agent_runtime import AgentError, SandboxName
 from bot.apps.chat.commands import chat, run
 from bot.apps.chat.importing import import_session
-from bot.domain.access import Level
+from bot.apps.mcp_command import mcp
 from bot.domain.errors import BotError
 
 if TYPE_CHECKING:
@@ -324,42 +324,6 @@ def setup_repo(repo: str) -> None:
 
 
 @cli.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    default=".",
-    help="The directory to work in; default the current one.",
-)
-@click.option(
-    "--level",
-    type=click.Choice(["read-only", "ask", "auto"]),
-    default="ask",
-    show_default=True,
-    help="What the tools may do, as levels of the bot. Calls that require approval are refused.",
-)
-@click.option("--allow", multiple=True, metavar="PATTERN", help="Commands that need no approval, such as 'npm test *'.")
-@click.option(
-    "--sandbox",
-    type=click.Choice(["auto", "bubblewrap", "local"]),
-    default="auto",
-    show_default=True,
-    help="Where commands run; local does not isolate them.",
-)
-def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
-    """Serve the agent's tools for files and commands to other agents, by MCP on standard input and output."""
-    with _loading():
-        from bot.apps.tool_server import serve_tools  # noqa: PLC0415 - as above
-        from bot.gate.repo_keys import command_pattern  # noqa: PLC0415 - as above
-
-    try:
-        patterns = tuple(command_pattern(each) for each in allow)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--allow") from None
-    finish(serve_tools(directory, level=level, allow=patterns, sandbox=sandbox))
-
-
-@cli.command()
 def settings() -> None:
     """Print every setting: what it is called, what it means, its default and an example."""
     from bot.settings.table import settings_table  # noqa: PLC0415 - as above
@@ -370,6 +334,7 @@ def settings() -> None:
 cli.add_command(run)
 cli.add_command(chat)
 cli.add_command(import_session)
+cli.add_command(mcp)
 
 
 def main() -> None:
