@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from bot.domain.errors import BotError
 from bot.domain.job import Repo
 from bot.engine.protocols import Ledger, Schedules
-from bot.github import GitHub
+from bot.github import GitHub, GitHubError
 from bot.jobs.recipes import crons_of, find_recipes
 
 log = logging.getLogger(__name__)
@@ -70,13 +70,23 @@ class Scheduler:
         for installation in installed:
             if not await self._ledger.may_tell(0, installation, "recipes", seconds=REFRESH_SECONDS):
                 continue
-            async with self._github_of(installation) as github:
-                repos = await github.repos.installed()
-                await self._schedules.keep_only(installation, [each.id for each in repos])
-                for facts in repos:
-                    repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
-                    found = None if facts.archived else await find_recipes(github, facts.full_name)
-                    await self._schedules.keep(repo, installation, crons_of(found.recipes) if found else {})
+            try:
+                async with self._github_of(installation) as github:
+                    await self._read(github, installation)
+            except GitHubError as error:  # of one account; the others have schedules, too
+                log.warning("the repositories of installation %d were not read: %s", installation, error)
+
+    async def _read(self, github: GitHub, installation: int) -> None:
+        repos = await github.repos.installed()
+        await self._schedules.keep_only(installation, [each.id for each in repos])
+        for facts in repos:
+            repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
+            try:
+                found = None if facts.archived else await find_recipes(github, facts.full_name)
+            except GitHubError as error:
+                log.warning("the recipes of %s were not read: %s", facts.full_name, error)
+                continue
+            await self._schedules.keep(repo, installation, crons_of(found.recipes) if found else {})
 
     async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
         while True:

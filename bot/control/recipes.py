@@ -66,12 +66,16 @@ async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
 
 
 async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoConfig) -> None:
-    """Begin the job of each recipe that follows a workflow run that ended red on the default branch."""
-    if not run.run_id or run.pull or run.fork:
+    """Begin the job of each recipe that follows a workflow run that ended red on the default branch.
+
+    At most once an hour, for a comment of ours may start that workflow again. A workflow's step is told its recipe.
+    """
+    if not run.run_id or run.pull or run.fork or not context.services.checks:
         return
     for head in config.recipes:
         on = head.on.workflow_run
-        if on is not None and run.name in on.workflows and run.conclusion in on.conclusions:
+        follows = on is not None and run.name in on.workflows and run.conclusion in on.conclusions
+        if follows and await context.ledger.may_tell(context.job.repo.id, 0, f"recipe {head.name}"):
             await _begin_unasked(context, head, context.job.repo, run)
 
 

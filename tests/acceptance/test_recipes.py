@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from pathlib import Path
 
@@ -139,6 +140,10 @@ UPDATE = "---\non:\n  schedule: '0 4 * * 1'\npublish: pull-request\n---\nMake `a
 AFTER_CI = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\nSay why it failed.\n"
 
 
+_LATE = itertools.count(1)
+"""Two jobs of one second would be one due time."""
+
+
 async def due(stage: Stage, name: str) -> None:
     """Have a recipe be due now, as its repository's file says that it is some time."""
     app = stage.app
@@ -151,7 +156,7 @@ async def due(stage: Stage, name: str) -> None:
 
     scheduler = Scheduler(schedules, DurableLedger(store), installations, github_of)
     await scheduler.refresh()
-    at = SCHEDULES.update().where(SCHEDULES.c.recipe == name).values(due_at=store.clock() - 1)
+    at = SCHEDULES.update().where(SCHEDULES.c.recipe == name).values(due_at=store.clock() - 10 * next(_LATE))
     await store.run(lambda tx: tx.rows.execute(at))
     assert await schedules.start_due() == 1
 

@@ -89,6 +89,7 @@ class Waits:
         handover = Handover(key=KEY, folder=place / "sealed", sessions=FileJobSessions(place / "sessions"), plain=True)
         services = SimpleNamespace(
             handover=handover,
+            ca_file=None,
             run_url="https://github.com/octo/calc/actions/runs/2",
             marker=lambda _job: "<!-- mark -->",
             work=SimpleNamespace(put=self.kept.__setitem__),

@@ -1,0 +1,64 @@
+"""Which repositories have recipes on schedules: read once in six hours by one process, and forgotten with the App."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from bot.apps.schedules import REFRESH_SECONDS, Scheduler
+from bot.engine.durable.ledger import DurableLedger
+from bot.engine.durable.schedules import DurableSchedules
+from bot.engine.durable.store import JobStore
+from bot.engine.durable.tables import SCHEDULES
+from bot.github import GitHub, installation_ids
+from localhub import App, LocalHub
+from tests.clocks import Clock
+
+DAILY = "---\non: {schedule: '0 4 * * *'}\n---\nTidy.\n"
+BROKEN = "---\non: {schedule: '* * * * *'}\n---\nTidy.\n"
+
+
+def scheduler_of(hub: LocalHub, app: App, store: JobStore) -> Scheduler:
+    key = app.private_key_pem
+    return Scheduler(
+        DurableSchedules(store),
+        DurableLedger(store),
+        partial(installation_ids, app_id=app.id, private_key=key, api_url=hub.api_url),
+        lambda installation: GitHub.for_installation(app.id, key, installation, hub.api_url, redact=str),
+    )
+
+
+async def kept(store: JobStore) -> set[tuple[str, str]]:
+    """The repository and the recipe of each schedule."""
+    rows = await store.run(lambda tx: tx.rows.execute(sa.select(SCHEDULES.c.repo, SCHEDULES.c.recipe)).all())
+    return {(each.repo, each.recipe) for each in rows}
+
+
+async def test_the_recipes_of_all_repositories_are_read_once_in_six_hours(hub: LocalHub, tmp_path: Path) -> None:
+    for name in ("mona", "hubot"):
+        hub.add_user(name)
+    files = {".github/codepilot/daily.md": DAILY, ".github/codepilot/broken.md": BROKEN}
+    calc = hub.add_repo("mona/calc", owner="mona", files=files)
+    plain = hub.add_repo("mona/plain", owner="mona", files={"README.md": "x\n"})
+    other = hub.add_repo("hubot/other", owner="hubot", files=files)
+    app = hub.add_app("codepilot", webhook_secret="a-secret-of-the-test")
+    hub.install(app, calc)
+    hub.install(app, plain)
+    installed = hub.install(app, other)
+    clock = Clock()
+    url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    store, second = JobStore(url, clock=clock), JobStore(url, clock=clock)
+    await scheduler_of(hub, app, store).refresh()
+    assert await kept(store) == {("mona/calc", "daily"), ("hubot/other", "daily")}
+    hub.commit(plain, {".github/codepilot/daily.md": DAILY}, message="A recipe", author="mona")
+    await scheduler_of(hub, app, second).refresh()
+    assert len(await kept(store)) == 2
+    clock.now += REFRESH_SECONDS
+    hub.archive(calc, by="mona")
+    hub.uninstall(installed)
+    await scheduler_of(hub, app, second).refresh()
+    assert await kept(store) == {("mona/plain", "daily")}
+    await store.close()
+    await second.close()
