@@ -22,6 +22,7 @@ from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.dashboard.live import LivePages
 from bot.dashboard.pages import Dashboard
+from bot.dashboard.people import People
 from bot.dashboard.reader import DashboardReader
 from bot.dashboard.sign_in import SignIns
 from bot.domain.errors import ConfigError
@@ -38,7 +39,7 @@ from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import DurableWorker
 from bot.engine.protocols import Ledger, Schedules
-from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries, installation_ids
+from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, OAuthClient, app_deliveries, installation_ids
 from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
@@ -162,10 +163,21 @@ def _add_dashboard(
     if not settings.has_dashboard:
         return
     reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
-    shown = settings.dashboard_token.get_secret_value() if settings.dashboard_token else ""
+    token, secret = settings.dashboard_token, settings.client_secret
+    shown = token.get_secret_value() if token else ""
     # With another token, or without one, nobody stays signed in by the old one.
-    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), settings.dashboard_token)
-    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp)).add_to(app)
+    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), token)
+    people = None
+    if settings.client_id and secret:
+        github = OAuthClient(
+            client_id=settings.client_id,
+            client_secret=secret.get_secret_value(),
+            server_url=settings.server_url.rstrip("/"),
+            api_url=settings.api_url,
+            ca_file=settings.agent.ca_file,
+        )
+        people = People(github, sign_ins)
+    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp), people).add_to(app)
 
 
 def _opened_store(settings: Settings) -> JobStore:

@@ -172,7 +172,7 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key, settings.metrics_token, settings.otlp_headers]
         keys += [settings.aws_secret_access_key, settings.aws_session_token, *settings.database_passwords]
-        keys += [settings.dashboard_token]
+        keys += [settings.dashboard_token, settings.client_secret]
     else:
         keys = [settings.token, settings.inputs.session_key]
     return Redactor(secret.get_secret_value() for secret in (*keys, *settings.agent.secrets) if secret is not None)

@@ -11,18 +11,21 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import parse_qs, urlencode
 
 from aiohttp import web
 
 from bot.dashboard import views
 from bot.dashboard.live import LivePages
+from bot.dashboard.people import ATTEMPT_SECONDS, People
 from bot.dashboard.reader import DashboardReader
 from bot.dashboard.rendering import STATIC, render, static
 from bot.dashboard.sign_in import SIGN_IN_SECONDS, SignIn, SignIns
 from bot.domain.errors import BotError
 from bot.domain.job import JobState
 from bot.engine.records import RunQuery
+from bot.github import GitHubError
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _COOKIE, _FORM_COOKIE = "codepilot_dashboard", "codepilot_dashboard_form"
+_GITHUB_COOKIE = "codepilot_dashboard_github"
 _MOST_FORM_BYTES = 4096
 _FORM_SECONDS = 10.0
 _FOUND_ON_A_PAGE = 50
@@ -80,10 +84,13 @@ class Dashboard:
         reader: what the pages show.
         sign_ins: who may see them.
         live: the pages that listen.
+        people: signs people in with GitHub; None where only the operator signs in.
     """
 
-    def __init__(self, reader: DashboardReader, sign_ins: SignIns, live: LivePages) -> None:
-        self._reader, self._sign_ins, self._live = reader, sign_ins, live
+    def __init__(
+        self, reader: DashboardReader, sign_ins: SignIns, live: LivePages, people: People | None = None
+    ) -> None:
+        self._reader, self._sign_ins, self._live, self._people = reader, sign_ins, live, people
 
     def add_to(self, app: web.Application) -> None:
         """Have an application answer below `/dashboard`."""
@@ -95,6 +102,9 @@ class Dashboard:
         own.router.add_get("/events", self._signed_in(self._events, page=False))
         own.router.add_get("/sign-in", self._sign_in_page)
         own.router.add_post("/sign-in", self._sign_in)
+        if self._people is not None:
+            own.router.add_get("/github", self._to_github)
+            own.router.add_get("/github/back", self._from_github)
         own.router.add_post("/sign-out", self._signed_in(self._sign_out))
         own.router.add_get("/static/{name}", _static)
         own.on_shutdown.append(lambda _app: self._live.close())
@@ -104,12 +114,15 @@ class Dashboard:
         """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            sign_in = self._sign_ins.read(request.cookies.get(_COOKIE, ""))
+            sign_in, repo_ids = self._sign_ins.read(request.cookies.get(_COOKIE, "")), None
+            if sign_in is not None and sign_in.login:
+                repo_ids = await self._people.repositories(sign_in.token) if self._people is not None else None
+                sign_in = sign_in if repo_ids is not None else None
             if sign_in is None:
                 if not page or request.method != "GET":
                     raise web.HTTPUnauthorized(text="Sign in first.\n")
                 raise web.HTTPSeeOther(f"{PREFIX}/sign-in?{urlencode({'next': str(request.rel_url)})}")
-            return await handler(request, PageViewer(sign_in=sign_in, repo_ids=None))
+            return await handler(request, PageViewer(sign_in=sign_in, repo_ids=repo_ids))
 
         return handle
 
@@ -203,7 +216,14 @@ class Dashboard:
     async def _sign_in_page(self, request: web.Request, *, wrong: str = "", status: int = 200) -> web.Response:
         form = request.cookies.get(_FORM_COOKIE, "") or secrets.token_urlsafe(16)
         values = {"next": _inner(request.query.get("next", "")), "form": form, "wrong": wrong}
-        answer = _page("sign_in.html", None, title="Sign in", by_token=self._sign_ins.by_token, **values)
+        answer = _page(
+            "sign_in.html",
+            None,
+            title="Sign in",
+            by_token=self._sign_ins.by_token,
+            by_github=self._people is not None,
+            **values,
+        )
         answer.set_status(status)
         # The form repeats it, so that no other site's form signs anybody in.
         _set_cookie(request, answer, _FORM_COOKIE, form, seconds=3600, samesite="Strict")
@@ -220,6 +240,33 @@ class Dashboard:
             log.warning("a sign-in to the dashboard was refused", extra={"stranger": True})
             return await self._sign_in_page(request, wrong="This is not the token.", status=403)
         return _with_sign_in(request, self._sign_ins.new(), _inner(form.get("next", "")))
+
+    async def _to_github(self, request: web.Request) -> web.Response:
+        people = cast("People", self._people)
+        address, cookie = people.begin(_inner(request.query.get("next", "")))
+        answer = web.Response(status=303, headers={"Location": address})
+        # Lax: GitHub sends the person back by a link.
+        _set_cookie(request, answer, _GITHUB_COOKIE, cookie, seconds=ATTEMPT_SECONDS, samesite="Lax")
+        return answer
+
+    async def _from_github(self, request: web.Request) -> web.Response:
+        if not self._sign_ins.may_try(request.remote or ""):
+            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
+        people, query = cast("People", self._people), request.query
+        cookie = request.cookies.get(_GITHUB_COOKIE, "")
+        try:
+            done = await people.finish(cookie, state=query.get("state", ""), code=query.get("code", "")[:_MOST_QUERY])
+        except GitHubError as error:
+            log.warning("nobody was signed in: %s", error, extra={"stranger": True})
+            done = None
+        if done is None:
+            wrong = (
+                "GitHub did not sign you in. Try again; if it fails again, the operator finds the reason in the log."
+            )
+            return await self._sign_in_page(request, wrong=wrong, status=403)
+        answer = _with_sign_in(request, *done)
+        answer.del_cookie(_GITHUB_COOKIE, path=PREFIX)
+        return answer
 
     async def _sign_out(self, request: web.Request, viewer: PageViewer) -> web.Response:
         form = await _form(request)
@@ -292,7 +339,7 @@ async def _guarded(request: web.Request, handler: Answer) -> web.StreamResponse:
         answer = _error(error.status, error.text if error.status != web.HTTPNotFound.status_code else "")
     except BotError:
         log.exception("a page of the dashboard could not be made", extra={"stranger": True})
-        answer = _error(503, "The database or a store does not answer. See the log.")
+        answer = _error(503, "GitHub, the database or a store does not answer. See the log.")
     if not answer.prepared:
         for name, value in _HEADERS.items():
             answer.headers.setdefault(name, value)

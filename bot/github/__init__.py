@@ -50,6 +50,7 @@ from bot.github.models import (
     StepFacts,
     ThreadFacts,
 )
+from bot.github.oauth import OAuthClient
 from bot.github.pace import Reserve, Urgency
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "JobFacts",
     "LogError",
     "LogGoneError",
+    "OAuthClient",
     "PictureError",
     "PullDraft",
     "PullFacts",

@@ -86,7 +86,12 @@ class Settings:
     """The bearer token that `/metrics` requires, at least 16 characters."""
     dashboard_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
     """The token with which an operator signs in at `/dashboard` and sees the runs of all repositories, at least 16
-    characters; without it there is no dashboard."""
+    characters. Without it, and without a client id and secret, there is no dashboard."""
+    client_id: Annotated[str | None, Written("Iv23lixxxxxxxxxxxxxx")] = None
+    """The client id of the GitHub App, from its settings page; with the client secret, people sign in to the dashboard
+    with GitHub and see the runs of the repositories that they can reach."""
+    client_secret: Annotated[SecretStr | None, Field(min_length=16), Written("8f1c…")] = None
+    """A client secret of the GitHub App, from its settings page."""
     trace_url: Annotated[Url | None, Written("https://jaeger.example.com/trace")] = None
     """The address of traces, to which `/` and a run's trace id are added for the dashboard."""
     otlp_endpoint: Annotated[
@@ -122,7 +127,12 @@ class Settings:
     @property
     def has_dashboard(self) -> bool:
         """Whether there is a way to sign in to the dashboard; without one there is none."""
-        return self.dashboard_token is not None
+        return self.dashboard_token is not None or self.signs_people_in
+
+    @property
+    def signs_people_in(self) -> bool:
+        """Whether people sign in to the dashboard with GitHub."""
+        return self.client_id is not None and self.client_secret is not None
 
     @property
     def jobs_url(self) -> str:

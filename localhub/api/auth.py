@@ -26,6 +26,7 @@ class Viewer:
         user: the account that comments and commits will carry; None for nobody.
         app: the App, for a JWT and for an installation.
         installation: set for an installation's token only, with what that token was narrowed to.
+        through: the App that a person has signed in to, for the token that it got.
         key: tells rate limits apart.
     """
 
@@ -33,6 +34,7 @@ class Viewer:
     user: User | None = None
     app: App | None = None
     installation: Installation | None = None
+    through: App | None = None
     repo_ids: tuple[int, ...] = ()
     permissions: Permissions = field(default_factory=dict)
 
@@ -70,6 +72,12 @@ def _by_token(site: Site, token: str) -> Viewer:
     for user in site.store.users:
         if user.token and user.token == token:
             return Viewer(key=f"user {user.id}", user=user)
+    given = site.store.user_tokens.get(token)
+    if given is not None:
+        if given.expires_at <= site.now():
+            raise bad_credentials()
+        user, app = site.store.users[given.user_id], site.store.apps[given.app_id]
+        return Viewer(key=f"user {user.id}", user=user, through=app)
     granted = site.store.tokens.get(token)
     if granted is not None:
         installation = site.store.installations.get(granted.installation_id)

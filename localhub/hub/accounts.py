@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from localhub.api.auth import client_id
 from localhub.operations import branches, creation, installations, moves, threads, webhooks, workflows
 from localhub.state.model import App, Permissions, Repo, Role, User
 from localhub.state.site import Site
@@ -156,6 +157,12 @@ class AccountActions:
         """An App as it is now."""
         with self._site.lock:
             return self._site.store.apps[app_id]
+
+    def set_callback(self, app: App, url: str) -> tuple[str, str]:
+        """Let people sign in to an App's site, which GitHub sends them back to; its client id and client secret."""
+        with self._site.lock:
+            self._site.store.callbacks[app.id] = url
+            return client_id(app), self._site.store.client_secret(app)
 
     def set_webhook(self, app: App, url: str, secret: str) -> App:
         """Point an App's webhook elsewhere, and ping it."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from localhub.api.errors import HubError
-from localhub.pages import accounts, apps, checks, code, people, reviews, threads
+from localhub.pages import accounts, apps, checks, code, people, reviews, sign_in, threads
 from localhub.pages.markup import code_styles
 from localhub.pages.sessions import session_of
 from localhub.pages.view import Page, PageVisit, View, error_page
@@ -40,6 +40,9 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/login", people.choose),
     ("POST", "/login", people.sign_in),
     ("POST", "/logout", people.sign_out),
+    ("GET", "/login/oauth/authorize", sign_in.ask),
+    ("POST", "/login/oauth/authorize", sign_in.agree),
+    ("POST", "/login/oauth/access_token", sign_in.exchange),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
@@ -69,8 +72,8 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
 )
 
-_FROM_ANYWHERE = frozenset({apps.ask})
-"""Forms that other sites may send: they change nothing, and a person is asked."""
+_FROM_ANYWHERE = frozenset({apps.ask, sign_in.exchange})
+"""Forms that other sites may send: they change nothing, and a person is asked; or a secret is needed."""
 
 
 class Pages:
@@ -92,7 +95,9 @@ class Pages:
             if guarded:
                 _demand_same_origin(request)
             if request.method == "POST":
-                form = {name: str(value).replace("\r\n", "\n") for name, value in (await request.post()).items()}
+                is_json = request.content_type == "application/json"
+                sent = await request.json() if is_json else await request.post()
+                form = {name: str(value).replace("\r\n", "\n") for name, value in sent.items()}
             name = f"hub-session-{request.url.port}"  # browsers send cookies to all ports of a host
             given = request.cookies.get(name, "")
             visit = PageVisit(

@@ -55,6 +55,8 @@ def register(visit: PageVisit) -> Page:
     made = creation.app(visit.site, wanted)
     code = secrets.token_hex(20)
     store.conversions[code] = made.id
+    if callbacks := manifest.get("callback_urls"):
+        store.callbacks[made.id] = callbacks[0]
     answer = {"code": code, **({"state": visit.form["state"]} if visit.form.get("state") else {})}
     return Page(location=f"{manifest['redirect_url']}?{urlencode(answer)}")
 

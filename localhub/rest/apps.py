@@ -70,7 +70,7 @@ def convert(call: Call) -> Response:
     if made is None:
         raise not_found()
     app = call.site.store.apps[made]
-    secrets_of = {"client_secret": secrets.token_hex(20), "webhook_secret": app.webhook_secret or None}
+    secrets_of = {"client_secret": call.site.store.client_secret(app), "webhook_secret": app.webhook_secret or None}
     return Response(
         status=201, body=account_views.integration(call.site, app) | secrets_of | {"pem": app.private_key_pem}
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from localhub.api.auth import can_read
-from localhub.api.errors import not_accessible, not_found
-from localhub.api.routing import Call, Response, Routes, listed
-from localhub.state.model import Repo
+from localhub.api.errors import HubError, not_accessible, not_found
+from localhub.api.routing import Call, Response, Routes, listed, wrapped
+from localhub.state.model import Installation, Repo
 from localhub.views import accounts as account_views
 
 routes = Routes()
@@ -40,6 +40,36 @@ def my_repos(call: Call) -> Response:
 
     found = [repo for repo in call.site.store.repos if mine(repo) and can_read(call.site, call.viewer, repo)]
     return listed(call, found, lambda repo: account_views.repository(call.site, repo, user))
+
+
+@routes.on("GET", "/user/installations")
+def my_installations(call: Call) -> Response:
+    """The installations of the App that a person has signed in to, on repositories that they have a role in."""
+    found = [each for each in call.site.store.installations if _is_mine(call, each)]
+    return wrapped(call, "installations", found, lambda each: account_views.installation(call.site, each))
+
+
+@routes.on("GET", "/user/installations/{installation_id}/repositories")
+def my_repositories_of(call: Call) -> Response:
+    """The repositories of an installation that a person has a role in."""
+    installation = call.site.store.installations.get(call.number("installation_id"))
+    if installation is None or not _is_mine(call, installation):
+        raise not_found()
+    found = _in_common(call, installation)
+    return wrapped(call, "repositories", found, lambda repo: account_views.repository(call.site, repo, call.user))
+
+
+def _is_mine(call: Call, installation: Installation) -> bool:
+    app = call.viewer.through
+    if app is None:
+        raise HubError(403, "You must authenticate with an access token authorized to a GitHub App")
+    return installation.app_id == app.id and bool(_in_common(call, installation))
+
+
+def _in_common(call: Call, installation: Installation) -> list[Repo]:
+    user, store = call.user, call.site.store
+    repos = [each for each in store.repos if each.id in installation.repo_ids]
+    return [each for each in repos if each.owner == user.login or (each.id, user.id) in store.roles]
 
 
 @routes.on("GET", "/user/{account_id}")

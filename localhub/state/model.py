@@ -74,6 +74,25 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignInCode:
+    """A code with which an App's site finds out who has come; `challenge` is the hash of what it must know besides."""
+
+    app_id: int
+    user_id: int
+    challenge: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserToken:
+    """A token with which an App acts for a person."""
+
+    app_id: int
+    user_id: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationToken:
     """A short-lived token of an installation, perhaps narrower than the installation itself."""
 

@@ -23,7 +23,9 @@ from localhub.state.model import (
     Repo,
     ReviewComment,
     Role,
+    SignInCode,
     User,
+    UserToken,
     WebhookDelivery,
     reaction_kind,
 )
@@ -114,6 +116,10 @@ class Store:
     signed: set[str] = field(default_factory=set)
     former_names: dict[str, int] = field(default_factory=dict)
     conversions: dict[str, int] = field(default_factory=dict, repr=False)
+    callbacks: dict[int, str] = field(default_factory=dict)
+    client_secrets: dict[int, str] = field(default_factory=dict, repr=False)
+    sign_in_codes: dict[str, SignInCode] = field(default_factory=dict, repr=False)
+    user_tokens: dict[str, UserToken] = field(default_factory=dict, repr=False)
     signing_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     first_id: InitVar[int] = 1001
     _ids: Iterator[int] = field(init=False)
@@ -177,6 +183,10 @@ class Store:
     def history_of(self, issue: Issue) -> list[IssueEvent]:
         """What was done to a thread, oldest first."""
         return [e for e in self.history if e.repo_id == issue.repo_id and e.number == issue.number]
+
+    def client_secret(self, app: App) -> str:
+        """The secret by which an App's site is known, made when it is asked for first."""
+        return self.client_secrets.setdefault(app.id, secrets.token_hex(20))
 
     def app_of(self, user: User) -> App | None:
         """The App whose bot account this is."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic import SecretStr
 
+from bot.engine.durable.engine import DurableEngine
 from localhub import LocalHub
 from tests.browser import DESKTOP, PHONE, browser, opened
-from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, acting, staged
+from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, build, staged
 
 TOKEN = "the-operators-token-of-the-test"
 HOSTILE = "<img src=x onerror=alert(1)>\u202e</title><script>alert(2)</script>"
@@ -72,3 +74,42 @@ async def test_a_person_follows_a_run_in_a_browser(hub: LocalHub, tmp_path: Path
         await page.screenshot(path=tmp_path / "sign-in.png")
         assert not watched.complaints
         await context.close()
+
+
+@pytest.mark.slow
+async def test_a_person_signs_in_with_github_and_sees_their_own_repositories(hub: LocalHub, tmp_path: Path) -> None:
+    app, repo = build(hub)
+    hub.add_user("eve")
+    other = hub.add_repo("eve/own", owner="eve", files={"README.md": "# Own\n"})
+    hub.install(app, other)
+    client_id, client_secret = hub.set_callback(app, "http://127.0.0.1:1/dashboard/github/back")
+    serving = {"client_id": client_id, "client_secret": SecretStr(client_secret)}
+    before = Stage(hub=hub, directory=tmp_path, app=app, repo=repo, queue=cast("DurableEngine", None), address="")
+    async with staged(hub, tmp_path, [FIX], serving=serving, after=before) as stage, browser() as started:
+        hub.set_callback(app, f"{stage.address}/dashboard/github/back")
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        run = f"{stage.address}/dashboard/runs/{end.job_id}"
+        seen: dict[str, str | int] = {}
+        for login in ("mona", "eve"):
+            context = await started.new_context()
+            watched = await opened(context)
+            page = watched.page
+            await page.goto(run)
+            await page.get_by_role("link", name="Sign in with GitHub").click()
+            await page.get_by_role("button", name=f"Sign in as {login}").click()
+            await page.get_by_role("button", name="Authorize").click()
+            await page.wait_for_url(run)
+            seen[login] = await page.locator("h1").inner_text()
+            await page.goto(f"{stage.address}/dashboard")
+            seen[f"{login}'s runs"] = await page.locator("tbody tr").count()
+            await page.goto(f"{stage.address}/dashboard/costs")
+            seen[f"{login}'s costs"] = await page.locator("tbody tr").count()
+            await context.close()
+    assert seen == {
+        "mona": "Adding is off by one",
+        "mona's runs": 1,
+        "mona's costs": 1,
+        "eve": "Not found",
+        "eve's runs": 0,
+        "eve's costs": 0,
+    }

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from agent_runtime import Event
 from bot.dashboard.live import LivePages
 from bot.dashboard.pages import Dashboard
+from bot.dashboard.people import People, PeopleDirectory
 from bot.dashboard.reader import DashboardReader
 from bot.dashboard.sign_in import SignIns
 from bot.engine.durable.engine import DurableEngine
@@ -68,7 +69,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, token: str | None = TOKEN) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, *, token: str | None = TOKEN, directory: PeopleDirectory | None = None
+) -> AsyncIterator[Served]:
     store, clock = JobStore(f"sqlite:///{folder / 'jobs.sqlite'}"), Clock()
     clock.now = time.time()
     engine = DurableEngine(store)
@@ -87,7 +90,8 @@ async def served(folder: Path, *, token: str | None = TOKEN) -> AsyncIterator[Se
     )
     reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
-    Dashboard(reader, sign_ins, live).add_to(app)
+    people = None if directory is None else People(directory, sign_ins, clock=clock)
+    Dashboard(reader, sign_ins, live, people).add_to(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -85,6 +85,8 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_METRICS_PORT": "9090",
         "CODEPILOT_METRICS_TOKEN": "a-token-of-sixteen",
         "CODEPILOT_DASHBOARD_TOKEN": "another-token-of-sixteen",
+        "CODEPILOT_CLIENT_ID": "Iv23li0123456789",
+        "CODEPILOT_CLIENT_SECRET": "a-client-secret-of-the-app",
         "CODEPILOT_TRACE_URL": "https://traces.example.com/trace",
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/",
         "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20abc",

@@ -1,0 +1,149 @@
+"""People sign in with GitHub, and see what GitHub says that they may see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from bot.dashboard.people import ATTEMPT_SECONDS
+from bot.github import GitHubError
+from tests.bot.dashboard.serving import Served, served
+from tests.builders import a_job
+
+
+@dataclass
+class Directory:
+    """GitHub, of one person."""
+
+    client_id: str = "Iv1.7"
+    server_url: str = "https://github.example.com"
+    repos: frozenset[int] | None = frozenset({10})
+    fails: bool = False
+    asked: int = 0
+    exchanged: list[tuple[str, str]] = field(default_factory=list)
+
+    async def exchange(self, code: str, verifier: str) -> str:
+        self.exchanged.append((code, verifier))
+        if code != "good":
+            raise GitHubError("exchange a code", status=200, said="no", remedy="try again")
+        return "ghu_of-mona"
+
+    async def login(self, token: str) -> str:
+        return {"ghu_of-mona": "mona"}[token]
+
+    async def repositories(self, token: str) -> frozenset[int] | None:
+        self.asked += 1
+        if self.fails:
+            raise GitHubError("list repositories", status=503, said="down", remedy="wait")
+        return self.repos if token == "ghu_of-mona" else None
+
+
+@pytest.fixture
+def directory() -> Directory:
+    return Directory()
+
+
+@pytest.fixture
+async def site(tmp_path: Path, directory: Directory) -> AsyncIterator[Served]:
+    async with served(tmp_path, token=None, directory=directory) as site:
+        await site.engine.accept(a_job())
+        yield site
+
+
+async def _sent(site: Served, next_page: str = "/dashboard/runs") -> dict[str, str]:
+    """What GitHub is told of a person who wants to sign in."""
+    status, _, answer = await site.get("/github", params={"next": next_page})
+    assert status == 303
+    query = urlsplit(answer.headers["Location"]).query
+    return {name: values[0] for name, values in parse_qs(query).items()}
+
+
+async def _back(site: Served, code: str = "good", state: str | None = None) -> tuple[int, str]:
+    sent = await _sent(site)
+    params = {"code": code, "state": sent["state"] if state is None else state}
+    status, _, answer = await site.get("/github/back", params=params)
+    return status, answer.headers.get("Location", "")
+
+
+async def test_a_person_comes_back_signed_in_to_the_page_that_they_wanted(site: Served, directory: Directory) -> None:
+    sent = await _sent(site)
+    assert (sent["client_id"], sent["code_challenge_method"]) == ("Iv1.7", "S256")
+    assert "redirect_uri" not in sent
+    assert await _back(site) == (303, "/dashboard/runs")
+    [(code, verifier)] = directory.exchanged
+    assert code == "good"
+    assert len(verifier) >= 43
+    status, text, _ = await site.get("/runs/j1")
+    assert status == 200
+    assert "mona" in text
+    assert "ghu_" not in f"{text}{site.cookie('codepilot_dashboard')}"
+
+
+@pytest.mark.parametrize(("code", "state"), [("bad", None), ("good", "another"), ("good", ""), ("", None)])
+async def test_who_was_not_sent_from_here_or_has_no_code_is_not_signed_in(
+    site: Served, code: str, state: str | None
+) -> None:
+    assert (await _back(site, code, state))[0] == 403
+    assert not site.cookie("codepilot_dashboard")
+
+
+async def test_who_comes_back_too_late_or_without_their_cookie_is_not_signed_in(
+    site: Served, directory: Directory
+) -> None:
+    sent = await _sent(site)
+    site.clock.now += ATTEMPT_SECONDS
+    assert (await site.get("/github/back", params={"code": "good", "state": sent["state"]}))[0] == 403
+    sent = await _sent(site)
+    site.client.cookie_jar.clear()
+    assert (await site.get("/github/back", params={"code": "good", "state": sent["state"]}))[0] == 403
+    assert not directory.exchanged
+
+
+async def test_a_run_of_another_repository_does_not_exist(site: Served, directory: Directory) -> None:
+    directory.repos = frozenset({11})
+    await _back(site)
+    assert (await site.get("/runs/j1"))[0] == 404
+    assert (await site.get("/events?run=j1"))[0] == 404
+    for path in ("", "/runs", "/runs?repository=octo/calc"):
+        assert "octo/calc#7" not in (await site.get(path))[1]
+
+
+async def test_what_a_person_may_see_is_asked_again_after_five_minutes(site: Served, directory: Directory) -> None:
+    await _back(site)
+    assert (await site.get("/runs/j1"))[0] == 200
+    directory.repos = frozenset()
+    assert (await site.get("/runs/j1"))[0] == 200
+    assert directory.asked == 1
+    site.clock.now += 301
+    assert (await site.get("/runs/j1"))[0] == 404
+
+
+async def test_pages_that_are_opened_together_ask_once(site: Served, directory: Directory) -> None:
+    await _back(site)
+    answers = await asyncio.gather(*(site.get("/runs") for _ in range(5)))
+    assert {status for status, _, _ in answers} == {200}
+    assert directory.asked == 1
+
+
+async def test_nothing_is_shown_while_github_does_not_answer(site: Served, directory: Directory) -> None:
+    await _back(site)
+    directory.fails = True
+    assert (await site.get("/runs/j1"))[0] == 503
+    directory.fails = False
+    assert (await site.get("/runs/j1"))[0] == 200
+
+
+async def test_who_has_taken_the_token_back_is_signed_out(site: Served, directory: Directory) -> None:
+    await _back(site)
+    directory.repos = None
+    assert (await site.get("/runs/j1"))[0] == 303
+
+
+async def test_without_a_token_of_the_operator_nobody_is_the_operator(site: Served) -> None:
+    assert (await site.sign_in(""))[0] == 403
+    assert site.sign_ins.read(site.sign_ins.new()) is None
