@@ -90,7 +90,9 @@ class Settings:
     client_id: Annotated[str | None, Written("Iv23lixxxxxxxxxxxxxx")] = None
     """The client id of the GitHub App, from its settings page; with the client secret, people sign in to the dashboard
     with GitHub and see the runs of the repositories that they can reach."""
-    client_secret: Annotated[SecretStr | None, Field(min_length=16), Written("f1c05d27a4e98b36d0fa47c1e85b92630dab74e1")] = None
+    client_secret: Annotated[
+        SecretStr | None, Field(min_length=16), Written("f1c05d27a4e98b36d0fa47c1e85b92630dab74e1")
+    ] = None
     """A client secret of the GitHub App, from its settings page."""
     trace_url: Annotated[Url | None, Written("https://jaeger.example.com/trace")] = None
     """The address of traces, to which `/` and a run's trace id are added for the dashboard."""

@@ -31,7 +31,6 @@ def ask(visit: PageVisit) -> Page:
     values = {
         "title": f"Authorize {app.slug}",
         "app": app,
-        "person": visit.session.user,
         "asked": {name: visit.query.get(name, "") for name in ("client_id", "state", "code_challenge")},
     }
     target = urlsplit(visit.site.store.callbacks[app.id])
