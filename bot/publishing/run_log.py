@@ -87,27 +87,27 @@ def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
         redact: takes secrets out of text.
     """
     events = tuple(events)
-    entries = [
+    entries = [each for event in events for each in _entries(event)]
+    head, room = 0, _MOST_CHARACTERS // 2
+    while head < min(len(entries), _MOST_ENTRIES // 2) and (room := room - _shown(entries[head])) >= 0:
+        head += 1
+    first, room = len(entries), _MOST_CHARACTERS // 2
+    while (
+        first > head and len(entries) - first < _MOST_ENTRIES // 2 and (room := room - _shown(entries[first - 1])) >= 0
+    ):
+        first -= 1
+    # Redacting takes most of the time, so it is done for these only; before texts are cut, since the parts of a secret
+    # may be too short to be known.
+    kept = (
         replace(
             each,
             title=one_line(redact(each.title), _MOST_TITLE),
             text=_clipped(clean(redact(each.text))),
         )
-        for event in events
-        for each in _entries(event)
-    ]
-    head, room = 0, _MOST_CHARACTERS // 2
-    while head < min(len(entries), _MOST_ENTRIES // 2) and (room := room - len(entries[head].text)) >= 0:
-        head += 1
-    first, room = len(entries), _MOST_CHARACTERS // 2
-    while (
-        first > head
-        and len(entries) - first < _MOST_ENTRIES // 2
-        and (room := room - len(entries[first - 1].text)) >= 0
-    ):
-        first -= 1
+        for each in (*entries[:head], *entries[first:])
+    )
     return RunLog(
-        entries=(*entries[:head], *entries[first:]),
+        entries=tuple(kept),
         left_out=first - head,
         head=head,
         usage=sum(map(_usage, events), Usage()),
@@ -127,6 +127,10 @@ def unpack_log(body: bytes) -> RunLog | None:
         return _LOG.validate_json(text) if opened.eof else None
     except (zlib.error, ValidationError):
         return None
+
+
+def _shown(entry: RunEntry) -> int:
+    return min(len(entry.text), _MOST_TEXT)
 
 
 def _clipped(text: str) -> str:

@@ -51,6 +51,7 @@
     }
     busy = true;
     again = false;
+    const begun = performance.now();
     try {
       const answer = await fetch(location.href, { redirect: "error", credentials: "same-origin" });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
@@ -62,7 +63,7 @@
     setTimeout(() => {
       busy = false;
       if (again) refresh();
-    }, QUIET_MS);
+    }, Math.max(QUIET_MS, 4 * (performance.now() - begun)));
   };
 
   const events = new EventSource(status.dataset.events);

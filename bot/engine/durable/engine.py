@@ -139,11 +139,11 @@ class DurableEngine:
 
     async def runs(self, query: RunQuery) -> tuple[Stored, ...]:
         """See `RunHistory.runs`."""
-        return await self._run(lambda tx: history.runs(tx, query))
+        return await self._store.read(lambda tx: history.runs(tx, query))
 
     async def pulse(self) -> str:
         """See `RunHistory.pulse`."""
-        return await self._run(history.pulse)
+        return await self._store.read(history.pulse)
 
     async def keep_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
         """See `RunHistory.keep_log`."""
@@ -151,11 +151,11 @@ class DurableEngine:
 
     async def log_of(self, job_id: str) -> bytes | None:
         """See `RunHistory.log_of`."""
-        return await self._run(lambda tx: history.log_of(tx, job_id))
+        return await self._store.read(lambda tx: history.log_of(tx, job_id))
 
     async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
         """See `RunHistory.costs`."""
-        return await self._run(lambda tx: history.costs(tx, since, repo_ids))
+        return await self._store.read(lambda tx: history.costs(tx, since, repo_ids))
 
     async def check(self) -> None:
         """See `EngineUpkeep.check`."""

@@ -41,6 +41,7 @@ IDLE_SECONDS = 5.0
 
 _BUSY_SECONDS = 30.0
 _CONNECTIONS = 8
+_READERS = 2
 _TRIES = 5
 _MOST_AT_ONCE = 100
 _WATCH_SECONDS = 1.0
@@ -157,6 +158,7 @@ class JobStore:
         self._identity = _identity(self.path)
         # SQLite has one writer at a time, whatever waits for it.
         self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._waiting = SimpleQueue[_Waiting]()
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
@@ -171,6 +173,19 @@ class JobStore:
         self._waiting.put((operation, done))
         self._threads.submit(self._run_waiting)
         return await asyncio.wrap_future(done)
+
+    async def read(self, operation: Callable[[Transaction], T]) -> T:
+        """Run a transaction that only reads, and may take its time, without keeping others from writing.
+
+        Raises:
+            QueueError: the database cannot be read.
+        """
+
+        def reading() -> T:
+            with self.checked(), self.engine.connect().execution_options(only_reads=True) as rows, rows.begin():
+                return operation(Transaction(rows, self.client, self.clock()))
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
 
     def run_here(self, operation: Callable[[Transaction], T]) -> T:
         """Run one transaction in this thread; see `run`."""
@@ -259,6 +274,7 @@ class JobStore:
     def close_here(self) -> None:
         """Close all connections from this thread."""
         self._threads.shutdown()
+        self._readers.shutdown()
         self.client.destroy()
         self.engine.dispose()
 
@@ -346,7 +362,7 @@ def _engine(address: sa.URL) -> Engine:
     engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
     sa.event.listen(engine, "connect", _prepare)
     # Python's own would begin a transaction only before it writes: what was read before could be outdated by then.
-    sa.event.listen(engine, "begin", lambda rows: rows.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(engine, "begin", _begin)
     path.parent.stat()  # the lock would make the directory
     # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
     with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
@@ -358,6 +374,10 @@ def _engine(address: sa.URL) -> Engine:
                 path.with_name(f"{path.name}{part}").unlink(missing_ok=True)
         engine.connect().close()
     return engine
+
+
+def _begin(rows: Connection) -> None:
+    rows.exec_driver_sql("BEGIN" if rows.get_execution_options().get("only_reads") else "BEGIN IMMEDIATE")
 
 
 def _bound(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:

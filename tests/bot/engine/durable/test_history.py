@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
 from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.migrations.versions import v0005_run_logs
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS, RUN_LOGS
 from bot.engine.records import RunQuery, WeekCost, week_begins, week_of
@@ -65,6 +68,17 @@ async def test_runs_are_found_by_repository_person_and_state(kept: Kept) -> None
     assert await kept.found(RunQuery(states=frozenset({JobState.STOPPED}))) == ["b"]
 
 
+async def test_what_has_ended_is_found_by_when_it_ended(kept: Kept) -> None:
+    await _filled(kept)
+    kept.clock.now += 1
+    await kept.engine.cancel("c", JobState.STOPPED, "stopped")
+    kept.clock.now += 1
+    await kept.engine.cancel("a", JobState.STOPPED, "stopped")
+    assert await kept.found(RunQuery(states=frozenset({JobState.STOPPED, JobState.DONE}))) == ["a", "c", "b"]
+    assert await kept.found(RunQuery(states=frozenset({JobState.STOPPED, JobState.QUEUED}))) == ["c", "b", "a"]
+    assert await kept.found(RunQuery(states=frozenset({JobState.QUEUED}))) == []
+
+
 async def test_only_runs_of_the_given_repositories_are_found(kept: Kept) -> None:
     await _filled(kept)
     assert await kept.found(RunQuery(repo_ids=frozenset({11}))) == ["c"]
@@ -112,22 +126,20 @@ async def test_a_log_is_forgotten_with_its_job(kept: Kept) -> None:
     assert await kept.store.run(lambda tx: tx.rows.execute(count).scalar_one()) == 0
 
 
-async def test_jobs_of_an_earlier_version_are_found_after_the_migration(kept: Kept, database: str) -> None:
+async def test_jobs_of_an_earlier_version_are_found_after_the_migration(kept: Kept) -> None:
     await _filled(kept)
 
-    def taken_back(tx: Transaction) -> None:
+    def migrated(tx: Transaction) -> None:
         rows = tx.rows
         for name in ("repository", "actor"):
             rows.execute(sa.text(f"DROP INDEX jobs_of_{name}"))
             rows.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
         rows.execute(sa.text("DROP TABLE run_logs"))
-        rows.execute(sa.text("UPDATE alembic_version SET version_num = '0004'"))
+        with Operations.context(MigrationContext.configure(rows)):
+            v0005_run_logs.upgrade()
 
-    await kept.store.run(taken_back)
-    again = JobStore(database)
-    found = await DurableEngine(again).runs(RunQuery(repository="octo/calc", person="mona"))
-    await again.close()
-    assert [each.job.id for each in found] == ["a"]
+    await kept.store.run(migrated)
+    assert await kept.found(RunQuery(repository="octo/calc", person="mona")) == ["a"]
 
 
 def test_weeks_begin_on_mondays() -> None:
