@@ -190,5 +190,5 @@ class McpConnection:
         return str(error) if isinstance(error, SandboxError | SettingsError) else f"{type(error).__name__}: {error}"
 
     def _last_words(self) -> str:
-        said = self._words.text.strip() if self._words is not None else ""
+        said = self._words.told if self._words is not None else ""
         return f". It said: {said}" if said else ""

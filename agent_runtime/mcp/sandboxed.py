@@ -68,11 +68,18 @@ class LastWords:
 
     def __init__(self) -> None:
         self.text = ""
+        self.watcher: Watcher | None = None
         self._ours, self.theirs = socket.socketpair()
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._ours.settimeout(0)
         self._first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._ours, self._listen)
+
+    @property
+    def told(self) -> str:
+        """The words, and the limit for which its sandbox was ended."""
+        breach = None if self.watcher is None else self.watcher.verdict()
+        return "\n".join(filter(None, (self.text.strip(), "" if breach is None else breach.told())))
 
     def add(self, text: str) -> None:
         """Keep a text of ours with them."""
@@ -145,7 +152,7 @@ async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> 
         stack.push_async_callback(_ended, process)
         first = await words.first()
         if sandbox.apart:
-            _watch(first, sandbox, place.workspace)
+            words.watcher = _watch(first, sandbox, place.workspace)
             egress = way_out(sandbox, place.network, told=place.told, lost=words.add)
             if egress is not None:
                 namespace = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -229,13 +236,13 @@ async def _started(launch: Launch, words: LastWords) -> asyncio.subprocess.Proce
         words.theirs.close()
 
 
-def _watch(first: int, sandbox: Sandbox, workspace: Path) -> None:
+def _watch(first: int, sandbox: Sandbox, workspace: Path) -> Watcher:
     """Have a sandbox ended when its programs together go over a limit."""
     held: list[int] = []
     try:
         held.append(os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         held.append(os.pidfd_open(first))
-        Watcher(root=held[0], first=held[1], workspace=workspace, tmpfs=TMPFS, limits=sandbox.limits)
+        return Watcher(root=held[0], first=held[1], workspace=workspace, tmpfs=TMPFS, limits=sandbox.limits)
     except OSError as error:
         raise SandboxError(f"The sandbox of an MCP server ended, or cannot be watched: {error}") from error
     finally:

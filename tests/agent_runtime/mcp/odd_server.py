@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 WAY = sys.argv[1]
@@ -34,28 +37,49 @@ def text(said: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}]}
 
 
-def answer(word: str) -> dict[str, Any]:
-    match WAY:
-        case "dies":
-            sys.stderr.write("out of ink\n")
-            sys.exit(3)
-        case "slow":
-            time.sleep(600)
-        case "huge":
-            return text("x" * 50_000_000)
-        case "long":
-            return text("head " + "x" * 200_000 + " tail")
-        case "hidden":
-            return text("one\u202etwo\u200b three")
-        case "endless":
-            return {**text(word), "structuredContent": {"word": "a" * 40 + "!"}}
-        case "nonsense":
-            return {"content": "no list"}
-        case "changes":
-            say({"method": "notifications/tools/list_changed"})
-        case _:
-            pass
+def hog(_word: str) -> dict[str, Any]:
+    for _ in range(6):
+        if os.fork() == 0:
+            held = bytearray(60 << 20)
+            time.sleep(600 + len(held[:0]))
+    time.sleep(600)
+    return {}
+
+
+def through_the_proxy(word: str) -> dict[str, Any]:
+    host, port = os.environ["https_proxy"].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(f"CONNECT {word}:443 HTTP/1.1\r\nHost: {word}:443\r\n\r\n".encode())
+        return text(connection.recv(1000).decode().partition("\r\n")[0])
+
+
+def die(_word: str) -> dict[str, Any]:
+    sys.stderr.write("out of ink\n")
+    sys.exit(3)
+
+
+def wait(_word: str) -> dict[str, Any]:
+    time.sleep(600)
+    return {}
+
+
+def change(word: str) -> dict[str, Any]:
+    say({"method": "notifications/tools/list_changed"})
     return text(word)
+
+
+WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "changes": change,
+    "dies": die,
+    "endless": lambda word: {**text(word), "structuredContent": {"word": "a" * 40 + "!"}},
+    "hidden": lambda _word: text("one\u202etwo\u200b three"),
+    "hog": hog,
+    "huge": lambda _word: text("x" * 50_000_000),
+    "long": lambda _word: text("head " + "x" * 200_000 + " tail"),
+    "network": through_the_proxy,
+    "nonsense": lambda _word: {"content": "no list"},
+    "slow": wait,
+}
 
 
 def main() -> None:
@@ -72,7 +96,7 @@ def main() -> None:
             case "tools/list":
                 result = {"tools": TOOLS}
             case "tools/call":
-                result = answer(message["params"]["arguments"].get("word", ""))
+                result = WAYS.get(WAY, text)(message["params"]["arguments"].get("word", ""))
             case _:
                 if "id" in message:
                     error = {"code": -32601, "message": "unknown method"}

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_runtime import Agent, Policy, Sandbox, SandboxSettings, ScriptedProvider, pick_sandbox
+from agent_runtime import Agent, Policy, Sandbox, SandboxLimits, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.mcp.settings import McpServer
 
 HERE = Path(__file__).parent
 
 
-def python_sandbox() -> Sandbox:
+def python_sandbox(limits: SandboxLimits | None = None) -> Sandbox:
     """A sandbox that shows this Python, its packages and the servers here."""
     shown = {Path(sys.prefix), Path(sys.base_prefix), HERE}
-    settings = SandboxSettings(read_only=tuple(each for each in shown if not each.is_relative_to("/usr")))
+    read_only = tuple(each for each in shown if not each.is_relative_to("/usr"))
+    settings = SandboxSettings(read_only=read_only, limits=limits or SandboxLimits())
     return pick_sandbox("auto", settings)
 
 

@@ -13,12 +13,16 @@ import pytest
 
 from agent_runtime import (
     AsyncRuntime,
+    Event,
     FileSession,
+    Network,
+    NetworkUsed,
     Observed,
     Policy,
     Recorder,
     Rule,
     Sandbox,
+    SandboxLimits,
     SandboxSettings,
     Status,
     ToolReturned,
@@ -164,6 +168,27 @@ async def test_what_a_server_says_is_bounded_and_visible(place: Path, sandbox: S
     assert endless.value == {"word": "a" * 40 + "!"}
     assert "its tools have changed" in changes.text
     assert "its tools have changed" not in again.text
+
+
+async def test_a_server_that_takes_too_much_is_ended_and_the_limit_is_named(place: Path) -> None:
+    small = python_sandbox(SandboxLimits(memory_bytes=200 << 20))
+    code = "try:\n    odd_echo('a')\nexcept Exception as error:\n    print(error)"
+    async with AsyncRuntime(agent_with(place, small, [odd("hog")], block(code), policy=ALLOWED)) as runtime:
+        assert (await runtime.run("Say it")).status is Status.FINISHED
+        (call,) = returned(runtime)
+    assert "memory" in call.text
+
+
+async def test_a_server_reaches_what_commands_may_reach(place: Path, sandbox: Sandbox) -> None:
+    told: list[Event] = []
+    agent = agent_with(place, sandbox, [odd("network")], block("print(odd_echo('other.example'))"), policy=ALLOWED)
+    network = Network.of("allowed.example")
+    async with AsyncRuntime(replace(agent, network=network), listeners=[told.append]) as runtime:
+        assert (await runtime.run("Say it")).status is Status.FINISHED
+        (call,) = returned(runtime)
+    assert "other.example is not on the list of hosts" in call.text
+    (used,) = [event.connection for event in told if isinstance(event, NetworkUsed)]
+    assert (used.host, used.allowed) == ("other.example", False)
 
 
 REFUSED = {
