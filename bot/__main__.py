@@ -259,6 +259,7 @@ def app() -> None:
     help="The certificate authorities of your own server, as CODEPILOT_CA_FILE.",
 )
 @click.option("--workflows", is_flag=True, help="Let the App change workflow files, after approval.")
+@click.option("--dashboard", is_flag=True, help="Have a dashboard, to which people sign in with GitHub.")
 @click.option("--public", is_flag=True, help="Let other accounts install the App.")
 @click.option(
     "--directory",

@@ -18,6 +18,7 @@ PARTS = {
 project = "Codepilot"
 html_title = "Codepilot"
 html_theme = "furo"
+highlight_language = "text"
 html_show_copyright = False
 html_copy_source = False
 html_domain_indices = False

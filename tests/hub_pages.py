@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
+VERIFIER = "v" * 43
+"""What an App's site keeps for the exchange of a code."""
+_CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
 _TOKEN = re.compile(r'name="token" value="(\w+)"')
 
 
@@ -62,3 +68,13 @@ async def browser(site: str, login: str = "") -> AsyncIterator[Browser]:
         if login:
             assert await opened.send("/login", {"login": login}) == 303
         yield opened
+
+
+async def sign_in_code(site: str, client_id: str, login: str) -> str:
+    """The code that an App's site gets once a person has agreed to be signed in there."""
+    asked = {"client_id": client_id, "state": "s", "code_challenge": _CHALLENGE}
+    async with browser(site, login) as person:
+        back = urlsplit(await person.sent_on("/login/oauth/authorize", asked))
+    query = parse_qs(back.query)
+    assert (back.path, query["state"]) == ("/back", ["s"])
+    return query["code"][0]

@@ -32,7 +32,7 @@ class ToolServer:
         Args:
             agent: whose policy and limits hold.
             toolbox: the tools.
-            state: told of each call.
+            state: records each call.
             gate: asks the handlers where the policy says so; a call that nobody answers for is refused.
         """
         self._toolbox = toolbox
@@ -49,7 +49,7 @@ class ToolServer:
         self._turn = asyncio.Lock()
 
     async def serve(self) -> None:
-        """Serve whoever writes to standard input, until its end.
+        """Serve the client on standard input, until its end.
 
         Raises:
             SettingsError: the package `mcp` is not installed.

@@ -9,7 +9,7 @@ from bot.domain.access import Level
 from bot.gate.levels import policy_for, tools_for
 
 _NOBODY = (
-    "nobody can approve calls here. Whoever started `codepilot mcp` can allow such commands with --allow PATTERN, or "
+    "nobody can approve calls here. Start `codepilot mcp` with --allow PATTERN to allow such commands, or "
     "all of them with --level auto"
 )
 

@@ -25,7 +25,7 @@ from bot.dashboard.sign_in import SIGN_IN_SECONDS, SignIn, SignIns
 from bot.domain.errors import BotError
 from bot.domain.job import JobState
 from bot.engine.records import RunQuery
-from bot.github import GitHubError
+from bot.github import CALLBACK_PATH, GitHubError
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Dashboard:
         own.router.add_post("/sign-in", self._sign_in)
         if self._people is not None:
             own.router.add_get("/github", self._to_github)
-            own.router.add_get("/github/back", self._from_github)
+            own.router.add_get(CALLBACK_PATH.removeprefix(PREFIX), self._from_github)
         own.router.add_post("/sign-out", self._signed_in(self._sign_out))
         own.router.add_get("/static/{name}", _static)
         own.on_shutdown.append(lambda _app: self._live.close())

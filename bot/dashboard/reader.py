@@ -56,7 +56,7 @@ class DashboardReader:
     Args:
         engine: has the jobs.
         services: have the sessions and patches, and the redactor.
-        budgets: what GitHub told of its limits: the installation, the resource, the budget.
+        budgets: what GitHub said about its limits: the installation, the resource, the budget.
         trace_url: the address of traces; empty where there are none.
     """
 

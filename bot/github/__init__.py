@@ -50,10 +50,11 @@ from bot.github.models import (
     StepFacts,
     ThreadFacts,
 )
-from bot.github.oauth import OAuthClient
+from bot.github.oauth import CALLBACK_PATH, OAuthClient
 from bot.github.pace import Reserve, Urgency
 
 __all__ = [
+    "CALLBACK_PATH",
     "SECONDS_BETWEEN_WRITES",
     "Account",
     "Annotation",

@@ -96,6 +96,8 @@ class RegisteredApp:
         html_url: its page.
         private_key: its key, in PEM; GitHub tells it once.
         webhook_secret: what signs its deliveries; GitHub tells it once.
+        client_id: its name where people sign in.
+        client_secret: its password there.
     """
 
     id: int
@@ -104,6 +106,8 @@ class RegisteredApp:
     html_url: str
     private_key: str = field(repr=False)
     webhook_secret: str = field(repr=False)
+    client_id: str
+    client_secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +206,8 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
             html_url=str(found["html_url"]),
             private_key=str(found["pem"]),
             webhook_secret=str(found["webhook_secret"] or ""),
+            client_id=str(found["client_id"]),
+            client_secret=str(found["client_secret"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise unreadable(what, HTTPStatus.CREATED, f"a malformed App: {error!r}") from error

@@ -17,6 +17,8 @@ from bot.github.auth import Anonymous
 from bot.github.connection import GitHubConnection
 from bot.github.errors import GitHubError, unreadable
 
+CALLBACK_PATH = "/dashboard/github/back"
+"""Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
 MOST_REPOSITORIES = 5_000
 """Of a person who can reach more, the others are not known."""
 

@@ -15,9 +15,10 @@ from bot.domain.errors import ConfigError, InputsError, OutsideActionsError
 from bot.settings.agent import AgentSettings
 from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey, api_of, server_of
 from bot.settings.reader import Reader, spellings
-from bot.settings.table import AGENT, PROVIDER_KEYS, RUNNER, SECRETS
+from bot.settings.table import AGENT, PROVIDER_KEYS, RUNNER, SECRETS, SERVICE
 
 _KEY_VARIABLES = {setting.name for setting in PROVIDER_KEYS.values()}
+_SIGN_IN = (SERVICE["client_id"], SERVICE["client_secret"])
 _DEMO_CAPS = "thread=60,user=200,repository=200"
 
 
@@ -32,6 +33,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """
     reader = Reader(_taken(environ))
     service, agent = _placed(reader.values(Settings)), reader.agent()
+    reader.require_together(*_SIGN_IN)
     reader.check()
     return Settings(agent=agent, **service)
 
@@ -44,6 +46,7 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
     """
     reader = Reader(_taken(environ))
     service, agent = _placed(reader.values(Settings)), reader.agent()
+    reader.require_together(*_SIGN_IN)
     nothing: dict[str, Any] = {"webhook_secret": SecretStr(""), "app_id": 0, "private_key": SecretStr("")}
     settings = Settings(agent=agent, **(nothing | service))
     return Survey(problems=tuple(each.text for each in reader.faults()), settings=settings, wrong=reader.wrong)

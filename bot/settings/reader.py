@@ -74,6 +74,15 @@ class Reader:
                 self._tell(setting, f"{error}.")
         return found
 
+    def require_together(self, *settings: Setting) -> None:
+        """Keep as a problem that some of these settings are set, and others are not."""
+        if not self._wrong.isdisjoint(settings):
+            return
+        missing = [each for each in settings if not self._written(each)]
+        if 0 < len(missing) < len(settings):
+            given = next(each for each in settings if each not in missing)
+            self._lacks(missing[0], f"{given.name} is, and has no effect without it.")
+
     def agent(self) -> AgentSettings:
         """The agent's settings; what is wrong or missing has its default."""
         agent = AgentSettings(**self.values(AgentSettings))

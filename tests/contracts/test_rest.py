@@ -10,11 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from localhub import APP_EVENTS, EndedJob, LocalHub
+from bot.github import OAuthClient
+from localhub import APP_EVENTS, App, EndedJob, LocalHub
 from localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
-from tests.hub_pages import browser
+from tests.hub_pages import VERIFIER, browser, sign_in_code
 
 R = "/repos/acme/widgets"
 
@@ -48,6 +49,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         await _workflows(hub, bot, sha)
         await _apps(itself, nobody, app.id, installation)
         await _manifest(hub, nobody)
+        await _signed_in(hub, nobody, app, installation)
         revoked = nobody.with_token(await installation_token(nobody, app, installation, repository_ids=[repo.id]))
         await _ok(revoked, "DELETE", "/installation/token", 204)
         await _moves(hub, user, nobody)
@@ -372,6 +374,15 @@ async def _manifest(hub: LocalHub, nobody: Client) -> None:
         [code] = parse_qs(urlsplit(location).query)["code"]
     await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 201)
     await _ok(nobody, "POST", f"/app-manifests/{code}/conversions", 404)
+
+
+async def _signed_in(hub: LocalHub, nobody: Client, app: App, installation: int) -> None:
+    """What an App's site asks in the name of a person whom it has signed in."""
+    client_id, secret = hub.set_callback(app, "https://bot.example.com/back")
+    site = OAuthClient(client_id=client_id, client_secret=secret, server_url=hub.url, api_url=hub.api_url)
+    person = nobody.with_token(await site.exchange(await sign_in_code(hub.url, client_id, "mona"), VERIFIER))
+    await _ok(person, "GET", "/user/installations")
+    await _ok(person, "GET", f"/user/installations/{installation}/repositories")
 
 
 async def _apps(itself: Client, nobody: Client, app_id: int, installation: int) -> None:

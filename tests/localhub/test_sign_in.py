@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-from urllib.parse import parse_qs, urlsplit
-
-import aiohttp
 import pytest
 
 from bot.github import GitHubError, OAuthClient
 from localhub import LocalHub
-
-VERIFIER = "v" * 43
-CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
-
-
-async def _code(hub: LocalHub, client: OAuthClient, login: str) -> str:
-    """The code that the App's site gets once a person has agreed."""
-    asked = {"client_id": client.client_id, "state": "s", "code_challenge": CHALLENGE}
-    jar = aiohttp.CookieJar(unsafe=True)  # for an address in digits
-    async with aiohttp.ClientSession(hub.url, headers={"Origin": hub.url}, cookie_jar=jar) as person:
-
-        async def sent(path: str, form: dict[str, str]) -> str:
-            async with person.get(path, params=asked) as page:
-                [token] = re.findall(r'name="token" value="([^"]+)"', await page.text())[:1]
-            async with person.post(path, data={**form, "token": token}, allow_redirects=False) as answer:
-                assert answer.status == 303
-                return answer.headers["Location"]
-
-        await sent("/login", {"login": login})
-        back = urlsplit(await sent("/login/oauth/authorize", asked))
-    query = parse_qs(back.query)
-    assert (back.path, query["state"]) == ("/back", ["s"])
-    return query["code"][0]
+from tests.hub_pages import VERIFIER, sign_in_code
 
 
 @pytest.fixture
@@ -52,21 +24,21 @@ def client(hub: LocalHub) -> OAuthClient:
 async def test_a_code_gives_a_token_for_the_persons_repositories_with_the_app(
     hub: LocalHub, client: OAuthClient
 ) -> None:
-    token = await client.exchange(await _code(hub, client, "mona"), VERIFIER)
+    token = await client.exchange(await sign_in_code(hub.url, client.client_id, "mona"), VERIFIER)
     assert await client.login(token) == "mona"
     assert await client.repositories(token) == frozenset({hub.repo("mona/mona").id})
 
 
 async def test_a_code_works_once_with_its_verifier_and_the_apps_secret(hub: LocalHub, client: OAuthClient) -> None:
-    code = await _code(hub, client, "mona")
+    code = await sign_in_code(hub.url, client.client_id, "mona")
     await client.exchange(code, VERIFIER)
     with pytest.raises(GitHubError):
         await client.exchange(code, VERIFIER)
     with pytest.raises(GitHubError):
-        await client.exchange(await _code(hub, client, "mona"), "w" * 43)
+        await client.exchange(await sign_in_code(hub.url, client.client_id, "mona"), "w" * 43)
     other = OAuthClient(client_id=client.client_id, client_secret="another", server_url=hub.url, api_url=hub.api_url)
     with pytest.raises(GitHubError) as error:
-        await other.exchange(await _code(hub, client, "mona"), VERIFIER)
+        await other.exchange(await sign_in_code(hub.url, client.client_id, "mona"), VERIFIER)
     assert "another" not in str(error.value)
 
 

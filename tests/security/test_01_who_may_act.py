@@ -25,9 +25,11 @@ from bot.domain.commands import (
     Malformed,
     Plan,
     Pushed,
+    RecipeDue,
     Retry,
     Review,
     ShowStatus,
+    StartRecipe,
     Stop,
     Test,
     Undo,
@@ -56,6 +58,8 @@ COMMANDS: tuple[Command, ...] = (
     Stop(),
     Retry(),
     ShowStatus(),
+    StartRecipe(name="weekly"),
+    RecipeDue(name="weekly"),
     Help(),
     Unknown(word="fxi", nearest="fix"),
     Malformed(reason="x"),
@@ -85,7 +89,7 @@ def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Comma
             verdict = grant_for(a_request_for(_job(command, kind, origin), roles=(role,)))
             if role in WRITERS:
                 assert isinstance(verdict, Grant) or not verdict.silent
-            elif origin == "workflow" and isinstance(command, (Review, Explain, Plan, Ask)):
+            elif origin == "workflow" and isinstance(command, (Review, Explain, Plan, Ask, StartRecipe)):
                 # The workflow's file commands; who started it by an event gets no more than eyes.
                 assert isinstance(verdict, Refusal) or (verdict.level, verdict.executes) == ("read-only", False)
                 assert isinstance(verdict, Refusal) or verdict.publish in {"nothing", "review"}

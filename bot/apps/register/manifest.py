@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import yaml
 
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
-from bot.github import RegisteredApp
+from bot.github import CALLBACK_PATH, RegisteredApp
 from bot.settings.model import api_of
 
 ON_GITHUB = "https://github.com"
@@ -32,6 +32,7 @@ class AppOptions:
         organisation: the owner; empty for the person's own account.
         server: GitHub's address for browsers.
         workflows: whether the App may change workflow files.
+        dashboard: whether people sign in to the dashboard with GitHub.
         public: whether other accounts may install it.
         directory: where key and settings are written.
         ca_file: the authorities that signed the server's certificate; None for the usual ones.
@@ -43,6 +44,7 @@ class AppOptions:
     organisation: str
     server: str
     workflows: bool
+    dashboard: bool
     public: bool
     directory: Path
     port: int
@@ -88,12 +90,14 @@ def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
         redirect_url: where GitHub sends the browser with the code.
     """
     wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
+    own = options.webhook.rsplit("/", 1)[0]
     return {
         "name": options.name,
-        "url": options.webhook.rsplit("/", 1)[0],
+        "url": own,
         "description": "Codepilot: a coding agent that works on this organisation's own server.",
         "hook_attributes": {"url": options.webhook, "active": True},
         "redirect_url": redirect_url,
+        **({"callback_urls": [f"{own}{CALLBACK_PATH}"]} if options.dashboard else {}),
         "public": options.public,
         "default_permissions": {each.name: each.level for each in wanted},
         "default_events": [each.name for each in EVENTS],
@@ -120,6 +124,8 @@ def settings_text(app: RegisteredApp, options: AppOptions) -> str:
     }
     if options.server != ON_GITHUB:
         keys |= {"server_url": options.server, "api_url": options.api_url}
+    if options.dashboard:
+        keys |= {"client_id": app.client_id, "client_secret": app.client_secret}
     if options.ca_file is not None:
         keys["ca_file"] = str(options.ca_file)
     return f"# The GitHub App {app.slug} of {app.owner}: {app.html_url}\n{yaml.safe_dump(keys, sort_keys=False)}"

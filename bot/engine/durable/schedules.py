@@ -21,7 +21,7 @@ class DurableSchedules:
     """Implements `Schedules`.
 
     Args:
-        store: the one that the engine is on; whoever opened it closes it.
+        store: the one that the engine is on; the one who opened it closes it.
     """
 
     def __init__(self, store: JobStore) -> None:

@@ -8,6 +8,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -256,11 +257,14 @@ def held() -> dict[str, int]:
     """Threads, open files and child processes of this process."""
     gc.collect()
     gc.freeze()  # what other tests left is not gone through each time
-    children = Path(f"/proc/{os.getpid()}/task")
+    processes = 0
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread of an earlier test that ends just now
+            processes += len((task / "children").read_text().split())
     pooled = sum(each.name.startswith("asyncio_") for each in threading.enumerate())
     return {
         "pooled threads": pooled,
         "threads": threading.active_count() - pooled,
         "files": len(list(Path("/proc/self/fd").iterdir())),
-        "processes": sum(len((task / "children").read_text().split()) for task in children.iterdir()),
+        "processes": processes,
     }

@@ -146,7 +146,9 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, ke
             raise StorageError("file:///kept", "the disk is full", "Make room.")
         results.append((job_id, work, change))
 
-    context = _context(work=SimpleNamespace(keep=store), forget_session=lambda job: dropped.append(job.id))
+    context = _context(
+        history=None, work=SimpleNamespace(keep=store), forget_session=lambda job: dropped.append(job.id)
+    )
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
     reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))
     with nullcontext() if kept else pytest.raises(StorageError):

@@ -385,7 +385,7 @@ def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str]
         file.chmod(0o440)
         environ.pop(name, None)
         environ[f"{name}_FILE"] = str(file)
-    environ["CODEPILOT_BASE_URL"] = "https://models.example.com"
+    environ |= {"CODEPILOT_BASE_URL": "https://models.example.com", "CODEPILOT_CLIENT_ID": "Iv23li"}
     settings = load(environ)
     assert settings.webhook_secret.get_secret_value() == "the secret CODEPILOT_WEBHOOK_SECRET"
     assert settings.agent.anthropic_api_key is not None
@@ -588,3 +588,10 @@ def test_the_key_to_the_bucket_is_a_secret(environ: dict[str, str]) -> None:
     redact = redactor_for(settings).redact
     assert "hunter2" not in redact("key hunter2-hunter2")
     assert "token-token" not in redact("key token-token")
+
+
+def test_signing_people_in_needs_both_client_id_and_secret(environ: dict[str, str]) -> None:
+    [problem] = _problems(load, environ | {"CODEPILOT_CLIENT_ID": "Iv23li"})
+    assert problem.startswith("CODEPILOT_CLIENT_SECRET is not set.")
+    assert "CODEPILOT_CLIENT_ID" in problem
+    assert load(environ | {"CODEPILOT_CLIENT_ID": "Iv23li", "CODEPILOT_CLIENT_SECRET": "0" * 40}).signs_people_in

@@ -35,6 +35,7 @@ def options(server: str, directory: Path) -> AppOptions:
         organisation="",
         server=server,
         workflows=False,
+        dashboard=True,
         public=False,
         directory=directory / "app",
         port=0,
@@ -93,6 +94,7 @@ async def test_a_person_confirms_and_the_bot_has_its_app(hub: LocalHub, tmp_path
         }
     )
     assert settings.app_id == made.id
+    assert settings.signs_people_in
     assert settings.webhook_secret.get_secret_value() == hub.app(made.id).webhook_secret
     found = await describe_app(settings.app_id, settings.private_key.get_secret_value(), settings.api_url)
     assert (found.slug, found.refused) == ("codepilot-for-acme", "")
