@@ -57,6 +57,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests: a worker that gets one at the end leaves the others with nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     programs.kept.append(tmp_path_factory.mktemp("programs"))

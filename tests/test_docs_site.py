@@ -16,6 +16,7 @@ _DOCS = ROOT / "docs"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_without_a_warning_and_has_every_page() -> None:
     site = _built()
     pages = [path.relative_to(_DOCS).with_suffix(".html") for path in _DOCS.glob("**/*.md")]

@@ -60,6 +60,7 @@ async def opened(directory: Path) -> AsyncIterator[Scene]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:
@@ -115,6 +116,7 @@ _MAINTENANCE = """\
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reaches_the_next_step(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:
@@ -178,6 +180,7 @@ _ENDS = """\
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_an_approving_comment_resumes_the_run_that_the_workflow_before_it_stored(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:

@@ -13,6 +13,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_one_process_on_sqlite_that_ends_again_and_again_does_everything_once(tmp_path: Path) -> None:
     storm = await run(Plan(kills=2, jobs=4, seed=2), tmp_path, None)
     assert sum(storm.ends.values()) >= 1
@@ -20,6 +21,7 @@ async def test_one_process_on_sqlite_that_ends_again_and_again_does_everything_o
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_processes_on_postgresql_that_end_again_and_again_do_everything_once(
     tmp_path: Path, postgres_url: str
 ) -> None:

@@ -115,6 +115,7 @@ def sums(files: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call_with_the_same_files(
     hub: LocalHub, tmp_path: Path, server: Postgres, bucket: s3.S3
 ) -> None:
@@ -149,6 +150,7 @@ async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_nothing_is_lost_while_postgresql_is_down(hub: LocalHub, tmp_path: Path, server: Postgres) -> None:
     blobs = {"CODEPILOT_STORAGE_URL": (tmp_path / "blobs").as_uri()}
     async with site(hub, tmp_path, server, blobs) as here:

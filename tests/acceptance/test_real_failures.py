@@ -21,7 +21,7 @@ from tests.source_files import ROOT
 from tests.stage import Script, staged
 from tests.workflow_runs import Workflows
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 _LIED = {
     "changes nothing": "othing changed",
     "changes something else": "after it, run again by the bot",

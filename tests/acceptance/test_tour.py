@@ -19,7 +19,7 @@ from tests.forked import codepilot
 from tests.hub_pages import browser
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 APPROVE = re.compile(r"^/codepilot approve \w+$", re.MULTILINE)
 PASTED = "the entry's comment"
@@ -65,7 +65,7 @@ class Demo:
         return answer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A kept demo. It ends with code 0 on Ctrl+C and leaves nothing behind."""
     folder = tmp_path_factory.mktemp("tour")
@@ -90,11 +90,19 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     assert list((folder / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("backwards", [False, True])
-async def test_every_entry_does_what_it_says_in_any_order_and_again(demo: Demo, *, backwards: bool) -> None:
+async def test_the_tour(demo: Demo) -> None:
+    """One test, because workers of the tests would each start a demo for tests of their own."""
+    await _the_issue_opens_each_thread_with_the_comment_filled_in(demo)
+    await _every_entry_does_what_it_says(demo, list(TOUR))
+    await _every_entry_does_what_it_says(demo, list(reversed(TOUR)))
+    await _the_fix_can_be_asked_for_again(demo)
+    await _what_the_tour_does_not_know_gets_an_answer_that_names_it(demo)
+
+
+async def _every_entry_does_what_it_says(demo: Demo, order: list[str]) -> None:
     entries = {entry.title: entry for entry in read_tour()}
     assert entries.keys() == TOUR.keys()
-    for title in reversed(TOUR) if backwards else TOUR:
+    for title in order:
         comment = entries[title].comment
         number, answer = demo.threads[comment], ""
         before = len(await demo.said(number))
@@ -106,18 +114,18 @@ async def test_every_entry_does_what_it_says_in_any_order_and_again(demo: Demo, 
     assert any("```suggestion\n    letters = [word[0].upper()" in each for each in on_lines)
 
 
-async def test_the_fix_can_be_asked_for_again(demo: Demo) -> None:
+async def _the_fix_can_be_asked_for_again(demo: Demo) -> None:
     before = len(await demo.said(1))
     await demo.paste(1, "/codepilot fix isoparse so that tests/test_timeutils.py passes", "^### (✅|⚪)", after=before)
 
 
-async def test_what_the_tour_does_not_know_gets_an_answer_that_names_it(demo: Demo) -> None:
+async def _what_the_tour_does_not_know_gets_an_answer_that_names_it(demo: Demo) -> None:
     for number, command in ((1, "ask What is it for?"), (2, "review"), (1, "explain")):
         before = len(await demo.said(number))
         await demo.paste(number, f"/codepilot {command}", r"^### ✅(.|\n)*Tour: comments to try", after=before)
 
 
-async def test_the_tours_issue_opens_each_thread_with_the_comment_filled_in(demo: Demo) -> None:
+async def _the_issue_opens_each_thread_with_the_comment_filled_in(demo: Demo) -> None:
     async with aiohttp.ClientSession(raise_for_status=True) as web:
         async with web.get(f"{demo.site}/{demo.repo}/issues/{demo.listing}") as answer:
             listing = await answer.text()

@@ -9,7 +9,7 @@ import pytest
 from bench import walks
 from bench.walks import Walk
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 async def test_the_demo_ends_in_a_pull_request_that_makes_the_tests_pass(tmp_path: Path) -> None:

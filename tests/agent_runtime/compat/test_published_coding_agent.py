@@ -29,6 +29,7 @@ DIFFERENT = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_published_tests_pass(tmp_path: Path) -> None:
     home = tmp_path / "home"
     came = outcomes(SUITE, tmp_path, {"HOME": str(home), "LLM_USER_PATH": str(home / "llm"), "LLM_LOAD_PLUGINS": ""})
