@@ -50,7 +50,7 @@ class LivePages:
         """The events for one page; None when too many listen already.
 
         Args:
-            who: names the sign-in.
+            who: names the person, or the operator's sign-in.
             run: the run that the page shows; empty for a page about all.
         """
         of_one = sum(each.who == who for each in self._listeners)

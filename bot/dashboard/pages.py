@@ -48,10 +48,12 @@ _COOKIE, _FORM_COOKIE = "codepilot_dashboard", "codepilot_dashboard_form"
 _GITHUB_COOKIE = "codepilot_dashboard_github"
 _MOST_FORM_BYTES = 4096
 _FORM_SECONDS = 10.0
+_MOST_FIELDS = 10
 _FOUND_ON_A_PAGE = 50
 _MOST_PAGES = 200
 _MOST_QUERY = 200
 _MOST_BUDGETS = 20
+_FORM_VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
 _INNER = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
 
 
@@ -203,7 +205,8 @@ class Dashboard:
         run = request.query.get("run", "")[:_MOST_QUERY]
         if run and await self._reader.stored(run, viewer.repo_ids) is None:
             raise web.HTTPNotFound
-        async with self._live.listening(viewer.sign_in.id, run) as events:
+        # A person may sign in any number of times; operators, who share a token, are told apart.
+        async with self._live.listening(viewer.sign_in.login or viewer.sign_in.id, run) as events:
             if events is None:
                 raise web.HTTPServiceUnavailable(text="Too many pages are open.\n")
             answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
@@ -214,7 +217,8 @@ class Dashboard:
         return answer
 
     async def _sign_in_page(self, request: web.Request, *, wrong: str = "", status: int = 200) -> web.Response:
-        form = request.cookies.get(_FORM_COOKIE, "") or secrets.token_urlsafe(16)
+        form = request.cookies.get(_FORM_COOKIE, "")
+        form = form if _FORM_VALUE.fullmatch(form) else secrets.token_urlsafe(16)
         values = {"next": _inner(request.query.get("next", "")), "form": form, "wrong": wrong}
         answer = _page(
             "sign_in.html",
@@ -234,7 +238,8 @@ class Dashboard:
             return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
         form = await _form(request)
         own = request.cookies.get(_FORM_COOKIE, "")
-        if not own or not hmac.compare_digest(own.encode(), form.get("form", "").encode(errors="replace")):
+        same = hmac.compare_digest(own.encode(errors="replace"), form.get("form", "").encode(errors="replace"))
+        if not _FORM_VALUE.fullmatch(own) or not same:
             return await self._sign_in_page(request, wrong="The page was too old. Try again.", status=403)
         if not self._sign_ins.is_operator(form.get("token", "")):
             log.warning("a sign-in to the dashboard was refused", extra={"stranger": True})
@@ -312,7 +317,10 @@ async def _form(request: web.Request) -> dict[str, str]:
             body = await request.content.readexactly(size)
     except (TimeoutError, asyncio.IncompleteReadError) as error:
         raise web.HTTPRequestTimeout(text="The form did not arrive.\n") from error
-    fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=10, errors="replace")
+    try:
+        fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=_MOST_FIELDS, errors="replace")
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"The form has more than {_MOST_FIELDS} fields.\n") from error
     return {name: values[0] for name, values in fields.items()}
 
 

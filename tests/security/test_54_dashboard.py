@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -58,6 +59,23 @@ async def test_a_form_of_another_site_neither_signs_in_nor_out(site: Served) -> 
     await site.sign_in()
     assert (await site.post("/sign-out", form="another"))[0] == 403
     assert (await site.get())[0] == 200
+
+
+async def test_a_cookie_or_a_form_that_no_page_of_ours_made_is_refused_without_a_trace(
+    site: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The client sends no such cookie.
+    url = urlsplit(str(site.client._base_url))
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    writer.write(b"GET /dashboard/sign-in HTTP/1.1\r\nHost: x\r\nCookie: codepilot_dashboard_form=\xff\r\n")
+    writer.write(b"Connection: close\r\n\r\n")
+    async with asyncio.timeout(20):
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    status, text, answer = await site.post("/sign-in", **{f"field{number}": "" for number in range(11)})
+    assert (status, answer.headers["Content-Security-Policy"]) == (400, POLICY)
+    assert "more than 10 fields" in text
+    assert not [each for each in caplog.records if each.exc_info]
 
 
 async def test_a_cookie_that_is_changed_or_over_or_signed_out_counts_no_more(site: Served) -> None:

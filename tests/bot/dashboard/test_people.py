@@ -130,6 +130,16 @@ async def test_pages_that_are_opened_together_ask_once(site: Served, directory: 
     assert directory.asked == 1
 
 
+async def test_a_person_who_signs_in_again_keeps_no_more_pages_open(site: Served) -> None:
+    opened = []
+    for _ in range(3):
+        await _back(site)
+        opened += [await site.client.get("/dashboard/events") for _ in range(7)]
+    assert [each.status for each in opened] == [200] * 20 + [503]
+    for each in opened:
+        each.close()
+
+
 async def test_nothing_is_shown_while_github_does_not_answer(site: Served, directory: Directory) -> None:
     await _back(site)
     directory.fails = True
