@@ -90,10 +90,16 @@ class OAuthClient:
                     "list a person's installations", "/user/installations", within="installations"
                 ):
                     path = f"/user/installations/{int(each['id'])}/repositories"
-                    async for repo in connection.entries("list a person's repositories", path, within="repositories"):
-                        found.add(int(repo["id"]))
-                        if len(found) >= MOST_REPOSITORIES:
-                            return frozenset(found)
+                    listed = connection.entries("list a person's repositories", path, within="repositories")
+                    try:
+                        async for repo in listed:
+                            found.add(int(repo["id"]))
+                            if len(found) >= MOST_REPOSITORIES:
+                                return frozenset(found)
+                    except GitHubError as error:
+                        # Suspended, or removed meanwhile: its repositories are not known, those of the others are.
+                        if error.limited or error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+                            raise
             except GitHubError as error:
                 if error.status == HTTPStatus.UNAUTHORIZED:
                     return None

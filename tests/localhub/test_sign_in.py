@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from bot.github import GitHubError, OAuthClient
@@ -40,6 +42,21 @@ async def test_a_code_works_once_with_its_verifier_and_the_apps_secret(hub: Loca
     with pytest.raises(GitHubError) as error:
         await other.exchange(await sign_in_code(hub.url, client.client_id, "mona"), VERIFIER)
     assert "another" not in str(error.value)
+
+
+@pytest.mark.parametrize("trouble", ["403", "404"])
+async def test_an_installation_that_refuses_hides_no_other(
+    hub: LocalHub, client: OAuthClient, trouble: Literal["403", "404"]
+) -> None:
+    hub.add_collaborator(hub.repo("eve/eve"), "mona", "read")
+    token = await client.exchange(await sign_in_code(hub.url, client.client_id, "mona"), VERIFIER)
+    both = frozenset(hub.repo(name).id for name in ("mona/mona", "eve/eve"))
+    assert await client.repositories(token) == both
+    hub.faults.add("GET", "*/user/installations/*/repositories", trouble)
+    assert len(await client.repositories(token) or ()) == 1
+    hub.faults.add("GET", "*/user/installations/*/repositories", "rate_limited", times=9, retry_after=3600)
+    with pytest.raises(GitHubError):
+        await client.repositories(token)
 
 
 async def test_a_token_that_is_not_known_reaches_nothing(client: OAuthClient) -> None:
