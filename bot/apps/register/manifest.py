@@ -91,13 +91,15 @@ def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
     """
     wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
     own = options.webhook.rsplit("/", 1)[0]
+    # The dashboard stands at the root of its host, wherever a proxy has the webhook.
+    callback = urlsplit(options.webhook)._replace(path=CALLBACK_PATH, query="", fragment="").geturl()
     return {
         "name": options.name,
         "url": own,
         "description": "Codepilot: a coding agent that works on this organisation's own server.",
         "hook_attributes": {"url": options.webhook, "active": True},
         "redirect_url": redirect_url,
-        **({"callback_urls": [f"{own}{CALLBACK_PATH}"]} if options.dashboard else {}),
+        **({"callback_urls": [callback]} if options.dashboard else {}),
         "public": options.public,
         "default_permissions": {each.name: each.level for each in wanted},
         "default_events": [each.name for each in EVENTS],

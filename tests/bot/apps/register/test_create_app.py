@@ -131,6 +131,13 @@ def test_workflow_files_are_asked_for_only_when_they_are_wanted(tmp_path: Path) 
     assert manifest(replace(usual, workflows=True), redirect_url="x")["default_permissions"]["workflows"] == "write"
 
 
+@pytest.mark.parametrize("webhook", ["/webhook", "/webhook/", "/bots/codepilot/webhook?a=b/c"])
+def test_people_come_back_to_the_dashboard_at_the_root_of_the_host(tmp_path: Path, webhook: str) -> None:
+    wanted = replace(options("https://github.com", tmp_path), webhook=f"https://bot.example.com:8443{webhook}")
+    found = manifest(wanted, redirect_url="x")["callback_urls"]
+    assert found == ["https://bot.example.com:8443/dashboard/github/back"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
