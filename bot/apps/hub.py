@@ -27,6 +27,9 @@ _APP_ID = 1
 """The same in every hub with a settings file, so that the file stays right."""
 ROLES: tuple[Role, ...] = ("read", "triage", "write", "maintain", "admin")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
+_OWN_KEYS = frozenset(
+    {"app_id", "private_key_file", "webhook_secret", "server_url", "api_url", "data_dir", "host", "port"}
+)
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -51,11 +54,16 @@ class HubOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What a settings file keeps of an earlier hub; empty without one."""
+    """What a settings file keeps of an earlier hub; empty without one.
+
+    Attributes:
+        others: the settings that a person has added to the file.
+    """
 
     secret: str = ""
     key: str = ""
     port: int = 0
+    others: Mapping[str, object] = field(default_factory=dict)
 
 
 async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
@@ -88,7 +96,7 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     hub.add_collaborator(repo, login, role)
                 key = (options.settings or Path(directory)) / "app.pem"
                 if options.settings:
-                    _write(options.settings, hub, app)
+                    _write(options.settings, hub, app, kept.others)
                 else:
                     _private(key, app.private_key_pem)
                 for line in _told(options, hub, app, repos, installation=installation, key=key):
@@ -176,7 +184,8 @@ def _read(folder: Path) -> _Kept:
         keys = yaml.safe_load(file.read_text(encoding="utf-8"))
         # Another App's settings have another number.
         secret, port = {_APP_ID: keys["webhook_secret"]}[keys["app_id"]], urlsplit(keys["server_url"]).port
-        return _Kept(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0)
+        others = {name: value for name, value in keys.items() if name not in _OWN_KEYS}
+        return _Kept(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, others=others)
     except FileNotFoundError as error:
         if file.exists() or key.exists():
             raise BotError(f"{error.filename} is missing. Remove {folder}, or choose another --settings.") from error
@@ -185,7 +194,7 @@ def _read(folder: Path) -> _Kept:
         raise BotError(f"{file} is not of `codepilot hub`. Remove {folder}, or choose another --settings.") from error
 
 
-def _write(folder: Path, hub: LocalHub, app: App) -> None:
+def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) -> None:
     """Write the App's key and the settings that `codepilot serve` needs."""
     address = urlsplit(app.webhook_url)
     keys = {
@@ -196,6 +205,7 @@ def _write(folder: Path, hub: LocalHub, app: App) -> None:
         "api_url": hub.api_url,
         "data_dir": str((folder / "data").resolve()),
         **({"host": "127.0.0.1", "port": address.port or 80} if address.hostname in _LOOPBACK else {}),
+        **others,
     }
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -135,6 +135,18 @@ async def test_settings_are_private_and_serve_a_later_hub(tmp_path: Path) -> Non
     assert (settings.app_id, settings.host, settings.port) == (1, "127.0.0.1", 9)
 
 
+async def test_settings_that_a_person_adds_stay(tmp_path: Path) -> None:
+    wanted, file = replace(options(), settings=tmp_path / "kept"), tmp_path / "kept" / "codepilot.yml"
+    _, running = await started(replace(wanted, webhook="http://127.0.0.1:9/webhook"))
+    await ended(running)
+    file.write_text(f"{file.read_text()}model: claude-of-ours\n")
+    _, running = await started(wanted)
+    await ended(running)
+    keys = yaml.safe_load(file.read_text())
+    assert keys["model"] == "claude-of-ours"
+    assert "host" not in keys, "which was the hub's, for the webhook"
+
+
 def read_secret(text: str) -> str:
     return str(yaml.safe_load(text)["webhook_secret"])
 
