@@ -6,7 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from bot.domain.commands import ChecksFailed, Options, RecipeDue, StartRecipe
-from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Repo, Thread
+from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
 from bot.domain.recipe import FOLDER, path_of
 from bot.gate.decision import Refusal
 from bot.gate.recipes import Recipe, RecipeError
@@ -57,11 +57,11 @@ async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
-    job, config = context.job, await lately_on_default_branch(context)  # which keeps what the files say now
+    config = await lately_on_default_branch(context)  # which keeps what the files say now
     head = next((each for each in config.recipes if each.name == command.name and each.on.schedule), None)
     if head is None:
         return Ending(state=JobState.DONE, reason=f"the recipe {command.name} has no schedule any more")
-    await _begin_unasked(context, head, job.repo)
+    await _begin_unasked(context, head)
     return Ending(state=JobState.DONE)
 
 
@@ -75,33 +75,43 @@ async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoCo
     for head in config.recipes:
         on = head.on.workflow_run
         follows = on is not None and run.name in on.workflows and run.conclusion in on.conclusions
-        if follows and await context.ledger.may_tell(context.job.repo.id, 0, f"recipe {head.name}"):
-            await _begin_unasked(context, head, context.job.repo, run)
+        if follows:
+            await _begin_unasked(context, head, run)
 
 
-async def _begin_unasked(context: JobContext, head: Recipe, repo: Repo, run: ChecksFailed | None = None) -> None:
+async def _begin_unasked(context: JobContext, head: Recipe, run: ChecksFailed | None = None) -> None:
     """Begin a job that the file on the default branch asks for, and nobody else.
 
     Raises:
         ReplacedRepositoryError: the name belongs to another repository now.
         GitHubError: GitHub failed in a way that may pass.
     """
+    repo = context.job.repo
     now, me = await context.github.repos.get(repo.full_name), await context.github.accounts.me()
     if now.id != repo.id:
         raise ReplacedRepositoryError(f"{repo.full_name} is no longer the repository that has the recipe.")
-    recipe = await find_recipe(context.github, now.full_name, head.name)
-    if recipe is None or now.archived:
+    try:
+        recipe = await find_recipe(context.github, now.full_name, head.name)
+    except RecipeError:  # it was changed just now; `help` tells what is wrong
+        return
+    if recipe is None or now.archived or not (recipe.on.workflow_run if run else recipe.on.schedule):
         return
     asked = replace(
         context.job,
         repo=replace(repo, private=now.private),
-        thread=await _thread_for(context, recipe, Thread.of_branch(now.default_branch)),
         actor=Actor(id=me.id, login=me.login),
         others=(),
         origin=Origin(kind="recipe", id=run.run_id if run else 0, name=recipe.name, vouched=True),
         head_sha="",
     )
-    await begin(context, recipe_job(asked, recipe))
+    job = recipe_job(asked, recipe)
+    # An attempt before this one may have taken the turn, and failed after that.
+    if run is not None and (await context.record.read()).leads_to != job.id:
+        if not await context.ledger.may_tell(repo.id, 0, f"recipe {recipe.name}"):
+            return
+        await context.record.update(lambda record: replace(record, leads_to=job.id))
+    thread = await _thread_for(context, recipe, Thread.of_branch(now.default_branch))
+    await begin(context, replace(job, thread=thread))
 
 
 async def _thread_for(context: JobContext, recipe: Recipe, place: Thread) -> Thread:

@@ -1,0 +1,87 @@
+"""Recipes that nobody asks for: what a failure of GitHub, or a file that was changed just now, makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bot.control.recipes import start_after_run
+from bot.domain.commands import ChecksFailed
+from bot.domain.job import Job, Thread
+from bot.engine.in_memory import InMemoryEngine
+from bot.gate.recipes import parse_recipe
+from bot.gate.repo_config import RepoConfig
+from bot.github import GitHubError
+from bot.jobs.context import JobContext
+from tests.builders import a_job
+from tests.job_contexts import REPO, account, answering, context_of
+
+RED = ChecksFailed(run_id=501, name="CI", conclusion="failure", head_sha="a" * 40, branch="main", pull=0)
+HEAD = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\n"
+AFTER_CI = f"{HEAD}Say why it failed.\n".encode()
+CONFIG = RepoConfig(recipes=(parse_recipe(AFTER_CI, "after-ci").head,))
+
+
+class Turns:
+    """Gives each turn once."""
+
+    def __init__(self) -> None:
+        self.taken = set[str]()
+
+    async def may_tell(self, _repo_id: int, _number: int, cause: str) -> bool:
+        first = cause not in self.taken
+        self.taken.add(cause)
+        return first
+
+
+class Threads:
+    """Finds the recipe's issue, after so many failures."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+
+    async def own_issue(self, *_: object) -> int:
+        if self.failures:
+            self.failures -= 1
+            raise GitHubError("list issues", 502, "Bad Gateway", "")
+        return 4
+
+
+async def _context(turns: Turns, threads: Threads, *, file: bytes = AFTER_CI, event: str = "event") -> JobContext:
+    """Of an event about a workflow's run, in a repository with a recipe that follows it."""
+    engine = InMemoryEngine()
+    job = replace(a_job(event, command=RED), thread=Thread.of_branch("main"))
+    await engine.accept(job)
+    repos = SimpleNamespace(get=answering(REPO), file_at=answering(file))
+    github = SimpleNamespace(accounts=account(), repos=repos, threads=threads)
+    return context_of(engine, job, github=github, services=SimpleNamespace(checks=True), ledger=turns)
+
+
+async def _begun(context: JobContext) -> Job | None:
+    name = (await context.record.read()).leads_to
+    stored = await context.queue.get(name) if name is not None else None
+    return None if stored is None else stored.job
+
+
+async def test_a_recipe_that_github_kept_from_beginning_is_begun_by_the_next_attempt() -> None:
+    turns, threads = Turns(), Threads(failures=1)
+    context = await _context(turns, threads)
+    with pytest.raises(GitHubError):
+        await start_after_run(context, RED, CONFIG)
+    assert await _begun(context) is None
+    await start_after_run(context, RED, CONFIG)
+    job = await _begun(context)
+    assert job is not None
+    assert (job.recipe and job.recipe.name, job.thread.number) == ("after-ci", 4)
+    another = await _context(turns, threads, event="another")
+    await start_after_run(another, RED, CONFIG)
+    assert await _begun(another) is None
+
+
+@pytest.mark.parametrize("file", [b"---\non: 3\n---\nx", b"---\non: comment\n---\nSay why it failed.\n"])
+async def test_a_recipe_that_was_changed_just_now_starts_nothing(file: bytes) -> None:
+    context = await _context(Turns(), Threads(), file=file)
+    await start_after_run(context, RED, CONFIG)
+    assert await _begun(context) is None
