@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -43,7 +44,8 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
         try:
             if files[file] > MAX_BYTES:
                 raise too_large(name, files[file])
-            recipe = parse_recipe(await github.repos.file_at(repo, path_of(name)) or b"", name)
+            content = await github.repos.file_at(repo, path_of(name)) or b""
+            recipe = await asyncio.to_thread(parse_recipe, content, name)
         except RecipeError as error:
             problems.append(str(error))
             continue
@@ -70,4 +72,4 @@ async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
         GitHubError: GitHub failed in a way that may pass.
     """
     content = await github.repos.file_at(repo, path_of(name))
-    return None if content is None else parse_recipe(content, name)
+    return None if content is None else await asyncio.to_thread(parse_recipe, content, name)

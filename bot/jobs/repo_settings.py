@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agent_runtime import INSTRUCTION_FILES
 from bot.gate.repo_config import (
@@ -89,7 +91,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     if blobs.pop(other, None) is not None and file is None:
         config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
-        config, wrong = _read(file.content if file else None, path)
+        config, wrong = await _read(file.content if file else None, path)
     if path != PATH:  # what is built in protects the usual place alone
         config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in blobs.items() if blob and name != path}
@@ -137,15 +139,15 @@ async def _organisation(reader: PhaseReader, repo: str) -> tuple[RepoConfig, str
 
 
 async def _parsed(reader: PhaseReader, repo: str, path: str) -> tuple[RepoConfig, str]:
-    return _read(await reader.file_at(repo, path), f"{repo}: {path}")
+    return await _read(await reader.file_at(repo, path), f"{repo}: {path}")
 
 
-def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
+async def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
     """What a file says, and what is wrong with it."""
     if content is None:
         return RepoConfig(), ""
     try:
-        return parse_config(content, source=source), ""
+        return await asyncio.to_thread(partial(parse_config, content, source=source)), ""
     except RepoConfigError as error:
         log.warning("a configuration is not valid: %s", error)
         return defaults_when_broken(), str(error)
