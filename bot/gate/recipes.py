@@ -40,9 +40,12 @@ Tool = Literal[
 ]
 
 _HEAD = re.compile(r"---[ \t]*\n(?P<head>.*?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
+_CHANCE = re.compile(r"(?<![a-z])[hr](?![a-z])", re.IGNORECASE)
 
 
 def _cron(text: str) -> str:
+    if _CHANCE.search(text):
+        raise ValueError("must name its times: `H` and `R`, a time by hash or by chance, are not supported")
     try:
         # Five fields: croniter also takes one for seconds, and one for years.
         minutes = croniter.expand(text)[0][0] if len(text.split()) == 5 else None  # noqa: PLR2004 - see above

@@ -107,6 +107,8 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: {schedule: '@hourly'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
         ("---\non: {schedule: '0 0 * * * 5'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
         ("---\non: {schedule: '0 0 30 2 *'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
+        ("---\non: {schedule: 'R * * * *'}\n---\nx", "`on.schedule`: must name its times"),
+        ("---\non: {schedule: '0 h(2-5) * mar fri'}\n---\nx", "`on.schedule`: must name its times"),
         ("---\non: comment\ntools: [rm]\n---\nx", "tidy.md:3: `tools[0]`: must be one of 'read_file', "),
         ("---\non: comment\npublish: pull-request\nlevel: read-only\n---\nx", "`level: read-only` cannot change files"),
         ("---\non: comment\npublish: none\n---\nx", "`publish: none` is for `schedule` and `workflow_run`"),
