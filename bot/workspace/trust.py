@@ -17,8 +17,11 @@ def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
 
 
 def git_variables(ca_file: Path | None) -> dict[str, str]:
-    """The environment of git: it trusts the authorities in the operator's file alone, where there is one."""
-    return {} if ca_file is None else {GIT_CA_FILE: str(ca_file)}
+    """The environment of git: it trusts the authorities in the operator's file alone, where there is one.
+
+    Git runs in another directory than the bot, to which the file's name may be relative.
+    """
+    return {} if ca_file is None else {GIT_CA_FILE: str(ca_file.absolute())}
 
 
 @cache

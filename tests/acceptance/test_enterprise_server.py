@@ -14,6 +14,7 @@ from bot.apps.register.local_page import create_app
 from bot.domain.job import JobState
 from bot.github import LogError, PictureError, describe_app, fetch_picture, save_log
 from bot.settings import load
+from bot.workspace import CloneError, Source, Workspaces, git_variables
 from localhub import LocalHub
 from tests.bot.apps.register.test_create_app import Browser, options
 from tests.stage import FIX, FIXED_CALC, staged
@@ -52,6 +53,23 @@ async def test_what_it_names_on_other_hosts_is_downloaded(server: LocalHub, trus
     address = f"{server.url}/user-attachments/assets/00000000-0000-0000-0000-000000000000"
     with pytest.raises(PictureError, match="deleted"):
         await fetch_picture(address, server_url=server.url, limit=1, seconds=10, ca_file=trusted.pem)
+
+
+async def test_git_that_does_not_trust_the_certificate_names_the_setting_that_helps(
+    server: LocalHub, trusted: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add_user("mona")
+    repo = server.add_repo("mona/calc", owner="mona", files={"a": "1"})
+    source = Source(
+        url=f"{server.url}/{repo.full_name}.git", token="", ref="refs/heads/main", sha=server.branches(repo)["main"]
+    )
+    with pytest.raises(CloneError, match="CODEPILOT_CA_FILE"):
+        await Workspaces(tmp_path / "untrusting").read(repo.id, source, "a", limit=10)
+    monkeypatch.chdir(trusted.pem.parent)
+    workspaces = Workspaces(tmp_path / "trusting", environment=git_variables(Path(trusted.pem.name)))
+    blob = await workspaces.read(repo.id, source, "a", limit=10)
+    assert blob is not None
+    assert blob.content == b"1"
 
 
 async def test_an_app_is_registered(server: LocalHub, trusted: Authority, tmp_path: Path) -> None:
