@@ -1,20 +1,27 @@
-"""Which repositories have recipes on schedules: read once in six hours by one process, and forgotten with the App."""
+"""When the scheduler looks: for what is due, and once in six hours for recipes, in one process; what it forgets."""
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
+from typing import cast
 
+import pytest
 import sqlalchemy as sa
 
+from bot.apps import schedules
 from bot.apps.schedules import REFRESH_SECONDS, Scheduler
+from bot.domain.errors import QueueError
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.tables import SCHEDULES
+from bot.engine.protocols import Schedules
 from bot.github import GitHub, installation_ids
 from localhub import App, LocalHub
 from tests.clocks import Clock
+from tests.waiting import eventually
 
 DAILY = "---\non: {schedule: '0 4 * * *'}\n---\nTidy.\n"
 BROKEN = "---\non: {schedule: '* * * * *'}\n---\nTidy.\n"
@@ -62,3 +69,38 @@ async def test_the_recipes_of_all_repositories_are_read_once_in_six_hours(hub: L
     assert await kept(store) == {("mona/plain", "daily")}
     await store.close()
     await second.close()
+
+
+class _Due:
+    """Stands in for the schedules: fails the first time it looks for what is due, and knows no installation."""
+
+    def __init__(self) -> None:
+        self.looked = 0
+        self.asked = 0
+
+    async def start_due(self) -> int:
+        self.looked += 1
+        if self.looked == 1:
+            raise QueueError("the database is locked")
+        return 0
+
+    async def installations(self) -> frozenset[int]:
+        self.asked += 1
+        return frozenset()
+
+
+async def test_a_running_scheduler_looks_again_after_a_failure_until_it_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "TICK_SECONDS", 0.0)
+    store, due = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}"), _Due()
+
+    async def none() -> tuple[int, ...]:
+        return ()
+
+    scheduler = Scheduler(cast("Schedules", due), DurableLedger(store), none, lambda _: pytest.fail("asked GitHub"))
+    before = asyncio.all_tasks()
+    async with scheduler.running():
+        await eventually(lambda: due.looked > 2 and due.asked > 0)
+    assert asyncio.all_tasks() == before
+    await store.close()
