@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from importlib.resources import files
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from localhub.api.errors import HubError
+from localhub.api.errors import HubError, not_found
 from localhub.pages import accounts, apps, checks, code, people, reviews, sign_in, threads
 from localhub.pages.markup import code_styles
 from localhub.pages.sessions import session_of
@@ -95,9 +95,7 @@ class Pages:
             if guarded:
                 _demand_same_origin(request)
             if request.method == "POST":
-                is_json = request.content_type == "application/json"
-                sent = await request.json() if is_json else await request.post()
-                form = {name: str(value).replace("\r\n", "\n") for name, value in sent.items()}
+                form = {name: str(value).replace("\r\n", "\n") for name, value in (await _sent(request)).items()}
             name = f"hub-session-{request.url.port}"  # browsers send cookies to all ports of a host
             given = request.cookies.get(name, "")
             visit = PageVisit(
@@ -131,11 +129,26 @@ class Pages:
     def _shown(self, view: View, visit: PageVisit, guarded: bool) -> Page:  # noqa: FBT001 - run in a thread
         with self._site.lock:
             try:
+                if "\0" in visit.path:  # nothing has such a name, and git takes none
+                    raise not_found()
                 if guarded:
                     visit.demand_token()
                 return view(visit)
             except HubError as error:
                 return error_page(visit, error)
+
+
+async def _sent(request: web.Request) -> Mapping[str, object]:
+    """The fields of a form, or of a JSON object in its place."""
+    if request.content_type != "application/json":
+        return await request.post()
+    try:
+        sent = await request.json()
+    except ValueError as error:
+        raise web.HTTPBadRequest(text="The body is no JSON.\n") from error
+    if not isinstance(sent, dict):
+        raise web.HTTPBadRequest(text="The body is no JSON object.\n")
+    return sent
 
 
 def _demand_same_origin(request: web.Request) -> None:

@@ -18,6 +18,7 @@ from localhub.state.model import App
 
 _LONGEST_NAME = 34
 """Characters that GitHub lets an App's name have."""
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 _LEVELS = frozenset({"read", "write", "admin"})
 
 
@@ -55,7 +56,7 @@ def register(visit: PageVisit) -> Page:
     made = creation.app(visit.site, wanted)
     code = secrets.token_hex(20)
     store.conversions[code] = made.id
-    if callbacks := manifest.get("callback_urls"):
+    if callbacks := manifest["callback_urls"]:
         store.callbacks[made.id] = callbacks[0]
     answer = {"code": code, **({"state": visit.form["state"]} if visit.form.get("state") else {})}
     return Page(location=f"{manifest['redirect_url']}?{urlencode(answer)}")
@@ -103,7 +104,13 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
         raise HubError(422, f"The manifest is no JSON: {error}") from error
     if isinstance(manifest, dict):
         given = {name: value for name, value in manifest.items() if value is not None}
-        manifest = {"hook_attributes": {}, "default_permissions": {}, "default_events": [], **given}
+        usual: dict[str, Any] = {
+            "hook_attributes": {},
+            "callback_urls": [],
+            "default_permissions": {},
+            "default_events": [],
+        }
+        manifest = {**usual, **given}
     wrong = _problem(manifest)
     if wrong:
         raise HubError(422, f"The manifest cannot be used: {wrong}.")
@@ -120,7 +127,9 @@ def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
     if not isinstance(hook, dict) or not isinstance(permissions, dict) or not isinstance(events, list):
         return "`hook_attributes` and `default_permissions` must be objects, and `default_events` a list"
     name, addresses = manifest.get("name"), [manifest.get("url"), manifest.get("redirect_url")]
+    callbacks = manifest["callback_urls"]
     tests = {
+        "`callback_urls` must be a list of addresses": isinstance(callbacks, list) and all(map(_is_address, callbacks)),
         "`url`, `redirect_url` and `hook_attributes.url` must be addresses": all(
             map(_is_address, [*addresses, *([hook.get("url")] if hook else [])])
         ),
@@ -136,6 +145,7 @@ def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
 def _is_address(value: object) -> bool:
     try:
         parts = urlsplit(value) if isinstance(value, str) else None
-        return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)
+        # The host stands in a page's policy, which anything else could change.
+        return parts is not None and parts.scheme in {"http", "https"} and bool(_HOST.fullmatch(parts.netloc))
     except ValueError:  # e.g. a bracket that is not closed
         return False

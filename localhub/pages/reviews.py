@@ -9,7 +9,7 @@ from localhub.api.routing import check_length
 from localhub.operations import reviews
 from localhub.operations.reviews import NewComment, UnplacedError
 from localhub.pages.people import actor
-from localhub.pages.view import Page, PageVisit
+from localhub.pages.view import Page, PageVisit, digits
 from localhub.state.model import ReviewState, Side
 
 
@@ -37,18 +37,19 @@ def submit(visit: PageVisit) -> Page:
 
 def comment(visit: PageVisit) -> Page:
     """Take a comment on a line, or on several."""
-    line, first, side = visit.form.get("line", ""), visit.form.get("start_line", ""), visit.form.get("side", "RIGHT")
+    given, side = visit.form.get("start_line", ""), visit.form.get("side", "RIGHT")
+    line, first = digits(visit.form.get("line", "")), digits(given)
     body = _text(visit)
     if not body:
         raise HubError(422, "Please write something.")
-    if not line.isdecimal() or not (first or "1").isdecimal() or side not in get_args(Side):
+    if line is None or (given and first is None) or side not in get_args(Side):
         raise HubError(422, "A comment needs the number of a line.")
     wanted = NewComment(
         path=visit.form.get("path", ""),
         body=body,
-        line=int(line),
+        line=line,
         side="LEFT" if side == "LEFT" else "RIGHT",
-        start_line=int(first) if first and int(first) < int(line) else None,
+        start_line=first if first is not None and first < line else None,
     )
     try:
         reviews.submit(visit.site, visit.thread, actor(visit), state="COMMENTED", body="", comments=[wanted])
@@ -59,8 +60,8 @@ def comment(visit: PageVisit) -> Page:
 
 def reply(visit: PageVisit) -> Page:
     """Take an answer to a comment on a line."""
-    number, body, issue = visit.form.get("to", ""), _text(visit), visit.thread
-    parent = visit.site.store.review_comments.get(int(number)) if number.isdecimal() else None
+    number, body, issue = digits(visit.form.get("to", "")), _text(visit), visit.thread
+    parent = None if number is None else visit.site.store.review_comments.get(number)
     if parent is None or (parent.repo_id, parent.number) != (visit.repo.id, issue.number):
         raise not_found()
     if not body:

@@ -19,6 +19,13 @@ from localhub.pages.sessions import PageSession
 from localhub.state.model import Issue, Repo
 from localhub.state.site import Site
 
+_MOST_DIGITS = 18
+
+
+def digits(text: str) -> int | None:
+    """The number that a text is; None for another text, or one that is too long for any number of the hub's."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageVisit:
@@ -72,10 +79,10 @@ class PageVisit:
         Raises:
             HubError: 404, it is none.
         """
-        value = self.params["number"]
-        if not value.isdecimal():
+        value = digits(self.params["number"])
+        if value is None:
             raise not_found()
-        return int(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,3 +324,29 @@ def test_a_difference_becomes_numbered_rows() -> None:
         ("added", None, 5, "d"),
         ("note", None, None, "No newline at end of file"),
     ]
+
+
+async def test_numbers_names_and_bodies_that_nothing_can_have_are_refused(world: World) -> None:
+    hub, large = world.hub, "9" * 5_000
+    hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Fix", author="mona", branch="code/fix")
+    hub.open_pull(world.repo, author="mona", head="code/fix", title="Fix it")
+    for path in (f"issues/{large}", f"runs/{large}", f"pull/{large}.diff", "blob/main/a%00b", "tree/%00"):
+        assert (await look(world, f"/acme/widgets/{path}")).status == 404, path
+    line = {"path": "src/a.py", "line": "1", "body": "Why?"}
+    assert await post(world, "/acme/widgets/pull/1/files", {**line, "line": large}) == 422
+    assert await post(world, "/acme/widgets/pull/1/files", {**line, "start_line": large}) == 422
+    assert await post(world, "/acme/widgets/pull/1/replies", {"to": large, "body": "Why?"}) == 404
+    async with browser(hub.url, "mona") as page:
+        for body in ("[]", "{"):
+            json_type = {"Content-Type": "application/json"}
+            async with page.web.post(f"{hub.url}/login/oauth/access_token", data=body, headers=json_type) as answer:
+                assert answer.status == 400
+
+
+@pytest.mark.parametrize("callback", [["javascript:alert(1)"], ["https://a;object-src *"], [1], {"a": 1}, "https://a"])
+async def test_an_app_with_a_callback_that_is_no_address_is_refused(world: World, callback: object) -> None:
+    given = {"name": "Other", "url": "https://a.example", "redirect_url": "https://a.example/x"}
+    for manifest in ({**given, "callback_urls": callback}, {**given, "redirect_url": "https://a;object-src *"}):
+        assert await post(world, "/settings/apps", {"manifest": json.dumps(manifest)}) == 422
+    known = {**given, "callback_urls": ["http://[::1]:8080/back"]}
+    assert await post(world, "/settings/apps", {"manifest": json.dumps(known)}) == 303
