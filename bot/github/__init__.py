@@ -28,7 +28,7 @@ from bot.github.downloads import (
     save_log,
 )
 from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, PullDraft, ReviewDraft, ReviewNote
-from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError, thread_is_gone
+from bot.github.errors import CannotExpressError, FileTooLargeError, GitHubError, HeadMovedError, thread_is_gone
 from bot.github.graphql import check_expressible
 from bot.github.models import (
     Account,
@@ -72,6 +72,7 @@ __all__ = [
     "CommentFacts",
     "CommitFacts",
     "Conclusion",
+    "FileTooLargeError",
     "ForeignAddressError",
     "GitHub",
     "GitHubError",

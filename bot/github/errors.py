@@ -11,6 +11,18 @@ _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 
 
+class FileTooLargeError(BotError):
+    """A file of a repository that has more bytes than GitHub gives out with its name.
+
+    Attributes:
+        size: how many it has.
+    """
+
+    def __init__(self, repo: str, path: str, size: int) -> None:
+        super().__init__(f"{repo}: {path}: has {size:,} bytes, which is too large to be read.")
+        self.size = size
+
+
 class GitHubError(BotError):
     """GitHub did not do what it was asked.
 

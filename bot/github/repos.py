@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from bot.github import parsing
 from bot.github.connection import GitHubConnection
-from bot.github.errors import GitHubError
+from bot.github.errors import FileTooLargeError, GitHubError
 from bot.github.models import CommitFacts, RepoFacts
 
 
@@ -32,14 +32,17 @@ class Repos:
             repo: `owner/name`.
             path: relative to the repository's root.
             ref: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            FileTooLargeError: it has more than 1 MB.
         """
         what = f"read {path} of {repo}"
         query = {"ref": ref} if ref else None
         answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
         if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
             return None
-        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob
-            answer = await self.connection.read(what, f"/repos/{repo}/git/blobs/{answer['sha']}")
+        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
+            raise FileTooLargeError(repo, path, int(answer["size"]))
         return base64.b64decode(answer["content"])
 
     async def installed(self) -> tuple[RepoFacts, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bot.domain.recipe import FOLDER, path_of
 from bot.gate.recipes import MAX_BYTES, MAX_RECIPES, Recipe, RecipeError, parse_recipe, too_large
-from bot.github import GitHub
+from bot.github import FileTooLargeError, GitHub
 
 _SUFFIX = ".md"
 
@@ -44,10 +44,11 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
         try:
             if files[file] > MAX_BYTES:
                 raise too_large(name, files[file])
-            content = await github.repos.file_at(repo, path_of(name)) or b""
-            recipe = await asyncio.to_thread(parse_recipe, content, name)
+            recipe = await find_recipe(github, repo, name)
         except RecipeError as error:
             problems.append(str(error))
+            continue
+        if recipe is None:  # removed meanwhile
             continue
         label = recipe.on.label
         if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
@@ -71,5 +72,8 @@ async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
         RecipeError: it does not fit.
         GitHubError: GitHub failed in a way that may pass.
     """
-    content = await github.repos.file_at(repo, path_of(name))
+    try:
+        content = await github.repos.file_at(repo, path_of(name))
+    except FileTooLargeError as error:
+        raise too_large(name, error.size) from error
     return None if content is None else await asyncio.to_thread(parse_recipe, content, name)

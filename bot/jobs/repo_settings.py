@@ -19,6 +19,7 @@ from bot.gate.repo_config import (
     merged,
     parse_config,
 )
+from bot.github import FileTooLargeError
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.receipt_filter import FRESH_SECONDS
@@ -139,7 +140,10 @@ async def _organisation(reader: PhaseReader, repo: str) -> tuple[RepoConfig, str
 
 
 async def _parsed(reader: PhaseReader, repo: str, path: str) -> tuple[RepoConfig, str]:
-    return await _read(await reader.file_at(repo, path), f"{repo}: {path}")
+    try:
+        return await _read(await reader.file_at(repo, path), f"{repo}: {path}")
+    except FileTooLargeError as error:
+        return defaults_when_broken(), str(error)
 
 
 async def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:

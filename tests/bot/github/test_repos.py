@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.github import GitHubError
+from bot.github import FileTooLargeError, GitHubError
 from tests.github_world import World
-from tests.origin import git
 
 
 async def test_an_account_is_known_by_its_number(world: World) -> None:
@@ -68,8 +67,7 @@ async def test_a_folder_and_a_link_are_no_file(world: World) -> None:
     assert await world.github.repos.file_at(world.name, "dir") is None
 
 
-async def test_a_file_of_more_than_a_megabyte_is_read_whole(world: World) -> None:
-    content = b"0123456789abcdef" * 80_000
-    world.hub.commit(world.repo, {"big.bin": content}, message="Big", author="mona")
-    assert await world.github.repos.file_at(world.name, "big.bin") == content
-    assert git(world.repo.path, "cat-file", "-s", "main:big.bin") == str(len(content))
+async def test_a_file_of_more_than_a_megabyte_is_not_read(world: World) -> None:
+    world.hub.commit(world.repo, {"big.bin": b"0123456789abcdef" * 80_000}, message="Big", author="mona")
+    with pytest.raises(FileTooLargeError, match=r"big\.bin: has 1,280,000 bytes"):
+        await world.github.repos.file_at(world.name, "big.bin")

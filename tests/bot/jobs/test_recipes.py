@@ -1,4 +1,4 @@
-"""Reading the recipes of a repository."""
+"""Reading the recipes and the settings of a repository."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from bot.github import GitHub
-from bot.jobs.recipes import find_recipes
+import pytest
+
+from bot.domain.recipe import path_of
+from bot.gate.recipes import RecipeError
+from bot.gate.repo_config import PATH, defaults_when_broken
+from bot.github import FileTooLargeError, GitHub
+from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.recipes import find_recipe, find_recipes
+from bot.jobs.repo_settings import on_default_branch
 from tests.job_contexts import answering
 
 DEEP = f"---\non: {'[' * 7000}\n---\nx".encode()
@@ -20,3 +27,14 @@ async def test_a_file_that_is_costly_to_read_holds_up_nothing_else() -> None:
     found = await find_recipes(cast("GitHub", SimpleNamespace(repos=repos)), "octo/calc")
     assert beside.done()
     assert ".github/codepilot/deep.md: is nested too deeply." in found.problems
+
+
+async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() -> None:
+    async def file_at(repo: str, path: str) -> None:
+        if path in {PATH, path_of("large")}:
+            raise FileTooLargeError(repo, path, 99_000_000)
+
+    github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))
+    with pytest.raises(RecipeError, match="has 99,000,000 bytes, and 16,000 is the limit"):
+        await find_recipe(github, "octo/calc", "large")
+    assert await on_default_branch(PhaseReader(github), "octo/calc") == defaults_when_broken()
