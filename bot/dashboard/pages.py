@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import re
 import secrets
@@ -234,7 +235,7 @@ class Dashboard:
         return answer
 
     async def _sign_in(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(request.remote or ""):
+        if not self._sign_ins.may_try(_address(request)):
             return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
         form = await _form(request)
         own = request.cookies.get(_FORM_COOKIE, "")
@@ -255,7 +256,7 @@ class Dashboard:
         return answer
 
     async def _from_github(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(request.remote or ""):
+        if not self._sign_ins.may_try(_address(request)):
             return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
         people, query = cast("People", self._people), request.query
         cookie = request.cookies.get(_GITHUB_COOKIE, "")
@@ -296,6 +297,15 @@ def _set_cookie(
     # The browser may speak TLS to the proxy before this process.
     secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     answer.set_cookie(name, value, max_age=seconds, path=PREFIX, httponly=True, secure=secure, samesite=samesite)
+
+
+def _address(request: web.Request) -> str:
+    """Where a request comes from; a proxy has a private address, and names its own client last."""
+    peer, named = request.remote or "", request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
+    try:
+        return str(ipaddress.ip_address(named)) if ipaddress.ip_address(peer).is_private else peer
+    except ValueError:
+        return peer
 
 
 def _inner(address: str) -> str:

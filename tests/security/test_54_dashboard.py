@@ -102,6 +102,22 @@ async def test_attempts_to_sign_in_are_limited(site: Served) -> None:
     assert (await site.sign_in())[0] == 303
 
 
+async def test_attempts_of_one_client_of_a_proxy_keep_no_other_out(site: Served) -> None:
+    await site.get("/sign-in")
+    form = {"form": site.cookie("codepilot_dashboard_form"), "token": "wrong"}
+
+    async def tried(forwarded: str) -> int:
+        headers = {"X-Forwarded-For": forwarded}
+        async with site.client.post("/dashboard/sign-in", headers=headers, data=form) as answer:
+            return answer.status
+
+    # What a client writes itself stands before what the proxy adds.
+    answers = [await tried(f"198.51.100.{number}, 203.0.113.7") for number in range(21)]
+    assert answers == [403] * 20 + [429]
+    assert await tried("203.0.113.8") == 403
+    assert await tried("no address") == 403
+
+
 @pytest.mark.parametrize(
     "next_page", ["https://evil.example", "//evil.example", "/dashboard/../webhook", "/dashboard\\@evil.example", "/"]
 )
