@@ -39,12 +39,15 @@ class RunResults:
         return (result, path) if result is not None and path is not None else None
 
     def patch(self, job_id: str) -> str:
-        """The beginning of the patch that is kept, more than any page shows; or an empty text."""
+        """The patch that is kept, of a long one the first lines and a note; or an empty text."""
         path = self._patches.file(job_id)
         if path is None:
             return ""
         with path.open("rb") as file:
-            return file.read(_SHOWN_BYTES).decode("utf-8", "replace")
+            text, more = file.read(_SHOWN_BYTES), path.stat().st_size - _SHOWN_BYTES
+        if more > 0:  # whole lines, since a part of a secret may be too short to be known
+            text = text[: text.rfind(b"\n") + 1] + f"… more than {more:,} further bytes are left out …\n".encode()
+        return text.decode("utf-8", "replace")
 
     def whole(self, job_id: str) -> bytes | None:
         """All of the patch that is kept; None where there is none."""

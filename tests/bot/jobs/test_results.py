@@ -88,6 +88,17 @@ async def test_what_is_left_of_a_patch_or_that_nothing_is_counts_on_every_machin
     assert (two.patch("j1"), two.whole("j1"), two.file("j1")) == ("", None, None)
 
 
+def test_of_a_very_long_patch_whole_lines_are_shown_and_the_rest_is_told(tmp_path: Path) -> None:
+    results = RunResults(PatchFiles(tmp_path), most_bytes=10**9)
+    line = f"+{'x' * 999_999}\n"
+    results.put("j1", line.encode() * 5)
+    *shown, note = results.patch("j1").splitlines(keepends=True)
+    assert shown == [line] * 4
+    assert "left out" in note
+    results.put("j1", line.encode() * 4)
+    assert results.patch("j1") == line * 4
+
+
 async def test_a_result_is_recorded_only_once_its_patch_is_kept(tmp_path: Path) -> None:
     _, record = await _engine()
     gone = open_blobs(f"s3://{s3.BUCKET}/x", BlobAccess(access_key_id="x", endpoint="http://127.0.0.1:9"))
