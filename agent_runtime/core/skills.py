@@ -50,7 +50,8 @@ class Skill:
         if found is None:
             raise SettingsError(f"{path}:1: must begin with a head: `---`, `name:`, `description:`, `---`.")
         try:
-            head = yaml.safe_load(found["head"])
+            # Texts, lists and mappings, and nothing else. No merge keys: a few lines of them unfold into gigabytes.
+            head = yaml.load(found["head"], Loader=yaml.BaseLoader)  # noqa: S506 - see above
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SettingsError(f"{path}: its head is no YAML: {type(error).__name__}.") from error
         name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))

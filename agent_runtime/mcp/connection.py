@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
 from agent_runtime.mcp.sandboxed import LastWords, ServerPlace, sandboxed
-from agent_runtime.mcp.settings import McpServer
+from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, McpServer
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
     from collections.abc import Coroutine
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _MOST_STARTS = 5
 _MOST_PAGES = 20
+_CLOSE_SECONDS = 10.0
+_SESSION_GONE = "Session terminated"
+"""As the package tells that a server at an address was started anew, and has forgotten who we are."""
 
 
 class McpConnection:
@@ -54,6 +57,7 @@ class McpConnection:
         self._starts = 0
         self._starting = asyncio.Lock()
         self._words: LastWords | None = None
+        self._wrong = ""
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._leave = asyncio.Event()
@@ -93,7 +97,7 @@ class McpConnection:
         owner, self._owner, self._client = self._owner, None, None
         if owner is not None:
             self._leave.set()
-            _, late = await asyncio.wait([owner], timeout=self.server.timeout)
+            _, late = await asyncio.wait([owner], timeout=min(self.server.timeout, _CLOSE_SECONDS))
             for task in late:
                 task.cancel()
             await asyncio.gather(owner, return_exceptions=True)
@@ -109,6 +113,7 @@ class McpConnection:
                 raise McpServerError(f"The MCP server {name!r} was started {_MOST_STARTS} times and ended each time.")
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
             self._leave.clear()
+            self._wrong = ""
             self._owner = owner = asyncio.create_task(self._own(ready))
             try:
                 both: list[asyncio.Future[Any]] = [owner, ready]
@@ -120,7 +125,8 @@ class McpConnection:
                 owner.cancel()
                 await asyncio.wait([owner])
                 raise McpServerError(
-                    f"The MCP server {name!r} did not start: {self._failure(owner)}{self._last_words()}"
+                    f"The MCP server {name!r} did not start: {self._failure(owner)}{self._last_words()}. "
+                    "To work without it, leave it out in `mcp`."
                 )
             self._client = ready.result()
             return self._client
@@ -134,9 +140,9 @@ class McpConnection:
         server = self.server
         async with AsyncExitStack() as stack:
             if server.url:
-                from agent_runtime.mcp.guarded_http import MAX_MESSAGE_BYTES, guarded_client  # noqa: PLC0415 - the same
+                from agent_runtime.mcp.guarded_http import guarded_client  # noqa: PLC0415 - the same
 
-                http = await stack.enter_async_context(guarded_client(server))
+                http = await stack.enter_async_context(guarded_client(server, self._answered))
                 transport = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
                 self._words = LastWords()
@@ -173,11 +179,16 @@ class McpConnection:
         except MCPError as error:
             from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415 - see TYPE_CHECKING above
 
-            if error.code != CONNECTION_CLOSED:
-                told = f"refused: {error.message}"
+            if error.code != CONNECTION_CLOSED and error.message != _SESSION_GONE:
+                told = f"refused: {error.message}{f' ({self._wrong})' if self._wrong else ''}"
             else:
+                owner = self._owner
                 await self.close()
-                told = f"ended during the call{self._last_words()}; it is started again by the next call"
+                why = self._last_words()
+                if not why and self.server.url:
+                    broke = owner is not None and not owner.cancelled() and owner.exception() is not None
+                    why = f": {self._failure(owner) if owner is not None and broke else error.message}"
+                told = f"ended during the call{why}; it is started again by the next call"
         raise McpServerError(f"The MCP server {name!r} {told}.") from late
 
     def _failure(self, owner: asyncio.Task[None]) -> str:
@@ -189,6 +200,9 @@ class McpConnection:
             return f"it did not answer within {self.server.timeout:g} seconds"
         return str(error) if isinstance(error, SandboxError | SettingsError) else f"{type(error).__name__}: {error}"
 
+    def _answered(self, wrong: str) -> None:
+        self._wrong = wrong
+
     def _last_words(self) -> str:
-        said = self._words.told if self._words is not None else ""
+        said = self._words.told if self._words is not None else self._wrong
         return f". It said: {said}" if said else ""

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import httpx2
 from typing_extensions import override
 
-from agent_runtime.mcp.settings import McpServer
+from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.sandbox.egress import addresses, names
 
-MAX_MESSAGE_BYTES = 6 * 1024**2
-"""A picture of the size that models take, as base64, and some words beside it."""
 _MAX_STREAM_BYTES = 64 * 1024**2
+_MAX_STREAMS = 200
+"""Of one connection. A stream for what the server says unasked is opened again when it ends, as soon as it wants."""
+_ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n")
 
 
-def guarded_client(server: McpServer) -> httpx2.AsyncClient:
-    """A client for the requests to a server; its users do not follow redirects to elsewhere."""
+def guarded_client(server: McpServer, told: Callable[[str], None]) -> httpx2.AsyncClient:
+    """A client for the requests to a server; its users do not follow redirects to elsewhere.
+
+    Args:
+        server: its definition.
+        told: is given what is wrong with the last answer to a message, or an empty text.
+    """
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **server.headers},
         timeout=server.timeout,
-        transport=_Guarded(server),
+        transport=_Guarded(server, told),
         trust_env=False,
     )
 
@@ -29,15 +35,21 @@ def guarded_client(server: McpServer) -> httpx2.AsyncClient:
 class _Guarded(httpx2.AsyncHTTPTransport):
     """Resolves the server's name itself, so that the address which was judged is the one that is connected to."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, told: Callable[[str], None]) -> None:
         super().__init__(trust_env=False)
         self._server = server
+        self._told = told
+        self._streams = 0
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url, origin = request.url, httpx2.URL(self._server.url)
         if (url.scheme, url.host, url.port) != (origin.scheme, origin.host, origin.port):
             raise httpx2.ConnectError(f"{url.host} is not the server that was defined")
+        if request.method == "GET":
+            self._streams += 1
+            if self._streams > _MAX_STREAMS:
+                raise httpx2.ConnectError(f"{url.host} ended {_MAX_STREAMS} streams")
         try:
             found = await names.resolve(url.host, url.port or 443)
         except OSError as error:
@@ -58,30 +70,47 @@ class _Guarded(httpx2.AsyncHTTPTransport):
             extensions={**request.extensions, "sni_hostname": url.host},
         )
         response = await super().handle_async_request(sent)
+        if request.method == "POST":
+            status = response.status_code
+            hint = ": check `headers` in its definition" if status in {401, 403} else ""
+            self._told(f"HTTP {status}{hint}" if status >= httpx2.codes.BAD_REQUEST else "")
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.ReadError(f"{url.host} answered with compressed content, which was not asked for")
         streams = response.headers.get("content-type", "").startswith("text/event-stream")
         content = cast("httpx2.AsyncByteStream", response.stream)
-        response.stream = _Bounded(content, _MAX_STREAM_BYTES if streams else MAX_MESSAGE_BYTES)
+        response.stream = _Bounded(content, self._told, streams=streams)
         return response
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """What a server answers, up to a number of bytes."""
+    """What a server answers, up to a number of bytes, and of values in one message."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, told: Callable[[str], None], *, streams: bool) -> None:
         self._inner = inner
-        self._left = most
-        self._most = most
+        self._told = told
+        self._streams = streams
+        self._left = self._most = _MAX_STREAM_BYTES if streams else MAX_MESSAGE_BYTES
+        self._values = 0
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
-                raise httpx2.ReadError(f"the answer has more than {self._most:,} bytes")
+                raise self._refusal(f"{self._most:,} bytes")
+            # At worst too many are counted: a chunk may have the end of one message and the beginning of the next.
+            self._values += values_in(chunk)
+            if self._values > MAX_MESSAGE_VALUES:
+                raise self._refusal(f"{MAX_MESSAGE_VALUES:,} values")
+            if self._streams and chunk.endswith(_ENDS_OF_EVENTS):
+                self._values = 0
             yield chunk
+
+    def _refusal(self, limit: str) -> httpx2.ReadError:
+        text = f"(It sent a message of more than {limit}.)"
+        self._told(text)  # of a stream, the package tells only that it has ended
+        return httpx2.ReadError(text)
 
     @override
     async def aclose(self) -> None:

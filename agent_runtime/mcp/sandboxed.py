@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.core.network import Connection, Network
-from agent_runtime.mcp.settings import McpServer
+from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.processes.spawn import end, seen_through
 from agent_runtime.sandbox.bubblewrap import TMPFS, WITHOUT_GUARD
 from agent_runtime.sandbox.protocol import Launch, Sandbox
@@ -37,7 +37,6 @@ echo ready >&2
 while IFS= read -r line && [ -n "$line" ]; do export "$line"; done
 cd "{_PLACE}" && "$@"
 """
-_MAX_LINE = 6 * 1024**2
 _MAX_BYTES = 256 * 1024**2
 _MAX_LINES = 100_000
 """Of one start of a server; more than any run needs, and little enough to be read."""
@@ -137,17 +136,17 @@ async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> 
         SettingsError: this sandbox cannot hold such a server.
     """
     sandbox = place.sandbox
-    if sandbox.level == "docker":
-        raise SettingsError(
-            f"MCP server {server.name!r}: programs as servers need the sandbox `bubblewrap`; with `docker`, define a "
-            "server with a `url`"
-        )
-    guard = WITHOUT_GUARD if sandbox.apart else ()
-    argv = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "mcp", *guard, *server.command)
-    launch = sandbox.launch(argv, workspace=place.workspace, first=True)
     environment = dict(server.env)
     async with AsyncExitStack() as stack:
         stack.callback(words.close)
+        if sandbox.level == "docker":
+            raise SettingsError(
+                f"MCP server {server.name!r}: programs as servers need the sandbox `bubblewrap`; with `docker`, define "
+                "a server with a `url`"
+            )
+        guard = WITHOUT_GUARD if sandbox.apart else ()
+        argv = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "mcp", *guard, *server.command)
+        launch = sandbox.launch(argv, workspace=place.workspace, first=True)
         process = await _started(launch, words)
         stack.push_async_callback(_ended, process)
         first = await words.first()
@@ -183,11 +182,7 @@ async def _messages(
         left = _MAX_BYTES
         async with into:
             for _ in range(_MAX_LINES):
-                try:
-                    line = await stdout.readline()
-                except ValueError:
-                    words.add(f"(It sent a message of more than {_MAX_LINE:,} bytes.)")
-                    return
+                line = await _line(stdout, words)
                 left -= len(line)
                 if not line or left < 0:
                     return
@@ -216,6 +211,19 @@ async def _messages(
             await each.aclose()
 
 
+async def _line(stdout: asyncio.StreamReader, words: LastWords) -> bytes:
+    """The next line; empty at the end, and in place of a line that goes over a limit."""
+    try:
+        line = await stdout.readline()
+    except ValueError:
+        words.add(f"(It sent a message of more than {MAX_MESSAGE_BYTES:,} bytes.)")
+        return b""
+    if values_in(line) > MAX_MESSAGE_VALUES:
+        words.add(f"(It sent a message of more than {MAX_MESSAGE_VALUES:,} values.)")
+        return b""
+    return line
+
+
 async def _started(launch: Launch, words: LastWords) -> asyncio.subprocess.Process:
     try:
         return await seen_through(
@@ -225,7 +233,7 @@ async def _started(launch: Launch, words: LastWords) -> asyncio.subprocess.Proce
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=words.theirs.fileno(),
-                limit=_MAX_LINE,
+                limit=MAX_MESSAGE_BYTES,
                 start_new_session=True,
             ),
             end=_ended,

@@ -11,10 +11,20 @@ from urllib.parse import urlsplit
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Rule
 
+MAX_MESSAGE_BYTES = 6 * 1024**2
+"""A picture of the size that models take, as base64, and some words beside it."""
+MAX_MESSAGE_VALUES = 100_000
+"""A message is parsed on the event loop, which takes some microseconds for each value and little for long texts."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 _NO_WORD = re.compile(r"[^A-Za-z0-9_]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def values_in(message: bytes) -> int:
+    """How many values a piece of JSON has at most. Marks in its texts are counted, too."""
+    return len(message) - len(message.translate(None, b",[{"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.calls import Plain, ToolResult
@@ -85,7 +86,11 @@ class Servers:
                 raise McpServerError(cleaned(server, str(found)))
             if isinstance(found, BaseException):
                 raise found
-            self._take(ToolsListed(server=server.name, tools=tools_of(server, found)))
+            try:
+                tools = tools_of(server, found)
+            except McpServerError as error:
+                raise McpServerError(cleaned(server, str(error))) from error
+            self._take(ToolsListed(server=server.name, tools=tools))
         for name, event in self._listed.items():
             if name not in recorded:
                 self._state.record(event)
@@ -95,9 +100,14 @@ class Servers:
         await asyncio.gather(*(each.close() for each in self._connections.values()))
 
     def _take(self, event: ToolsListed) -> None:
-        if event.server not in self._listed:
-            self._listed[event.server] = event
-            declare(self._registry, event, self._serving(self._connections[event.server]))
+        if event.server in self._listed:
+            return
+        self._listed[event.server] = event
+        connection = self._connections[event.server]
+        chosen = connection.server.tools
+        # The list may be older than the definition, which has since been given fewer tools.
+        tools = tuple(each for each in event.tools if chosen is None or each.served_as in chosen)
+        declare(self._registry, replace(event, tools=tools), self._serving(connection))
 
     def _serving(self, connection: McpConnection) -> Serve:
         server = connection.server

@@ -12,6 +12,7 @@ import inspect
 import json
 import keyword
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -86,14 +87,14 @@ def tools_of(server: McpServer, offered: Sequence[mcp_types.Tool]) -> tuple[Serv
             )
         if name in found:
             raise McpServerError(f"{where} has two tools that would both be {name!r}. {select}")
-        parameters = _object_schema(each.input_schema)
+        parameters = _object_schema(_without_secrets(server, each.input_schema))
         told = json.dumps(parameters, ensure_ascii=False)
         if len(told) > _MAX_SCHEMA_CHARS:
             raise McpServerError(
                 f"{where}: the schema of {name!r} has {len(told):,} characters, and {_MAX_SCHEMA_CHARS:,} are the "
                 f"most. {select}"
             )
-        described = _one_line(each.description or "", _MAX_DESCRIPTION_CHARS)
+        described = _one_line(_without_secrets(server, each.description or ""), _MAX_DESCRIPTION_CHARS)
         found[name] = ServedTool(name=name, served_as=each.name, description=described, parameters=parameters)
         size += len(name) + len(described) + len(told)
     if size > _MAX_SERVER_CHARS:
@@ -191,13 +192,22 @@ def result_of(
 
 def cleaned(server: McpServer, text: str) -> str:
     """A text of a server: without its secrets, bounded, and with all characters visible."""
-    for secret in server.secrets:
-        text = text.replace(secret, "***")
+    text = _without_secrets(server, text)
     half = MAX_RESULT_CHARS // 2
     if len(text) > MAX_RESULT_CHARS:
         text = f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
     shown = visible(text)
     return shown if len(shown) <= MAX_RESULT_CHARS + 100 else f"{shown[:MAX_RESULT_CHARS]}\n[cut]"
+
+
+def _without_secrets(server: McpServer, value: Any) -> Any:  # noqa: ANN401 - JSON of a stranger
+    if isinstance(value, str):
+        for secret in server.secrets:
+            value = value.replace(secret, "***")
+        return value
+    if isinstance(value, dict):
+        return {_without_secrets(server, key): _without_secrets(server, item) for key, item in value.items()}
+    return [_without_secrets(server, item) for item in value] if isinstance(value, list) else value
 
 
 def _clean_value(server: McpServer, value: Plain) -> Plain:
@@ -224,12 +234,13 @@ def _shown(name: str, data: str, images: list[Image], *, sees_images: bool) -> s
 def _object_schema(given: Mapping[str, Any]) -> dict[str, Plain]:
     """The schema of a tool's arguments, always of an object."""
     schema = _clean_schema(given, 0)
-    properties = schema.get("properties")
-    names = list(properties) if isinstance(properties, dict) else []
-    required = [each for each in cast("list[Any]", schema.get("required") or []) if each in names]
+    written, listed = schema.get("properties"), schema.get("required")
+    properties = written if isinstance(written, dict) else {}
+    names = listed if isinstance(listed, list) else []
+    required: list[Plain] = [each for each in names if isinstance(each, str) and each in properties]
     return {
         "type": "object",
-        "properties": properties if isinstance(properties, dict) else {},
+        "properties": properties,
         **({"required": required} if required else {}),
         **({"$defs": schema["$defs"]} if "$defs" in schema else {}),
     }
@@ -247,10 +258,8 @@ def _clean_schema(given: Any, depth: int) -> dict[str, Plain]:  # noqa: ANN401 -
             made[key] = _clean_schema(value, depth + 1)
         elif key in {"anyOf", "oneOf", "allOf"} and isinstance(value, list):
             made["anyOf" if key == "oneOf" else key] = [_clean_schema(each, depth + 1) for each in value]
-        elif key == "description" and isinstance(value, str):
+        elif isinstance(value, str) and (key == "description" or (key == "$ref" and value.startswith("#/"))):
             made[key] = _one_line(value, _MAX_NOTE_CHARS)
-        elif key == "$ref" and isinstance(value, str) and value.startswith("#/"):
-            made[key] = value
         elif key in _KEPT:
             made[key] = _literal(value)
     return made
@@ -267,12 +276,17 @@ def _literal(value: Any) -> Plain:  # noqa: ANN401 - JSON of a stranger
 def _parameter_names(schema: Mapping[str, Any]) -> dict[str, str]:
     """The server's names of parameters, and ours, which are identifiers."""
     names: dict[str, str] = {}
+    taken: set[str] = set()
+    alike = Counter[str]()
     for name in schema["properties"]:
         own = _OTHER.sub("_", name)
         if not own.isidentifier() or keyword.iskeyword(own):
             own = f"{own}_" if own.isidentifier() else f"p_{own}"
-        while own in names.values():
-            own += "_"
+        first = own
+        while own in taken:
+            alike[first] += 1
+            own = f"{first}_{alike[first] + 1}"
+        taken.add(own)
         names[name] = own
     return names
 

@@ -70,6 +70,7 @@ def change(word: str) -> dict[str, Any]:
 
 WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "changes": change,
+    "dense": lambda word: {**text(word), "structuredContent": {"a": [[]] * 60_000}},
     "dies": die,
     "endless": lambda word: {**text(word), "structuredContent": {"word": "a" * 40 + "!"}},
     "hidden": lambda _word: text("one\u202etwo\u200b three"),

@@ -20,6 +20,7 @@ from agent_runtime import (
     Observed,
     Policy,
     Recorder,
+    ResumeError,
     Rule,
     Sandbox,
     SandboxLimits,
@@ -71,6 +72,12 @@ async def test_a_call_waits_for_approval_unless_the_definition_allows_it(place: 
     assert outcome.status is Status.PAUSED
     assert outcome.pending is not None
     assert outcome.pending.preview == 'odd_echo\n{\n  "word": "yes"\n}'
+    # A definition that was changed meanwhile does not select the tool any more.
+    fewer = agent_with(place, sandbox, [odd("plain", tools=())])
+    again = FileSession("s", "Codepilot", place.parent / "sessions")
+    async with AsyncRuntime(fewer, again, state_key=b"k" * 32) as runtime:
+        with pytest.raises(ResumeError, match="odd_echo"):
+            await runtime.resume(approve=True)
     # Another process has the list from the session, and starts the server for the call.
     other = agent_with(place, sandbox, [server])
     again = FileSession("s", "Codepilot", place.parent / "sessions")
@@ -133,6 +140,7 @@ WAYS = {
     "dies": "ended during the call. It said: out of ink",
     "slow": "did not answer within 2 seconds",
     "huge": "ended during the call. It said: (It sent a message of more than 6,291,456 bytes.)",
+    "dense": "ended during the call. It said: (It sent a message of more than 100,000 values.)",
     "nonsense": "gave an answer that does not follow the protocol",
 }
 
@@ -224,6 +232,7 @@ async def test_a_program_that_cannot_be_started_is_named(place: Path, sandbox: S
     assert outcome.status is Status.FAILED
     assert "The MCP server 'gone' did not start" in (outcome.reason or "")
     assert "no-such-server" in (outcome.reason or "")
+    assert "leave it out in `mcp`" in (outcome.reason or "")
 
 
 async def test_a_replay_needs_no_server(place: Path, sandbox: Sandbox) -> None:

@@ -1,0 +1,140 @@
+"""Servers at an address that answer otherwise than they should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runtime.core.errors import McpServerError
+from agent_runtime.core.network import Network
+from agent_runtime.mcp.connection import McpConnection
+from agent_runtime.mcp.sandboxed import ServerPlace
+from agent_runtime.mcp.settings import McpServer
+from tests.agent_runtime.mcp.parts import python_sandbox
+from tests.waiting import eventually
+
+DENSE = json.dumps({"content": [], "structuredContent": {"a": [[]] * 60_000}})
+
+
+def answer(body: bytes | str, kind: str = "application/json", status: int = 200, more: str = "") -> bytes:
+    body = body.encode() if isinstance(body, str) else body
+    return f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+def result(number: object, of: str) -> str:
+    return f'{{"jsonrpc": "2.0", "id": {json.dumps(number)}, "result": {of}}}'
+
+
+WAYS: dict[str, Callable[[object], bytes]] = {
+    "dense": lambda number: answer(result(number, DENSE)),
+    "dense stream": lambda number: answer(f"data: {result(number, DENSE)}\n\n", "text/event-stream"),
+    "huge": lambda _number: answer(b"x" * 7_000_000),
+    "huge stream": lambda _number: answer(b"data: " + b"x" * 7_000_000 + b"\n\n", "text/event-stream"),
+    "packed": lambda _number: answer(b"x", more="Content-Encoding: gzip\r\n"),
+    "refused": lambda _number: answer("no", "text/plain", 401),
+}
+
+
+@dataclass(kw_only=True)
+class Odd:
+    """A server; the first call of its tool is answered in its way."""
+
+    way: str
+    session: str = "1"
+    asked: list[str] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode().lower():
+                fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
+                body = await reader.readexactly(int(fields.get("content-length", "0")))
+                verb = head.split(" ", 1)[0]
+                message: dict[str, Any] = json.loads(body) if body else {}
+                method = message.get("method", verb)
+                self.asked.append(method)
+                writer.write(self._answer(method, message, fields.get("mcp-session-id")))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def _answer(self, method: str, message: dict[str, Any], session: str | None) -> bytes:
+        number, made = message.get("id"), answer("none", "text/plain", 404)
+        match method:
+            case "get":
+                made = answer("retry: 0\n\nid: 1\ndata:\n\n", "text/event-stream")
+            case "initialize":
+                info = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+                given = json.dumps({**info, "serverInfo": {"name": "odd", "version": "1"}})
+                made = answer(result(number, given), more=f"Mcp-Session-Id: {self.session}\r\n")
+            case "tools/call" if self.asked.count(method) == 1 and self.way in WAYS:
+                made = WAYS[self.way](number)
+            case "tools/call" if session == self.session:
+                made = answer(result(number, '{"content": [{"type": "text", "text": "said"}]}'))
+            case _ if number is None:
+                made = answer("", status=202)
+            case _:
+                pass
+        return made
+
+
+@asynccontextmanager
+async def connected(odd: Odd, place: Path) -> AsyncGenerator[McpConnection]:
+    listening = await asyncio.start_server(odd.serve, "127.0.0.1", 0, limit=2**20)
+    port = listening.sockets[0].getsockname()[1]
+    server = McpServer(name="odd", url=f"http://127.0.0.1:{port}/mcp", private=True, timeout=20.0)
+    where = ServerPlace(sandbox=python_sandbox(), workspace=place, network=Network(), told=lambda _connection: None)
+    connection = McpConnection(server, where)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+        listening.close()
+
+
+async def said(connection: McpConnection) -> object:
+    return (await connection.call("echo", {})).content[0].model_dump()["text"]
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("dense", "It sent a message of more than 100,000 values"),
+        ("dense stream", "It sent a message of more than 100,000 values"),
+        ("huge", "It sent a message of more than 6,291,456 bytes"),
+        ("huge stream", "6291456"),
+        ("packed", "answered with compressed content"),
+        ("refused", r"HTTP 401: check `headers`"),
+    ],
+)
+async def test_what_goes_wrong_with_an_answer_is_told(way: str, told: str, tmp_path: Path) -> None:
+    async with connected(Odd(way=way), tmp_path) as connection:
+        with pytest.raises(McpServerError, match=told):
+            await said(connection)
+        assert await said(connection) == "said"
+
+
+async def test_a_server_that_was_started_anew_is_connected_to_again(tmp_path: Path) -> None:
+    odd = Odd(way="plain")
+    async with connected(odd, tmp_path) as connection:
+        assert await said(connection) == "said"
+        odd.session = "2"
+        with pytest.raises(McpServerError, match="it is started again by the next call"):
+            await said(connection)
+        assert await said(connection) == "said"
+
+
+async def test_a_stream_is_not_opened_again_without_end(tmp_path: Path) -> None:
+    odd = Odd(way="plain")
+    async with connected(odd, tmp_path) as connection:
+        assert await said(connection) == "said"
+        await eventually(lambda: odd.asked.count("get") >= 200, within=30)
+        for _ in range(100):
+            assert await said(connection) == "said"
+        assert odd.asked.count("get") == 200
