@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from playwright.async_api import Page
 from pydantic import SecretStr
 
 from bot.engine.durable.engine import DurableEngine
@@ -18,6 +19,14 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e</title><script>alert(2)</script>"
 NOISY = """execute("main", "printf '\\\\033[31mred<b>\\\\033[0m ghp_0123456789abcdefghij0123456789abcdef\\\\n'")"""
 
 
+async def _sign_in(page: Page, address: str) -> None:
+    await page.goto(address)
+    await page.get_by_label("Operator's token").fill(TOKEN)
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(address)
+    await page.get_by_text("Live", exact=True).wait_for()
+
+
 @pytest.mark.slow
 async def test_a_person_follows_a_run_in_a_browser(hub: LocalHub, tmp_path: Path) -> None:
     script = [acting(NOISY), acting(WAIT_FOR_GO), FIX]
@@ -26,15 +35,16 @@ async def test_a_person_follows_a_run_in_a_browser(hub: LocalHub, tmp_path: Path
         context = await started.new_context(viewport=DESKTOP, color_scheme="dark")
         watched = await opened(context)
         page = watched.page
-        await page.goto(f"{stage.address}/dashboard")
-        await page.get_by_label("Operator's token").fill(TOKEN)
-        await page.keyboard.press("Enter")
-        await page.wait_for_url(f"{stage.address}/dashboard")
-        await page.get_by_text("Live", exact=True).wait_for()
+        await _sign_in(page, f"{stage.address}/dashboard")
 
+        # What is not answered once is asked for again.
+        await page.route("**/dashboard", lambda route: route.abort(), times=1)
         issue = stage.issue(title=HOSTILE)
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
         # It appears without a reload.
+        await page.get_by_text("Not live: the page cannot be loaded.").wait_for(timeout=20_000)
+        await page.get_by_text("Live", exact=True).wait_for(timeout=20_000)
+        watched.complaints.clear()
         await page.get_by_role("link", name="<img src=x").click(timeout=20_000)
         await stage.at_work()
         await page.locator("li.call summary").first.click(timeout=20_000)

@@ -3,6 +3,7 @@
 
 (() => {
   const QUIET_MS = 1000;
+  const RETRY_MS = 5000;
   const status = document.getElementById("live-state");
 
   document.addEventListener("keydown", (event) => {
@@ -52,18 +53,25 @@
     busy = true;
     again = false;
     const begun = performance.now();
+    let fresh = null;
     try {
       const answer = await fetch(location.href, { redirect: "error", credentials: "same-origin" });
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
-      const old = document.getElementById("live");
-      if (answer.ok && fresh && old) replace(fresh, old);
+      const text = await answer.text();
+      if (answer.ok) fresh = new DOMParser().parseFromString(text, "text/html").getElementById("live");
     } catch {
-      say("Not live: the server does not answer.", false);
+      // No answer, or the sign-in is over: told below.
+    }
+    if (fresh) {
+      replace(fresh, document.getElementById("live"));
+      if (events.readyState === EventSource.OPEN) say("Live", true);
+    } else if (events.readyState !== EventSource.CLOSED) {
+      say("Not live: the page cannot be loaded. Trying again.", false);
+      again = true;
     }
     setTimeout(() => {
       busy = false;
       if (again) refresh();
-    }, Math.max(QUIET_MS, 4 * (performance.now() - begun)));
+    }, fresh ? Math.max(QUIET_MS, 4 * (performance.now() - begun)) : RETRY_MS);
   };
 
   const events = new EventSource(status.dataset.events);
