@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bot.domain.commands import ChecksFailed, Options, RecipeDue, StartRecipe
+from bot.domain.commands import ChecksFailed, Options, RecipeDue, StartRecipe, Work
 from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
 from bot.domain.recipe import FOLDER, path_of
 from bot.gate.decision import Refusal
@@ -46,8 +46,8 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
             reason=f"The recipe {code(name)} cannot be started by a comment. Write `comment: true` below its `on:` to "
             "allow that.",
         )
-    asked = replace(job, thread=await _thread_for(context, recipe, job.thread))
-    await begin(context, recipe_job(asked, recipe, words=command.words, options=command.options))
+    made = recipe_job(job, recipe, words=command.words, options=command.options)
+    await begin(context, await _where_it_reports(context, recipe, made))
     return None
 
 
@@ -99,6 +99,7 @@ async def _begin_unasked(context: JobContext, head: Recipe, run: ChecksFailed | 
     asked = replace(
         context.job,
         repo=replace(repo, private=now.private),
+        thread=Thread.of_branch(now.default_branch),
         actor=Actor(id=me.id, login=me.login),
         others=(),
         origin=Origin(kind="recipe", id=run.run_id if run else 0, name=recipe.name, vouched=True),
@@ -110,14 +111,14 @@ async def _begin_unasked(context: JobContext, head: Recipe, run: ChecksFailed | 
         if not await context.ledger.may_tell(repo.id, 0, f"recipe {recipe.name}"):
             return
         await context.record.update(lambda record: replace(record, leads_to=job.id))
-    thread = await _thread_for(context, recipe, Thread.of_branch(now.default_branch))
-    await begin(context, replace(job, thread=thread))
+    await begin(context, await _where_it_reports(context, recipe, job))
 
 
-async def _thread_for(context: JobContext, recipe: Recipe, place: Thread) -> Thread:
-    """Where a recipe's job is: for a comment without a thread, an issue of the recipe's own, opened where none is."""
-    if place.has_comments or recipe.publish != "comment":
-        return place
+async def _where_it_reports(context: JobContext, recipe: Recipe, job: Job) -> Job:
+    """The job in its thread; for a comment on a branch alone, in an issue of the recipe's own, opened where none is."""
+    command = job.command
+    if job.thread.has_comments or recipe.publish != "comment" or not isinstance(command, Work):
+        return job
     repo, mark = context.job.repo.full_name, f"<!-- codepilot:recipe={recipe.name} -->"
     number = await context.github.threads.own_issue(repo, await context.github.accounts.me(), mark)
     if number is None:
@@ -126,7 +127,9 @@ async def _thread_for(context: JobContext, recipe: Recipe, place: Thread) -> Thr
             f"next report open another one.\n\n{mark}"
         )
         number = await context.github.threads.open_issue(repo, title=f"Codepilot recipe: {recipe.name}", body=text)
-    return Thread.numbered("issue", number)
+    # The branch stays the one that it is about.
+    there = replace(command, options=replace(command.options, base=job.thread.branch))
+    return replace(job, thread=Thread.numbered("issue", number), command=there)
 
 
 async def start_labelled(context: JobContext, label: str, asked: Job) -> None:

@@ -192,13 +192,19 @@ async def test_a_scheduled_recipe_becomes_a_pull_request_or_a_comment_in_its_own
     [pull] = hub.issues(at.repo)
     assert pull.pull is not None
     assert run.values["pull-request-number"] == str(pull.number)
+    told = on_schedule(at, CODEPILOT_RECIPE="report", CODEPILOT_PROMPT="")
     for _ in range(2):
-        told = on_schedule(at, CODEPILOT_RECIPE="report", CODEPILOT_PROMPT="")
         run = await at.run("schedule", [{"reply": ANSWER, "expect": ["Say how `add` counts."]}], **told)
         assert run.ended is JobState.DONE, run.summary
     [issue] = [each for each in hub.issues(at.repo) if each.pull is None]
     assert issue.title == "Codepilot recipe: report"
     assert ["It counts one too many." in each.body for each in hub.comments(at.repo, issue.number)] == [True, True]
+    # The report of another branch is about that one.
+    hub.commit(at.repo, {"only-there.txt": "1"}, message="Release", author="mona", branch="release")
+    told["GITHUB_REF"] = "refs/heads/release"
+    run = await at.run("schedule", [{"reply": ANSWER, "expect": ["only-there.txt"]}], **told)
+    assert run.ended is JobState.DONE, run.summary
+    assert len(hub.comments(at.repo, issue.number)) == 3
 
 
 async def test_a_recipe_that_is_not_there_is_told_in_the_summary_and_one_on_a_strangers_issue_only_reads(

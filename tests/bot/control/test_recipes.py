@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bot.control.recipes import start_after_run
-from bot.domain.commands import ChecksFailed
+from bot.domain.commands import Ask, ChecksFailed
 from bot.domain.job import Job, Thread
 from bot.engine.in_memory import InMemoryEngine
 from bot.gate.recipes import parse_recipe
@@ -75,6 +75,8 @@ async def test_a_recipe_that_github_kept_from_beginning_is_begun_by_the_next_att
     job = await _begun(context)
     assert job is not None
     assert (job.recipe and job.recipe.name, job.thread.number) == ("after-ci", 4)
+    assert isinstance(job.command, Ask)
+    assert job.command.options.base == REPO.default_branch
     another = await _context(turns, threads, event="another")
     await start_after_run(another, RED, CONFIG)
     assert await _begun(another) is None
