@@ -61,15 +61,7 @@ class _Guarded(httpx2.AsyncHTTPTransport):
             raise httpx2.ConnectError(
                 f"{url.host} has no public address ({reasons}); if this server is meant, define it with `private: true`"
             )
-        # The header `Host` keeps the name, and so does what the certificate is checked against.
-        sent = httpx2.Request(
-            request.method,
-            url.copy_with(host=usable[0]),
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": url.host},
-        )
-        response = await super().handle_async_request(sent)
+        response = await self._sent(request, usable)
         if request.method == "POST":
             status = response.status_code
             hint = ": check `headers` in its definition" if status in {401, 403} else ""
@@ -81,6 +73,24 @@ class _Guarded(httpx2.AsyncHTTPTransport):
         content = cast("httpx2.AsyncByteStream", response.stream)
         response.stream = _Bounded(content, self._told, streams=streams)
         return response
+
+    async def _sent(self, request: httpx2.Request, usable: list[str]) -> httpx2.Response:
+        """What the first of the addresses answers that can be connected to: a server may listen at one of them only."""
+        url, failure = request.url, httpx2.ConnectError("no address")
+        for address in usable:
+            # The header `Host` keeps the name, and so does what the certificate is checked against.
+            sent = httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": url.host},
+            )
+            try:
+                return await super().handle_async_request(sent)
+            except httpx2.ConnectError as error:
+                failure = error
+        raise failure
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -17,6 +17,7 @@ from agent_runtime.core.network import Network
 from agent_runtime.mcp.connection import McpConnection
 from agent_runtime.mcp.sandboxed import ServerPlace
 from agent_runtime.mcp.settings import McpServer
+from agent_runtime.sandbox.egress import names
 from tests.agent_runtime.mcp.parts import python_sandbox
 from tests.waiting import eventually
 
@@ -127,6 +128,15 @@ async def test_a_server_that_was_started_anew_is_connected_to_again(tmp_path: Pa
         odd.session = "2"
         with pytest.raises(McpServerError, match="it is started again by the next call"):
             await said(connection)
+        assert await said(connection) == "said"
+
+
+async def test_a_server_listens_at_one_of_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    monkeypatch.setattr(names, "resolve", resolve)
+    async with connected(Odd(way="plain"), tmp_path) as connection:
         assert await said(connection) == "said"
 
 

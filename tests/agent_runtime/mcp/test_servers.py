@@ -33,6 +33,8 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import ToolsListed
 from agent_runtime.mcp.settings import McpServer
+from agent_runtime.sandbox.docker import Docker
+from agent_runtime.sandbox.protocol import ContainerSettings
 from tests.agent_runtime.mcp.parts import HERE, agent_with, block, notes, odd, python_sandbox
 from tests.agent_runtime.transports.native.parts import Model, asks
 from tests.waiting import eventually
@@ -233,6 +235,20 @@ async def test_a_program_that_cannot_be_started_is_named(place: Path, sandbox: S
     assert "The MCP server 'gone' did not start" in (outcome.reason or "")
     assert "no-such-server" in (outcome.reason or "")
     assert "leave it out in `mcp`" in (outcome.reason or "")
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_sandbox_that_holds_no_server_costs_nothing(place: Path) -> None:
+    docker = Docker(SandboxSettings(container=ContainerSettings(image="none")), user=(1000, 1000))
+    agent = agent_with(place, docker, [odd("plain")], block("pass"))
+    async with AsyncRuntime(agent) as runtime:
+        assert "define a server with a `url`" in ((await runtime.run("Say it")).reason or "")
+        before = descriptors()
+        assert (await runtime.run("Say it")).status is Status.FAILED
+        assert descriptors() == before
 
 
 async def test_a_replay_needs_no_server(place: Path, sandbox: Sandbox) -> None:
