@@ -13,7 +13,7 @@ from agent_runtime.core.policy import Rule
 
 MAX_MESSAGE_BYTES = 6 * 1024**2
 """A picture of the size that models take, as base64, and some words beside it."""
-MAX_MESSAGE_VALUES = 100_000
+MAX_MESSAGE_VALUES = 40_000
 """A message is parsed on the event loop, which takes some microseconds for each value and little for long texts."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")

@@ -142,7 +142,7 @@ WAYS = {
     "dies": "ended during the call. It said: out of ink",
     "slow": "did not answer within 2 seconds",
     "huge": "ended during the call. It said: (It sent a message of more than 6,291,456 bytes.)",
-    "dense": "ended during the call. It said: (It sent a message of more than 100,000 values.)",
+    "dense": "ended during the call. It said: (It sent a message of more than 40,000 values.)",
     "nonsense": "gave an answer that does not follow the protocol",
 }
 
