@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
@@ -13,6 +14,8 @@ from bot.engine.durable.store import JobStore, Transaction, insert
 from bot.engine.durable.tables import SCHEDULES
 from bot.gate.recipes import next_due
 from bot.intake.asking import job_id
+
+log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 100
 
@@ -86,9 +89,14 @@ class DurableSchedules:
                 )
                 jobs.accept(tx, job, 0.0)
                 # From now, not from then: what was due several times while no process ran is done once.
-                following = next_due(row.cron, tx.now, spread_by=f"{row.repo_id}:{name}")
                 here = (SCHEDULES.c.repo_id == row.repo_id, SCHEDULES.c.recipe == name)
-                tx.rows.execute(SCHEDULES.update().where(*here).values(due_at=following))
+                try:
+                    following = next_due(row.cron, tx.now, spread_by=f"{row.repo_id}:{name}")
+                except ValueError as error:  # another version took it; the next look at the repository tells its people
+                    log.warning("the recipe %s of %s is due no more: %r: %s", name, row.repo, row.cron, error)
+                    tx.rows.execute(SCHEDULES.delete().where(*here))
+                else:
+                    tx.rows.execute(SCHEDULES.update().where(*here).values(due_at=following))
             return len(rows)
 
         return await self._run(start)

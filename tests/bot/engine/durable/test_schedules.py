@@ -95,3 +95,15 @@ async def test_places_that_the_app_is_not_in_any_more_are_forgotten(database: st
     await schedules.keep_only(31, ())
     assert await schedules.installations() == {30}
     await store.close()
+
+
+async def test_a_schedule_that_cannot_be_read_any_more_stops_no_other(database: str) -> None:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    schedules = DurableSchedules(store)
+    await schedules.keep(REPO, 30, {"odd": HOURLY, "tidy": HOURLY})
+    await store.run(lambda tx: tx.rows.execute(SCHEDULES.update().where(SCHEDULES.c.recipe == "odd").values(cron="x")))
+    clock.now += HOUR * 2
+    assert await schedules.start_due() == 2
+    assert set(await due_times(store)) == {"tidy"}
+    await store.close()
