@@ -23,6 +23,7 @@ from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
 from bot.jobs.resume_base import resume_base
+from bot.jobs.run_logs import keep_log
 from bot.jobs.snapshot import check_access
 from bot.publishing.text import code
 from bot.reporting import endings
@@ -145,6 +146,7 @@ async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
         stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
         ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
     if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
+        await keep_log(other)
         await context.services.workspaces.discard(live.job.id)
     else:
         await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import cast
 
@@ -9,9 +10,11 @@ import pytest
 from playwright.async_api import Page
 from pydantic import SecretStr
 
+from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from localhub import LocalHub
 from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.pauses import pause_of
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, build, staged
 
 TOKEN = "the-operators-token-of-the-test"
@@ -123,3 +126,16 @@ async def test_a_person_signs_in_with_github_and_sees_their_own_repositories(hub
         "eve's runs": 0,
         "eve's costs": 0,
     }
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_is_shown_with_its_cost(hub: LocalHub, tmp_path: Path) -> None:
+    script, serving = [acting('ask_user("Which one?")')], {"dashboard_token": SecretStr(TOKEN)}
+    async with staged(hub, tmp_path, script, serving=serving) as stage:
+        pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        hub.suspend(stage.installation)
+        assert (await stage.ended(pause.job_id)).state is JobState.STOPPED
+
+        async with asyncio.timeout(30):
+            while not await stage.queue.log_of(pause.job_id):  # noqa: ASYNC110 - the database tells nobody
+                await asyncio.sleep(0.02)
+        assert [each.runs for each in await stage.queue.costs(0)] == [1]
