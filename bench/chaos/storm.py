@@ -217,7 +217,8 @@ def _machines(plan: Plan, world: World, directory: Path, shared: Shared | None) 
     for name, words in commands.items():
         place = directory / name
         place.mkdir()
-        model = scripted(place, [LOOK, FIX])
+        # A process that dies in the middle of a step has it asked for again.
+        model = scripted(place, [LOOK, FIX, FIX, FIX])
         told = variables(world.hub, world.app, place, jobs=4, drain_seconds="2", **model)
         if shared is not None:
             told |= {"CODEPILOT_DATABASE_URL": shared.database_url, "PGAPPNAME": name, **shared.blobs}

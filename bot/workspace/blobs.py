@@ -180,8 +180,8 @@ class DirectoryBlobs:
     def _move(self, partial: Path, path: Path) -> None:
         """Give a whole file its name, in a directory that a `delete` may be removing."""
         while True:
-            self._make(path.parent)
             try:
+                self._make(path.parent)
                 partial.replace(path)
             except FileNotFoundError:
                 if not partial.exists():
@@ -193,7 +193,8 @@ class DirectoryBlobs:
         """Make a directory below the root, with mode 0700 and durably, and those above it."""
         if not folder.is_dir():
             self._make(folder.parent)
-            folder.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):  # not `exist_ok`, which fails where it is removed just now
+                folder.mkdir(mode=0o700)
             _sync(folder.parent)
 
     @contextmanager

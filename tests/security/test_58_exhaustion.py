@@ -259,12 +259,12 @@ async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
 
 
 async def test_watchers_end_with_their_sandboxes(tmp_path: Path) -> None:
-    def watchers() -> list[threading.Thread]:
-        return [each for each in threading.enumerate() if each.name == "sandbox watcher"]
+    def watchers() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name == "sandbox watcher"}
 
-    before = len(watchers())
+    before = watchers()  # those of tests before may be about to end
     tools = tools_with({}, tmp_path / "job")
     await tools.execute("main", "true", SECONDS)
-    assert len(watchers()) == before + 1
+    assert len(watchers() - before) == 1
     await tools.close()
-    await eventually(lambda: len(watchers()) <= before)
+    await eventually(lambda: not watchers() - before)
