@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
+from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.domain.job import Repo
 from bot.engine.protocols import Ledger, Schedules
@@ -45,17 +46,9 @@ class Scheduler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start what is due, and read what is new, while the body runs."""
-        tasks = [
-            asyncio.create_task(self._keep(work, seconds))
-            for work, seconds in ((self._schedules.start_due, TICK_SECONDS), (self.refresh, REFRESH_SECONDS / 12))
-        ]
-        try:
+        due, new = self._keep(self._schedules.start_due, TICK_SECONDS), self._keep(self.refresh, REFRESH_SECONDS / 12)
+        async with background(due, new):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
 
     async def refresh(self) -> None:
         """Read the recipes of all repositories whose turn it is.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from agent_runtime import SessionError
+from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.engine.protocols import JobEngine
 from bot.jobs.services import JobServices
@@ -27,14 +28,8 @@ Sweep = tuple[str, Callable[[], Awaitable[object]]]
 @asynccontextmanager
 async def kept_swept(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
     """Sweep while the body runs, which waits for no sweep: the blob store may be slow, or away."""
-    tasks = [asyncio.create_task(each) for each in (_keep_swept(shared, engine), _keep_stored(shared, engine))]
-    try:
+    async with background(_keep_swept(shared, engine), _keep_stored(shared, engine)):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 def of_jobs(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:

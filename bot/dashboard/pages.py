@@ -100,7 +100,7 @@ class Dashboard:
         own = web.Application(middlewares=[_guarded])
         own.router.add_get("", self._signed_in(self._queue))
         own.router.add_get("/runs", self._signed_in(self._runs))
-        own.router.add_get("/runs/{id}", self._signed_in(self._run))
+        own.router.add_get(r"/runs/{id:[\w-]+}", self._signed_in(self._run))
         own.router.add_get("/costs", self._signed_in(self._costs))
         own.router.add_get("/events", self._signed_in(self._events, page=False))
         own.router.add_get("/sign-in", self._sign_in_page)
@@ -149,7 +149,7 @@ class Dashboard:
         )
 
     async def _runs(self, request: web.Request, viewer: PageViewer) -> web.Response:
-        asked = {name: request.query.get(name, "").strip()[:_MOST_QUERY] for name in ("repository", "person", "state")}
+        asked = {name: _asked(request, name) for name in ("repository", "person", "state")}
         page = _number(request, "page", most=_MOST_PAGES) or 1
         states = frozenset(state for state in JobState if state.value == asked["state"])
         found = await self._reader.runs(
@@ -203,7 +203,7 @@ class Dashboard:
         return _page("costs.html", viewer, title="Costs", weeks=weeks)
 
     async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
-        run = request.query.get("run", "")[:_MOST_QUERY]
+        run = _asked(request, "run")
         if run and await self._reader.stored(run, viewer.repo_ids) is None:
             raise web.HTTPNotFound
         # A person may sign in any number of times; operators, who share a token, are told apart.
@@ -311,6 +311,11 @@ def _address(request: web.Request) -> str:
 def _inner(address: str) -> str:
     """A page of the dashboard to go on to, and nothing else."""
     return address if _INNER.fullmatch(address) else PREFIX
+
+
+def _asked(request: web.Request, name: str) -> str:
+    """What a query says, bounded; without NUL, which PostgreSQL knows in no text."""
+    return request.query.get(name, "").replace("\0", "").strip()[:_MOST_QUERY]
 
 
 def _number(request: web.Request, name: str, *, most: int = 1_000_000) -> int | None:

@@ -159,6 +159,13 @@ async def test_what_a_search_repeats_is_text(site: Served) -> None:
     assert '"&gt;' not in text
 
 
+async def test_a_search_and_an_address_with_nul_are_no_fault_of_the_database(site: Served) -> None:
+    await site.sign_in()
+    status, page, _ = await site.get("/runs", params={"repository": "octo\0/calc"})
+    assert (status, "octo/calc" in page) == (200, True)
+    assert (await site.get("/runs/a%00b"))[0] == 404
+
+
 async def test_open_pages_are_bounded_and_end_with_the_sign_in(site: Served) -> None:
     await site.sign_in()
     opened = [await site.client.get("/dashboard/events") for _ in range(20)]
