@@ -83,7 +83,15 @@ class SandboxLimitError(SandboxError):
 
 
 class McpServerError(AgentError):
-    """An MCP server cannot be used, or a call of it failed; the text names the server. It may quote what that said."""
+    """An MCP server cannot be used, or a call of it failed; the text names the server. It may quote what that said.
+
+    Attributes:
+        down: whether the server was not there to answer the call.
+    """
+
+    def __init__(self, message: str, *, down: bool = False) -> None:
+        super().__init__(message)
+        self.down = down
 
 
 class BoundExceededError(AgentError):

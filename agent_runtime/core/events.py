@@ -20,6 +20,9 @@ TICK_SECONDS = 0.01
 """How far the times that the kernel gives to files may lag behind its clock, in seconds. Where a command begins that
 much later than what was written before it (`Agent.separates_commands`), the time of a file tells whether it saw it."""
 
+SERVER_DOWN = "server_down"
+"""The key of a failed call's value that names the MCP server which was not there to answer it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
@@ -180,6 +183,12 @@ class ToolReturned:
     seconds: float
     label: str
     ended: float = 0.0
+
+    @property
+    def server_down(self) -> str:
+        """The MCP server that was not there to answer the call; empty for every other call."""
+        known = self.value if isinstance(self.value, dict) and not self.ok else {}
+        return str(known.get(SERVER_DOWN, ""))
 
     @property
     def file_time(self) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
+from agent_runtime.mcp.budget import Budget
 from agent_runtime.mcp.sandboxed import LastWords, ServerPlace, sandboxed
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, McpServer
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from mcp.client import Client
     from mcp.client.session import IncomingMessage
@@ -21,10 +24,15 @@ if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
 T = TypeVar("T")
 
 _MOST_STARTS = 5
+_STARTS_SECONDS = 600.0
+"""One that ends as soon as it is started is left alone for a while, and one that was down for a while is not lost."""
 _MOST_PAGES = 20
 _CLOSE_SECONDS = 10.0
 _SESSION_GONE = "Session terminated"
 """As the package tells that a server at an address was started anew, and has forgotten who we are."""
+
+_NO_ANSWER = "Server returned an error response"
+"""As the package tells of an answer that is HTTP's alone, such as 503."""
 
 
 class McpConnection:
@@ -35,12 +43,13 @@ class McpConnection:
         changed: whether it said that it has other tools now.
     """
 
-    def __init__(self, server: McpServer, place: ServerPlace) -> None:
+    def __init__(self, server: McpServer, place: ServerPlace, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare; nothing is started yet.
 
         Args:
             server: its definition.
             place: where it runs, if it is a program.
+            clock: gives seconds.
 
         Raises:
             SettingsError: the package `mcp` is not installed.
@@ -54,13 +63,20 @@ class McpConnection:
         self.server = server
         self.changed = False
         self._place = place
-        self._starts = 0
+        self._clock = clock
+        self._starts = deque[float](maxlen=_MOST_STARTS)
+        self._budget = Budget()
         self._starting = asyncio.Lock()
         self._words: LastWords | None = None
         self._wrong = ""
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._leave = asyncio.Event()
+
+    @property
+    def spent(self) -> bool:
+        """Whether it said so much that the next call starts it again."""
+        return self._budget.spent
 
     async def tools(self) -> list[Tool]:
         """The tools that it has now.
@@ -104,13 +120,12 @@ class McpConnection:
 
     async def _started(self) -> Client:
         async with self._starting:
-            if self._client is not None and self._owner is not None and not self._owner.done():
+            lives = self._client is not None and self._owner is not None and not self._owner.done()
+            if self._client is not None and lives and not self.spent:
                 return self._client
             await self.close()
-            self._starts += 1
+            self._note_start()
             name = self.server.name
-            if self._starts > _MOST_STARTS:
-                raise McpServerError(f"The MCP server {name!r} was started {_MOST_STARTS} times and ended each time.")
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
             self._leave.clear()
             self._wrong = ""
@@ -126,10 +141,21 @@ class McpConnection:
                 await asyncio.wait([owner])
                 raise McpServerError(
                     f"The MCP server {name!r} did not start: {self._failure(owner)}{self._last_words()}. "
-                    "To work without it, leave it out in `mcp`."
+                    "To work without it, leave it out in `mcp`.",
+                    down=True,
                 )
             self._client = ready.result()
             return self._client
+
+    def _note_start(self) -> None:
+        now = self._clock()
+        if len(self._starts) == _MOST_STARTS and (wait := self._starts[0] + _STARTS_SECONDS - now) > 0:
+            raise McpServerError(
+                f"The MCP server {self.server.name!r} was started {_MOST_STARTS} times within "
+                f"{_STARTS_SECONDS / 60:g} minutes and ended each time. A call in {wait:.0f} seconds starts it again.",
+                down=True,
+            )
+        self._starts.append(now)
 
     async def _own(self, ready: asyncio.Future[Client]) -> None:
         """Hold the connection: what was entered in a task must be left in it."""
@@ -142,7 +168,8 @@ class McpConnection:
             if server.url:
                 from agent_runtime.mcp.guarded_http import guarded_client  # noqa: PLC0415 - the same
 
-                http = await stack.enter_async_context(guarded_client(server, self._answered))
+                self._budget = Budget()
+                http = await stack.enter_async_context(guarded_client(server, self._budget, self._answered))
                 transport = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
                 self._words = LastWords()
@@ -168,6 +195,7 @@ class McpConnection:
 
         name = self.server.name
         late: TimeoutError | None = None
+        down = True
         try:
             async with asyncio.timeout(self.server.timeout):
                 return await request
@@ -175,12 +203,13 @@ class McpConnection:
             late = error
             told = f"did not answer within {self.server.timeout:g} seconds"
         except ValidationError:
-            told = "gave an answer that does not follow the protocol"
+            told, down = "gave an answer that does not follow the protocol", False
         except MCPError as error:
             from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415 - see TYPE_CHECKING above
 
             if error.code != CONNECTION_CLOSED and error.message != _SESSION_GONE:
                 told = f"refused: {error.message}{f' ({self._wrong})' if self._wrong else ''}"
+                down = error.message == _NO_ANSWER
             else:
                 owner = self._owner
                 await self.close()
@@ -189,7 +218,7 @@ class McpConnection:
                     broke = owner is not None and not owner.cancelled() and owner.exception() is not None
                     why = f": {self._failure(owner) if owner is not None and broke else error.message}"
                 told = f"ended during the call{why}; it is started again by the next call"
-        raise McpServerError(f"The MCP server {name!r} {told}.") from late
+        raise McpServerError(f"The MCP server {name!r} {told}.", down=down) from late
 
     def _failure(self, owner: asyncio.Task[None]) -> str:
         """Why its connection could not be made."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import httpx2
 from typing_extensions import override
 
+from agent_runtime.mcp.budget import Budget
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.sandbox.egress import addresses, names
 
@@ -17,17 +20,18 @@ _MAX_STREAMS = 200
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n")
 
 
-def guarded_client(server: McpServer, told: Callable[[str], None]) -> httpx2.AsyncClient:
+def guarded_client(server: McpServer, budget: Budget, told: Callable[[str], None]) -> httpx2.AsyncClient:
     """A client for the requests to a server; its users do not follow redirects to elsewhere.
 
     Args:
         server: its definition.
+        budget: for all that it answers; what comes after that is not read.
         told: is given what is wrong with the last answer to a message, or an empty text.
     """
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **server.headers},
         timeout=server.timeout,
-        transport=_Guarded(server, told),
+        transport=_Guarded(server, budget, told),
         trust_env=False,
     )
 
@@ -35,9 +39,10 @@ def guarded_client(server: McpServer, told: Callable[[str], None]) -> httpx2.Asy
 class _Guarded(httpx2.AsyncHTTPTransport):
     """Resolves the server's name itself, so that the address which was judged is the one that is connected to."""
 
-    def __init__(self, server: McpServer, told: Callable[[str], None]) -> None:
+    def __init__(self, server: McpServer, budget: Budget, told: Callable[[str], None]) -> None:
         super().__init__(trust_env=False)
         self._server = server
+        self._budget = budget
         self._told = told
         self._streams = 0
 
@@ -71,7 +76,9 @@ class _Guarded(httpx2.AsyncHTTPTransport):
             raise httpx2.ReadError(f"{url.host} answered with compressed content, which was not asked for")
         streams = response.headers.get("content-type", "").startswith("text/event-stream")
         content = cast("httpx2.AsyncByteStream", response.stream)
-        response.stream = _Bounded(content, self._told, streams=streams)
+        # The package reads the answer to a call on after the call was given up.
+        until = time.monotonic() + self._server.timeout if request.method == "POST" else math.inf
+        response.stream = _Bounded(content, self._budget, self._told, until=until, streams=streams)
         return response
 
     async def _sent(self, request: httpx2.Request, usable: list[str]) -> httpx2.Response:
@@ -94,11 +101,21 @@ class _Guarded(httpx2.AsyncHTTPTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """What a server answers, up to a number of bytes, and of values in one message."""
+    """What a server answers: up to a number of bytes, and of values in one message, and up to a time."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, told: Callable[[str], None], *, streams: bool) -> None:
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        budget: Budget,
+        told: Callable[[str], None],
+        *,
+        until: float,
+        streams: bool,
+    ) -> None:
         self._inner = inner
+        self._budget = budget
         self._told = told
+        self._until = until
         self._streams = streams
         self._left = self._most = _MAX_STREAM_BYTES if streams else MAX_MESSAGE_BYTES
         self._values = 0
@@ -108,17 +125,20 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
-                raise self._refusal(f"{self._most:,} bytes")
+                raise self._refusal(f"(It sent a message of more than {self._most:,} bytes.)")
+            if not self._budget.takes(chunk, max(1, sum(map(chunk.count, _ENDS_OF_EVENTS)))):
+                raise self._refusal(self._budget.refusal)
+            if time.monotonic() > self._until:
+                raise self._refusal("(Its answer did not end in time.)")
             # At worst too many are counted: a chunk may have the end of one message and the beginning of the next.
             self._values += values_in(chunk)
             if self._values > MAX_MESSAGE_VALUES:
-                raise self._refusal(f"{MAX_MESSAGE_VALUES:,} values")
+                raise self._refusal(f"(It sent a message of more than {MAX_MESSAGE_VALUES:,} values.)")
             if self._streams and chunk.endswith(_ENDS_OF_EVENTS):
                 self._values = 0
             yield chunk
 
-    def _refusal(self, limit: str) -> httpx2.ReadError:
-        text = f"(It sent a message of more than {limit}.)"
+    def _refusal(self, text: str) -> httpx2.ReadError:
         self._told(text)  # of a stream, the package tells only that it has ended
         return httpx2.ReadError(text)
 

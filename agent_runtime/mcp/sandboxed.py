@@ -15,11 +15,13 @@ import struct
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.core.network import Connection, Network
+from agent_runtime.mcp.budget import Budget
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.processes.spawn import end, seen_through
 from agent_runtime.sandbox.bubblewrap import TMPFS, WITHOUT_GUARD
@@ -37,9 +39,6 @@ echo ready >&2
 while IFS= read -r line && [ -n "$line" ]; do export "$line"; done
 cd "{_PLACE}" && "$@"
 """
-_MAX_BYTES = 256 * 1024**2
-_MAX_LINES = 100_000
-"""Of one start of a server; more than any run needs, and little enough to be read."""
 _START_SECONDS, _END_SECONDS = 30.0, 10.0
 _LAST_WORDS = 2_000
 _CREDENTIALS = struct.Struct("3i")
@@ -63,11 +62,20 @@ class ServerPlace:
 
 
 class LastWords:
-    """What a server wrote to standard error, as far as it is kept; also which process it is."""
+    """What a server wrote to standard error, as far as it is kept; also which process it is.
+
+    Attributes:
+        text: the words.
+        watcher: ends its sandbox at a limit.
+        budget: for all that it says, on either stream.
+        silence: ends it when it said too much.
+    """
 
     def __init__(self) -> None:
         self.text = ""
         self.watcher: Watcher | None = None
+        self.budget = Budget()
+        self.silence: Callable[[], object] = bool
         self._ours, self.theirs = socket.socketpair()
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._ours.settimeout(0)
@@ -120,6 +128,10 @@ class LastWords:
             self._first.set_result(_CREDENTIALS.unpack(control[0][2])[0])
             data = data.removeprefix(b"ready\n")
         self.text = (self.text + data.decode(errors="replace"))[-_LAST_WORDS:]
+        if not self.budget.takes(data):
+            self.add(self.budget.refusal)
+            asyncio.get_running_loop().remove_reader(self._ours)
+            self.silence()
 
 
 @asynccontextmanager
@@ -149,6 +161,7 @@ async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> 
         launch = sandbox.launch(argv, workspace=place.workspace, first=True)
         process = await _started(launch, words)
         stack.push_async_callback(_ended, process)
+        words.silence = partial(end, process)
         first = await words.first()
         if sandbox.apart:
             words.watcher = _watch(first, sandbox, place.workspace)
@@ -179,13 +192,8 @@ async def _messages(
     said, out_of = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read() -> None:
-        left = _MAX_BYTES
         async with into:
-            for _ in range(_MAX_LINES):
-                line = await _line(stdout, words)
-                left -= len(line)
-                if not line or left < 0:
-                    return
+            while line := await _line(stdout, words):
                 message: SessionMessage | Exception
                 try:
                     message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -220,6 +228,9 @@ async def _line(stdout: asyncio.StreamReader, words: LastWords) -> bytes:
         return b""
     if values_in(line) > MAX_MESSAGE_VALUES:
         words.add(f"(It sent a message of more than {MAX_MESSAGE_VALUES:,} values.)")
+        return b""
+    if not words.budget.takes(line):
+        words.add(words.budget.refusal)
         return b""
     return line
 

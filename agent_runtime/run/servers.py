@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.calls import Plain, ToolResult
-from agent_runtime.core.errors import McpServerError, SettingsError, ToolError
-from agent_runtime.core.events import NetworkUsed, ServedTool, ToolsListed
+from agent_runtime.core.errors import McpServerError, SettingsError, ToolError, ToolErrorKind
+from agent_runtime.core.events import SERVER_DOWN, NetworkUsed, ServedTool, ToolsListed
 from agent_runtime.mcp.connection import McpConnection
 from agent_runtime.mcp.sandboxed import ServerPlace
 from agent_runtime.run.state import RunState
@@ -117,7 +117,9 @@ class Servers:
                 result = await connection.call(served.served_as, dict(arguments))
             except McpServerError as error:
                 late = isinstance(error.__cause__, TimeoutError)
-                raise ToolError(cleaned(server, str(error)), kind="TimeoutError" if late else "OSError") from error
+                kind: ToolErrorKind = "TimeoutError" if late else "OSError"
+                value = {SERVER_DOWN: server.name} if error.down else None
+                raise ToolError(cleaned(server, str(error)), kind=kind, value=value) from error
             note = _CHANGED if connection.changed and server.name not in self._told else ""
             if note:
                 self._told.add(server.name)

@@ -44,6 +44,7 @@ class Progress:
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
+        servers_down: MCP servers that did not answer a call, each once.
         reach: what the agent's commands may reach, for the comment; empty before that is known.
         awaits: what the run waits for to go on, or empty.
         warning: what the comment says of what went wrong before the agent started, or empty.
@@ -62,6 +63,7 @@ class Progress:
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     network_lost: str = ""
+    servers_down: tuple[str, ...] = ()
     reach: str = ""
     warning: str = ""
     awaits: str = ""
@@ -72,6 +74,13 @@ class Progress:
     def judged(self) -> tuple[Check, ...]:
         """The checks, each with what it says of the files as they are now."""
         return judged(self.checks, self.edits)
+
+    @property
+    def warnings(self) -> str:
+        """All that went wrong and ended nothing."""
+        named = ", ".join(f"`{each}`" for each in self.servers_down)
+        down = f"Calls of MCP servers were not answered: {named}. The agent went on without." if named else ""
+        return "\n\n".join(filter(None, (self.warning, down)))
 
     @property
     def shown(self) -> tuple[Activity, ...]:
@@ -138,6 +147,8 @@ class Progress:
     def _returned(self, event: ToolReturned) -> Progress:
         """The progress once a tool has run: what it checked, and whether it changed a file."""
         progress = self.told(Activity(label=event.label, state="done" if event.ok else "failed"))
+        if event.server_down:
+            return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
         at = event.file_time
         if event.tool == "write_file":
             return progress.edited(Edits(first=at, last=at)) if event.ok else progress

@@ -168,7 +168,7 @@ class StatusReporter:
             "attempts": progress.attempts,
             "steps": progress.steps,
             "usage": progress.usage,
-            "warning": progress.warning,
+            "warning": progress.warnings,
             "setup_failed": progress.setup_failed,
             "model": grant.model if grant else services.bounds.model,
             "level": grant.level if grant else "",

@@ -19,13 +19,22 @@ from tests.stage import acting, staged
 async def test_jobs_have_the_servers_of_the_operator_that_the_repository_chooses(hub: LocalHub, tmp_path: Path) -> None:
     source = (HERE / "odd_server.py").read_text()
     entry = {"command": sys.executable, "args": ["-I", "-S", "-c", source, "plain"]}
-    servers = [{"name": "odd", **entry}, {"name": "free", "allow": ["echo"], **entry}, {"name": "unused", **entry}]
+    dying = {**entry, "args": [*entry["args"][:-1], "dies"]}
+    servers = [
+        {"name": "odd", **entry},
+        {"name": "free", "allow": ["echo"], **entry},
+        {"name": "unused", **entry},
+        {"name": "gone", "allow": ["echo"], **dying},
+    ]
     file = tmp_path / "mcp.yaml"
     file.write_text(yaml.safe_dump({"mcp": servers}))
     operator = {"mcp": file, "toolchains": (Path(sys.prefix),)}
-    works = acting('print(free_echo("allowed"))\nprint(odd_echo("approved"))', completion="There is nothing to change.")
+    works = acting(
+        'print(free_echo("allowed"))\ntry:\n    gone_echo("x")\nexcept OSError:\n    pass\nprint(odd_echo("approved"))',
+        completion="There is nothing to change.",
+    )
     looks = "```completion\nIt adds.\n```\n"
-    files = with_config("mcp: [odd, free, other]")
+    files = with_config("mcp: [odd, free, other, gone]")
     async with staged(hub, tmp_path, [works], [works], [looks], files=files, operator=operator) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
@@ -36,9 +45,10 @@ async def test_jobs_have_the_servers_of_the_operator_that_the_repository_chooses
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
         assert "MCP servers that the operator does not define: `other`" in end.status
-        called = [event for event in stage.events if isinstance(event, ToolReturned)]
+        assert "Calls of MCP servers were not answered: `gone`" in end.status
+        called = [event for event in stage.events if isinstance(event, ToolReturned) and event.ok]
         assert [(each.tool, each.value) for each in called] == [("free_echo", "allowed"), ("odd_echo", "approved")]
         explained = await stage.ask(issue.number, "/codepilot explain")
         assert "It adds." in explained.status
         # The run that only reads has started none.
-        assert [event.server for event in stage.events if isinstance(event, ToolsListed)] == ["odd", "free"]
+        assert [event.server for event in stage.events if isinstance(event, ToolsListed)] == ["odd", "free", "gone"]

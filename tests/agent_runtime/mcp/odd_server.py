@@ -58,6 +58,12 @@ def die(_word: str) -> dict[str, Any]:
     sys.exit(3)
 
 
+def shout(word: str) -> dict[str, Any]:
+    for _ in range(4_000):
+        sys.stderr.write("x" * 999 + "\n")
+    return text(word)
+
+
 def wait(_word: str) -> dict[str, Any]:
     time.sleep(600)
     return {}
@@ -78,6 +84,7 @@ WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "huge": lambda _word: text("x" * 50_000_000),
     "long": lambda _word: text("head " + "x" * 200_000 + " tail"),
     "network": through_the_proxy,
+    "noisy": shout,
     "nonsense": lambda _word: {"content": "no list"},
     "slow": wait,
 }

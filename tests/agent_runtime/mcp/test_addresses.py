@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ import pytest
 
 from agent_runtime.core.errors import McpServerError
 from agent_runtime.core.network import Network
+from agent_runtime.mcp import budget
 from agent_runtime.mcp.connection import McpConnection
 from agent_runtime.mcp.sandboxed import ServerPlace
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox.egress import names
 from tests.agent_runtime.mcp.parts import python_sandbox
+from tests.clocks import Clock
 from tests.waiting import eventually
 
 DENSE = json.dumps({"content": [], "structuredContent": {"a": [[]] * 60_000}})
@@ -45,11 +48,12 @@ WAYS: dict[str, Callable[[object], bytes]] = {
 
 @dataclass(kw_only=True)
 class Odd:
-    """A server; the first call of its tool is answered in its way."""
+    """A server; the first call of its tool is answered in its way. `left` are the answers whose reader went away."""
 
     way: str
     session: str = "1"
     asked: list[str] = field(default_factory=list)
+    left: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -62,8 +66,21 @@ class Odd:
                 self.asked.append(method)
                 writer.write(self._answer(method, message, fields.get("mcp-session-id")))
                 await writer.drain()
+                if self.way == "endless" and method == "tools/call":
+                    await self._go_on(writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
+
+    async def _go_on(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\n\r\n")
+        try:
+            while True:
+                writer.write(b": not yet\n\n")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            self.left += 1
+            raise
 
     def _answer(self, method: str, message: dict[str, Any], session: str | None) -> bytes:
         number, made = message.get("id"), answer("none", "text/plain", 404)
@@ -74,6 +91,8 @@ class Odd:
                 info = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}}
                 given = json.dumps({**info, "serverInfo": {"name": "odd", "version": "1"}})
                 made = answer(result(number, given), more=f"Mcp-Session-Id: {self.session}\r\n")
+            case "tools/call" if self.way == "endless":
+                made = b""
             case "tools/call" if self.asked.count(method) == 1 and self.way in WAYS:
                 made = WAYS[self.way](number)
             case "tools/call" if session == self.session:
@@ -86,12 +105,14 @@ class Odd:
 
 
 @asynccontextmanager
-async def connected(odd: Odd, place: Path) -> AsyncGenerator[McpConnection]:
+async def connected(
+    odd: Odd, place: Path, *, seconds: float = 20.0, clock: Callable[[], float] = time.monotonic
+) -> AsyncGenerator[McpConnection]:
     listening = await asyncio.start_server(odd.serve, "127.0.0.1", 0, limit=2**20)
     port = listening.sockets[0].getsockname()[1]
-    server = McpServer(name="odd", url=f"http://127.0.0.1:{port}/mcp", private=True, timeout=20.0)
+    server = McpServer(name="odd", url=f"http://127.0.0.1:{port}/mcp", private=True, timeout=seconds)
     where = ServerPlace(sandbox=python_sandbox(), workspace=place, network=Network(), told=lambda _connection: None)
-    connection = McpConnection(server, where)
+    connection = McpConnection(server, where, clock=clock)
     try:
         yield connection
     finally:
@@ -116,8 +137,9 @@ async def said(connection: McpConnection) -> object:
 )
 async def test_what_goes_wrong_with_an_answer_is_told(way: str, told: str, tmp_path: Path) -> None:
     async with connected(Odd(way=way), tmp_path) as connection:
-        with pytest.raises(McpServerError, match=told):
+        with pytest.raises(McpServerError, match=told) as failed:
             await said(connection)
+        assert failed.value.down
         assert await said(connection) == "said"
 
 
@@ -148,3 +170,40 @@ async def test_a_stream_is_not_opened_again_without_end(tmp_path: Path) -> None:
         for _ in range(100):
             assert await said(connection) == "said"
         assert odd.asked.count("get") == 200
+
+
+async def test_a_server_that_said_too_much_is_connected_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_BYTES", 3_000)
+    odd = Odd(way="plain")
+    async with connected(odd, tmp_path) as connection:
+        assert await said(connection) == "said"
+        await eventually(lambda: connection.spent, within=30)
+        assert await said(connection) == "said"
+    assert odd.asked.count("initialize") == 2
+
+
+async def test_an_answer_without_end_is_not_read_after_its_call(tmp_path: Path) -> None:
+    odd = Odd(way="endless")
+    async with connected(odd, tmp_path, seconds=0.5) as connection:
+        with pytest.raises(McpServerError, match=r"did not answer within 0\.5 seconds") as failed:
+            await said(connection)
+        assert failed.value.down
+        await eventually(lambda: odd.left == 1, within=30)
+
+
+async def test_a_server_that_keeps_ending_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    odd, clock = Odd(way="plain"), Clock()
+    async with connected(odd, tmp_path, clock=clock) as connection:
+        for number in range(5):
+            assert await said(connection) == "said"
+            odd.session = f"after {number}"
+            with pytest.raises(McpServerError, match="it is started again by the next call"):
+                await said(connection)
+            clock.now += 60
+        with pytest.raises(McpServerError, match=r"5 times within 10 minutes .* A call in 300 seconds") as failed:
+            await said(connection)
+        assert failed.value.down
+        clock.now += 300
+        assert await said(connection) == "said"

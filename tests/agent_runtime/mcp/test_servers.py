@@ -32,6 +32,7 @@ from agent_runtime import (
     replay_recording,
 )
 from agent_runtime.core.events import ToolsListed
+from agent_runtime.mcp import budget
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox.docker import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
@@ -157,6 +158,19 @@ async def test_a_server_that_fails_fails_its_call_and_not_the_run(way: str, plac
         (call,) = returned(runtime)
     assert WAYS[way] in call.text
     assert not call.ok
+    assert call.server_down == ("" if way == "nonsense" else "odd")
+
+
+async def test_a_server_that_writes_too_much_to_standard_error_is_ended(
+    place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_BYTES", 1_000_000)
+    code = 'try:\n    odd_echo("a")\nexcept OSError as error:\n    print(error)'
+    async with AsyncRuntime(agent_with(place, sandbox, [odd("noisy")], block(code), policy=ALLOWED)) as runtime:
+        assert (await runtime.run("Say it")).status is Status.FINISHED
+        (call,) = returned(runtime)
+    assert "It said more than 1,000,000 bytes" in call.text
+    assert call.server_down == "odd"
 
 
 async def test_what_a_server_says_is_bounded_and_visible(place: Path, sandbox: Sandbox) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from agent_runtime import (
     Connection,
@@ -24,6 +25,17 @@ def test_a_network_that_went_away_is_remembered() -> None:
     used = NetworkUsed(connection=Connection(host="a.example", port=443, allowed=True))
     progress = Progress().after(used).after(NetworkLost(reason="the proxy broke"))
     assert progress.network_lost == "the proxy broke"
+
+
+def test_servers_that_were_down_are_named_once() -> None:
+    failed = ToolReturned(
+        number=1, tool="docs_search", args={}, value={"server_down": "docs"}, text="x", ok=False, seconds=1, label="x"
+    )
+    other, answered = replace(failed, value={"server_down": "db"}), replace(failed, value={"server_down": "a"}, ok=True)
+    progress = reduce(Progress.after, [failed, other, failed, answered], Progress(warning="Setup failed."))
+    assert progress.servers_down == ("docs", "db")
+    assert progress.warnings.startswith("Setup failed.\n\nCalls of MCP servers were not answered: `docs`, `db`.")
+    assert Progress(warning="Setup failed.").warnings == "Setup failed."
 
 
 def test_what_no_agent_does_is_one_activity_from_its_beginning_to_its_end() -> None:
