@@ -77,8 +77,9 @@ class Output:
             return
         if self._whole.characters + len(text) > 2 * LIMIT:  # the whole will be cut
             self._write_log(text)
-        self._whole.add(text)
-        self._unseen.add(text)
+        lines = text.count("\n")
+        self._whole.add(text, lines)
+        self._unseen.add(text, lines)
 
     def _write_log(self, text: str) -> None:
         if self._spool is None or self.log_error is not None or self.over_quota:
@@ -116,10 +117,10 @@ class Capture:
         """Whether something is missing between head and tail."""
         return self.characters > 2 * self._limit
 
-    def add(self, text: str) -> None:
-        """Take the next piece."""
+    def add(self, text: str, lines: int) -> None:
+        """Take the next piece, which has that many ends of line."""
         self.characters += len(text)
-        self.lines += text.count("\n")
+        self.lines += lines
         room = self._limit - len(self._head)
         if room > 0:
             self._head += text[:room]

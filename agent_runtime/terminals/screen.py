@@ -19,8 +19,8 @@ COLUMNS, ROWS = 120, 40
 
 _HOLD = 4_096
 _LONGEST_SEQUENCE = 4_096
-# Deleting these from plain output changes nothing; `translate` is the fastest way to see that.
-_SPECIAL = bytes([*range(9), *range(11, 32), 127])
+# What plain output has none of. To look for each in turn takes half as long as one `translate` that deletes them all.
+_SPECIAL = (0x1B, 0x0D, 0x08, *(each for each in (*range(32), 127) if each not in b"\t\n\x1b\r\b"))
 _TOKEN = re.compile(
     r"(?P<text>[^\x00-\x08\x0a-\x1f\x7f]+)"
     r"|(?P<csi>\x1b\[(?P<params>[0-?]*)[ -/]*(?P<final>[@-~]))"
@@ -61,8 +61,8 @@ class Screen:
     def feed(self, data: bytes) -> str:
         """The text that `data` settles; invalid UTF-8 comes as U+FFFD."""
         text = self._decoder.decode(data)
-        plain = len(data.translate(None, _SPECIAL)) == len(data)
-        if plain and not self._cut and self._full is None and self._column == len(self.line):
+        at_end = not self._cut and self._full is None and self._column == len(self.line)
+        if at_end and not any(map(data.__contains__, _SPECIAL)):
             return self._feed_plain(text)
         settled: list[str] = []
         self._feed_tokens(self._cut + text, settled.append)

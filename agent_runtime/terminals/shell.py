@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -25,6 +26,7 @@ class Shell:
         pty: its terminal.
         marker: what bash said at its last prompt.
         ended: whether it is gone, and with it all that it started on its terminal.
+        heard: when something last came from it, by the monotonic clock.
     """
 
     def __init__(self, pty: Pty, *, on_change: Callable[[], None], start: bash.ShellStart) -> None:
@@ -44,7 +46,8 @@ class Shell:
         self._mark: bytes | None = None
         self._carry = b""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self.heard = time.monotonic()
         self._burial: asyncio.Task[None] | None = None
 
     @property
@@ -88,7 +91,7 @@ class Shell:
         deadline = loop.time() + timeout
         while not until():
             changed = loop.create_future()
-            self._waiting.append(changed)
+            self._waiting.append((until, changed))
             try:
                 # Not wait_for: before Python 3.12 it can lose a cancellation that comes together with the result.
                 async with asyncio.timeout_at(deadline):
@@ -161,6 +164,7 @@ class Shell:
     def _readable(self) -> None:
         data, ended = self.pty.read()
         if data:
+            self.heard = time.monotonic()
             self._take(self._carry + data)
         if ended:
             self._bury()
@@ -195,10 +199,14 @@ class Shell:
 
     def _changed(self) -> None:
         self._on_change()
-        waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            if not changed.done():
+        waiting = [each for each in self._waiting if not each[1].done()]
+        self._waiting = []
+        # A task that is woken costs more than to read what came, so none is woken in vain.
+        for until, changed in waiting:
+            if until():
                 changed.set_result(None)
+            else:
+                self._waiting.append((until, changed))
 
     def _take(self, data: bytes) -> None:
         """Divide what came into output and the marker that ends it; keep back what may be the start of one."""

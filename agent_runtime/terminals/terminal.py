@@ -145,10 +145,10 @@ class Terminal:
         command.stop_reason = reason
         await shell.pty.write(b"\x03", timeout=_GRACE_SECONDS)
         for number in (signal.SIGINT, signal.SIGKILL):
-            if await shell.wait(lambda: command.status != "running", _GRACE_SECONDS):
+            if await shell.wait(partial(_ended, command), _GRACE_SECONDS):
                 return
             shell.pty.signal_foreground(number)
-        if not await shell.wait(lambda: command.status != "running", _GRACE_SECONDS):
+        if not await shell.wait(partial(_ended, command), _GRACE_SECONDS):
             await shell.close()
 
     async def close(self) -> None:
@@ -222,19 +222,24 @@ async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, a
     Returns:
         Whether it waits for input.
     """
-    deadline = time.monotonic() + seconds
-    seen, before, pause, since = -1, UNCLEAR, _LOOK_SECONDS, time.monotonic()
+    begun = time.monotonic()
+    deadline = begun + seconds
+    seen, before, pause = -1, UNCLEAR, _LOOK_SECONDS
     while (left := deadline - time.monotonic()) > 0:
+        until = partial(_moved, command, seen)
         if command.output.bytes != seen:
-            seen, before, pause, since = command.output.bytes, UNCLEAR, _LOOK_SECONDS, time.monotonic()
-        if await shell.wait(partial(_moved, command, seen), min(pause, left)):
+            seen, before, pause = command.output.bytes, UNCLEAR, _LOOK_SECONDS
+            # While more comes all the time, only the end is waited for: to be woken for each piece costs more than
+            # to read it.
+            until, left = partial(_ended, command), min(left, max(shell.heard, begun) + pause - time.monotonic())
+        if await shell.wait(until, min(pause, left)) or command.output.bytes != seen:
             if command.status != "running":
                 return False
             continue
         now = await shell.pty.attention()
         if command.output.bytes != seen or command.status != "running":
             continue
-        quiet = time.monotonic() - since
+        quiet = time.monotonic() - max(shell.heard, begun)
         # Twice the same without a wake-up between: it has read all that was typed.
         if now == before and (now.kind == "waits" or (now.kind == "listens" and quiet >= _LISTENING_SECONDS)):
             return True
@@ -253,9 +258,13 @@ async def _parse(shell: Shell, text: str) -> str | None:
     return bash.unfinished(said)
 
 
+def _ended(command: TerminalCommand) -> bool:
+    return command.status != "running"
+
+
 def _moved(command: TerminalCommand, since: int) -> bool:
     """Whether the command ended, or wrote more than `since` bytes."""
-    return command.status != "running" or command.output.bytes > since
+    return _ended(command) or command.output.bytes > since
 
 
 def _late_note(late: str) -> str:

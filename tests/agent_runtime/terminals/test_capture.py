@@ -13,7 +13,7 @@ from agent_runtime.terminals.spool import Spool
 def test_short_text_is_kept_whole() -> None:
     capture = Capture(5)
     for piece in ("abc", "def", "ghij"):
-        capture.add(piece)
+        capture.add(piece, piece.count("\n"))
     assert capture.render() == "abcdefghij"
     assert not capture.cut
 
@@ -21,7 +21,7 @@ def test_short_text_is_kept_whole() -> None:
 def test_long_text_is_head_count_and_tail() -> None:
     capture = Capture(10)
     for number in range(1, 101):
-        capture.add(f"line {number}\n")
+        capture.add(f"line {number}\n", 1)
     text = capture.render(whole="logs/a.log")
     assert text.startswith("line 1\nlin\n[… ")
     assert text.endswith("…]\n\nline 100\n")
@@ -44,7 +44,7 @@ def test_binary_data_is_left_out_and_the_text_around_it_stays() -> None:
 def test_head_and_tail_are_those_of_the_whole(pieces: list[str], limit: int) -> None:
     capture = Capture(limit)
     for piece in pieces:
-        capture.add(piece)
+        capture.add(piece, piece.count("\n"))
     whole = "".join(pieces)
     assert capture.characters == len(whole)
     assert capture.lines == whole.count("\n")
