@@ -19,6 +19,10 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 20.0
 REFRESH_SECONDS = 6 * 3600.0
 """How often the recipes of an installation's repositories are read; events in a repository have its own read before."""
+LOOK_SECONDS = REFRESH_SECONDS / 12
+"""How often to look whose turn it is; and how long a turn lasts that came to no end."""
+_AT_ONCE = 4
+"""Installations whose recipes are read at the same time: a slow one holds up few others."""
 
 
 class Scheduler:
@@ -46,7 +50,7 @@ class Scheduler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start what is due, and read what is new, while the body runs."""
-        due, new = self._keep(self._schedules.start_due, TICK_SECONDS), self._keep(self.refresh, REFRESH_SECONDS / 12)
+        due, new = self._keep(self._schedules.start_due, TICK_SECONDS), self._keep(self.refresh, LOOK_SECONDS)
         async with background(due, new):
             yield
 
@@ -60,17 +64,32 @@ class Scheduler:
         installed = await self._installations()
         for gone in (await self._schedules.installations()).difference(installed):
             await self._schedules.keep_only(gone, ())
-        for installation in installed:
-            if not await self._ledger.may_tell(0, installation, "recipes", seconds=REFRESH_SECONDS):
-                continue
+        slots = asyncio.Semaphore(_AT_ONCE)
+        ended = await asyncio.gather(*(self._take_turn(each, slots) for each in installed), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+
+    async def _take_turn(self, installation: int, slots: asyncio.Semaphore) -> None:
+        """Read an installation's recipes if it is their turn.
+
+        The turn is a short one until all is read: what failed, or ended with its process, is read at the next look.
+        """
+        async with slots:
+            if not await self._ledger.may_tell(0, installation, "recipes", seconds=LOOK_SECONDS):
+                return
             try:
                 async with self._github_of(installation) as github:
-                    await self._read(github, installation)
+                    is_read = await self._read(github, installation)
             except GitHubError as error:  # of one account; the others have schedules, too
                 log.warning("the repositories of installation %d were not read: %s", installation, error)
+                is_read = not error.passing
+            if is_read:
+                await self._ledger.hold_back(0, installation, "recipes", seconds=REFRESH_SECONDS)
 
-    async def _read(self, github: GitHub, installation: int) -> None:
-        repos = await github.repos.installed()
+    async def _read(self, github: GitHub, installation: int) -> bool:
+        """Whether all was read that could be."""
+        is_read, repos = True, await github.repos.installed()
         await self._schedules.keep_only(installation, [each.id for each in repos])
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
@@ -78,8 +97,10 @@ class Scheduler:
                 found = None if facts.archived else await find_recipes(github, facts.full_name)
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
+                is_read = is_read and not error.passing
                 continue
             await self._schedules.keep(repo, installation, crons_of(found.recipes) if found else {})
+        return is_read
 
     async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
         while True:

@@ -65,6 +65,10 @@ class InMemoryLedger:
         self._told[key] = now + seconds
         return True
 
+    async def hold_back(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
+        """See `Ledger.hold_back`."""
+        self._told[repo_id, number, cause] = self._clock() + seconds
+
     async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
         """See `Ledger.keep_config`."""
         self._configs[repo_id] = (self._clock() + seconds, config)

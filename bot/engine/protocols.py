@@ -220,6 +220,10 @@ class Ledger(Protocol):
         """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
         ...
 
+    async def hold_back(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
+        """Have `may_tell` answer False for so long from now, whatever it has answered before."""
+        ...
+
     async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
         """Keep what the files of a repository ask for, for so long."""
         ...

@@ -88,6 +88,20 @@ class DurableLedger:
 
         return await self._run(told)
 
+    async def hold_back(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
+        """See `Ledger.hold_back`."""
+
+        def hold(tx: Transaction) -> None:
+            values = {"repo_id": repo_id, "thread": number, "cause": cause, "until": tx.now + seconds}
+            row = insert(tx, TOLD).values(**values)
+            tx.rows.execute(
+                row.on_conflict_do_update(
+                    index_elements=["repo_id", "thread", "cause"], set_={"until": values["until"]}
+                )
+            )
+
+        await self._run(hold)
+
     async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
         """See `Ledger.keep_config`."""
         body = _CONFIG.dump_json(config).decode()

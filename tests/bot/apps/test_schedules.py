@@ -11,14 +11,14 @@ import pytest
 import sqlalchemy as sa
 
 from bot.apps import schedules
-from bot.apps.schedules import REFRESH_SECONDS, Scheduler
+from bot.apps.schedules import LOOK_SECONDS, REFRESH_SECONDS, Scheduler
 from bot.domain.errors import QueueError
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.tables import SCHEDULES
 from bot.engine.protocols import Schedules
-from bot.github import GitHub, installation_ids
+from bot.github import GitHub, GitHubError, installation_ids
 from localhub import App, LocalHub
 from tests.clocks import Clock
 from tests.waiting import eventually
@@ -69,6 +69,70 @@ async def test_the_recipes_of_all_repositories_are_read_once_in_six_hours(hub: L
     assert await kept(store) == {("mona/plain", "daily")}
     await store.close()
     await second.close()
+
+
+@pytest.mark.parametrize("path", ["*/installation/repositories", "*/repos/hubot/other/contents/*"])
+async def test_what_could_not_be_read_is_read_at_the_next_look(hub: LocalHub, tmp_path: Path, path: str) -> None:
+    hub.add_user("hubot")
+    other = hub.add_repo("hubot/other", owner="hubot", files={".github/codepilot/daily.md": DAILY})
+    app = hub.add_app("codepilot", webhook_secret="a-secret-of-the-test")
+    hub.install(app, other)
+    clock = Clock()
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}", clock=clock)
+    scheduler = scheduler_of(hub, app, store)
+    hub.faults.add("GET", path, "rate_limited", retry_after=3600)
+    await scheduler.refresh()
+    await scheduler.refresh()
+    assert await kept(store) == set()
+    clock.now += LOOK_SECONDS
+    await scheduler.refresh()
+    assert await kept(store) == {("hubot/other", "daily")}
+    hub.faults.add("GET", path, "rate_limited", retry_after=3600)
+    clock.now += REFRESH_SECONDS - 1
+    await scheduler.refresh()
+    assert len(hub.faults) == 1, "read again before its time"
+    await store.close()
+
+
+class _Slow:
+    """Stands in for a client whose server does not answer before it is told to."""
+
+    def __init__(self, answers: asyncio.Event) -> None:
+        self._answers = answers
+
+    async def __aenter__(self) -> GitHub:
+        await self._answers.wait()
+        raise GitHubError("list the installation's repositories", 0, "no answer", "")
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+async def test_an_installation_that_is_read_slowly_holds_up_no_other(hub: LocalHub, tmp_path: Path) -> None:
+    hub.add_user("hubot")
+    other = hub.add_repo("hubot/other", owner="hubot", files={".github/codepilot/daily.md": DAILY})
+    app = hub.add_app("codepilot", webhook_secret="a-secret-of-the-test")
+    number = hub.install(app, other)
+    store, answers = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}"), asyncio.Event()
+
+    async def installed() -> tuple[int, ...]:
+        return (number + 1, number)
+
+    def client(installation: int) -> GitHub:
+        if installation != number:
+            return cast("GitHub", _Slow(answers))
+        return GitHub.for_installation(app.id, app.private_key_pem, installation, hub.api_url, redact=str)
+
+    reading = asyncio.create_task(Scheduler(DurableSchedules(store), DurableLedger(store), installed, client).refresh())
+
+    async def is_read() -> bool:
+        return await kept(store) == {("hubot/other", "daily")}
+
+    await eventually(is_read)
+    assert not reading.done()
+    answers.set()
+    await reading
+    await store.close()
 
 
 class _Due:

@@ -135,6 +135,18 @@ async def test_a_thread_is_told_the_same_thing_once_an_hour(books: Books) -> Non
     assert await ledger.may_tell(10, 7, "locked")
 
 
+async def test_what_is_held_back_is_not_told_for_that_time_though_it_was_told_for_less(books: Books) -> None:
+    ledger, clock = books.ledger, books.clock
+    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    await ledger.hold_back(10, 7, "brief", seconds=3600)
+    await ledger.hold_back(10, 8, "new", seconds=3600)
+    clock.now += 3599
+    assert not await ledger.may_tell(10, 7, "brief", seconds=60)
+    assert not await ledger.may_tell(10, 8, "new")
+    clock.now += 1
+    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+
+
 async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books: Books) -> None:
     here = a_job("here", number=1)
     other, elsewhere = Actor(id=21, login="b"), Repo(id=11, full_name="octo/b", private=False)
