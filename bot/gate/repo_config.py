@@ -10,6 +10,7 @@ from pydantic import Field
 from agent_runtime import SettingsError, read_settings
 from bot.domain.commands import ReviewEvent
 from bot.domain.errors import BotError
+from bot.domain.recipe import path_of
 from bot.gate.recipes import Recipe
 from bot.gate.repo_keys import VERBS, FileKeys, Overrides, VerbsKeys
 
@@ -51,6 +52,28 @@ class RepoConfig(FileKeys):
     def hears_label(self, name: str) -> bool:
         """Whether a label starts work, or says how much work may do."""
         return self.labels.means_something(name) or any(each.is_started_by(name) for each in self.recipes)
+
+    def with_recipes(self, recipes: Sequence[Recipe], problems: Sequence[str]) -> RepoConfig:
+        """The same with the recipes of the repository, but for those whose label says how much work may do.
+
+        Such a label would start the recipe, and allow nothing.
+
+        Args:
+            recipes: their heads.
+            problems: what is wrong with others.
+        """
+        kept, found = list[Recipe](), list(problems)
+        for each in recipes:
+            key = self.labels.key_of(each.on.label) if each.on.label else None
+            if key is None:
+                kept.append(each)
+                continue
+            unset = "" if key in self.labels.model_fields_set else ", by default"
+            found.append(
+                f"{path_of(each.name)}: `on.label`: {each.on.label!r} is `labels.{key}` of {self.path} already{unset}; "
+                "choose another label in one of the two files."
+            )
+        return self.model_copy(update={"recipes": tuple(kept), "recipe_problems": tuple(found)})
 
     @property
     def follows_runs(self) -> bool:

@@ -203,6 +203,11 @@ class LabelNames(_Keys):
         """Whether a label starts work, has failing checks fixed, or stands for a level."""
         return self.is_start(name) or self.is_fix_ci(name) or self.level_of(name) is not None
 
+    def key_of(self, name: str) -> str | None:
+        """The key of a label that says how much work may do; None for one that starts work, or means nothing."""
+        keys = ("read_only", "ask", "auto", "fix_ci")
+        return next((key for key in keys if getattr(self, key).casefold() == name.casefold()), None)
+
     def level_of(self, name: str) -> Level | None:
         """What a label stands for, or None; GitHub does not tell upper from lower case in labels."""
         levels: dict[str, Level] = {self.read_only: "read-only", self.ask: "ask", self.auto: "auto"}

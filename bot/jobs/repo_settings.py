@@ -125,10 +125,9 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
             path = context.services.conventions.repo_file
             config = await on_default_branch(PhaseReader(context.github), repo.full_name, path)
             found = await find_recipes(context.github, repo.full_name)
-            heads = tuple(each.head for each in found.recipes)
-            config = config.model_copy(update={"recipes": heads, "recipe_problems": found.problems})
+            config = config.with_recipes([each.head for each in found.recipes], found.problems)
             if context.services.schedules is not None and context.job.installation is not None:
-                await context.services.schedules.keep(repo, context.job.installation, crons_of(heads))
+                await context.services.schedules.keep(repo, context.job.installation, crons_of(config.recipes))
             known.learn(repo.id, config)
             await context.ledger.keep_config(repo.id, config, seconds=FRESH_SECONDS)
     return config

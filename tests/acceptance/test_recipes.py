@@ -112,6 +112,23 @@ async def test_what_is_wrong_with_a_recipe_is_told_to_who_starts_it_and_in_the_h
         assert (await run(stage, issue.number, "triage")).state is JobState.DONE
 
 
+async def test_a_label_that_says_how_much_work_may_do_keeps_that_meaning_and_starts_no_recipe(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    files = FILES | {".github/codepilot/allows.md": "---\non: {comment: true, label: 'Codepilot:Auto'}\n---\nTidy.\n"}
+    async with staged(hub, tmp_path, files=files) as stage:
+        issue = stage.issue()
+        hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
+        assert (await stage.end_after("issues", "labeled")).state is JobState.DONE
+        [kept] = await DurableLedger(stage.queue._store).labels(stage.repo.id, issue.number)
+        assert kept.name == "codepilot:auto"
+        helped = await stage.ask(issue.number, "/codepilot help")
+        said = helped.status or stage.bot_comments(issue.number)[-1]
+        told = "`on.label`: 'Codepilot:Auto' is `labels.auto` of .github/codepilot.yml already, by default;"
+        assert f".github/codepilot/allows.md: {told}" in said
+        assert stage.providers == []
+
+
 async def test_who_names_no_recipe_or_one_for_schedules_is_told_what_to_write(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, files=RECIPES) as stage:
         for words, told in (

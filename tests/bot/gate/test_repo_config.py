@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bot.gate.recipes import Recipe, parse_recipe
 from bot.gate.repo_config import (
     MAX_BYTES,
     RepoConfig,
@@ -258,3 +259,31 @@ def test_in_place_of_a_file_that_does_not_fit_little_is_done() -> None:
     strict = merged(organisation, defaults_when_broken())
     assert (strict.setup, strict.cache, strict.network, strict.allow) == ((), (), ("off",), ())
     assert (strict.highest, strict.fix_ci, strict.protected) == ("ask", (), ("a",))
+
+
+def test_a_recipe_whose_label_says_how_much_work_may_do_is_refused_with_both_places() -> None:
+    def recipe(name: str, label: str) -> Recipe:
+        return parse_recipe(f"---\non: {{label: '{label}'}}\n---\nTidy.\n".encode(), name).head
+
+    config = parse_config(b"labels: {start: go, ask: May Ask}\n")
+    tidy, starts = recipe("tidy", "tidy"), recipe("starts", "go")
+    found = config.with_recipes(
+        [
+            tidy,
+            recipe("asks", "may ask"),
+            recipe("checks", "codepilot:fix-ci"),
+            starts,
+            recipe("once", "codepilot:ask"),
+        ],
+        ["another"],
+    )
+    assert [each.name for each in found.recipes] == ["tidy", "starts", "once"]
+    another, asks, checks = found.recipe_problems
+    assert another == "another"
+    assert asks.startswith(
+        ".github/codepilot/asks.md: `on.label`: 'may ask' is `labels.ask` of .github/codepilot.yml already; choose"
+    )
+    assert checks.startswith(
+        ".github/codepilot/checks.md: `on.label`: 'codepilot:fix-ci' is `labels.fix_ci` of .github/codepilot.yml already, by"
+    )
+    assert config.labels.key_of("go") is None
