@@ -48,6 +48,8 @@ def _quote(run: FailedRun, job: FailedJob) -> Quote:
     if remarks := remark_lines(job.annotations):
         parts.append("\n".join(["Annotations:", *remarks]))
     source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
+    if not run.is_current:
+        source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
     return Quote(source=source, text="\n\n".join(filter(None, parts)))
 
 

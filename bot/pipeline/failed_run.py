@@ -30,15 +30,16 @@ _SAYS_NOTHING = "Process completed with exit code "
 """Of every step that fails; it is in the log, too."""
 
 
-async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, run_id: int) -> FailedRun:
-    """What failed in a workflow run, with all that an agent needs to see it fail again.
+async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, run_id: int) -> FailedRun | None:
+    """What failed in a workflow run, with all that an agent needs to see it fail again; None for a run of elsewhere.
 
     If a log is not available, its job has no excerpt, and says why.
 
     Args:
         context: whose client reads it.
         here: the place, as GitHub has it now.
-        source: the commit that the run was for, where its workflow's file is read.
+        source: the commit that is worked on. Any App can give its check the address of a run of another commit; only
+            the run that a recipe follows may be one of an older commit, since the branch moves on meanwhile.
         run_id: of the run.
 
     Raises:
@@ -46,6 +47,10 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
     """
     repo, reader = here.repo, here.reader
     run = await reader.run(repo.full_name, run_id)
+    is_current = run.head_sha == source.sha
+    if not is_current and (context.job.origin.kind != "recipe" or run.head_repo_id != repo.id):
+        return None
+    source = replace(source, sha=run.head_sha)
     every = await reader.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
@@ -70,6 +75,7 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
         unread=max(0, len(jobs) - MOST_JOBS),
         green_sha=green,
         changes=changes,
+        is_current=is_current,
     )
 
 

@@ -112,14 +112,12 @@ async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck
     if not run_id:
         return None
     try:
-        failed = await failed_run(context, here, begun.source, run_id)
+        return await failed_run(context, here, begun.source, run_id)
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("the run that failed was not read: %s", error)
         return None
-    # Any App can give its check the address of a run of another commit.
-    return failed if failed.head_sha == begun.grant.bound_to_sha else None
 
 
 async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:

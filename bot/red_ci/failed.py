@@ -109,6 +109,7 @@ class FailedRun:
         unread: how many more went red.
         green_sha: the commit of the workflow's last successful run on this branch; empty for none.
         changes: the diff between that commit and `head_sha`.
+        is_current: whether `head_sha` is the commit that is worked on.
     """
 
     id: int
@@ -124,3 +125,4 @@ class FailedRun:
     unread: int = 0
     green_sha: str = ""
     changes: str = ""
+    is_current: bool = True

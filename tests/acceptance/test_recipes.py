@@ -15,7 +15,7 @@ from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.tables import JOBS, SCHEDULES
 from bot.github import GitHub, installation_ids
-from localhub import LocalHub
+from localhub import EndedJob, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -226,6 +226,28 @@ async def test_the_reports_of_a_recipe_that_is_due_are_comments_in_one_issue_tha
         await due(stage, "nightly")
         assert (await ended_after(stage, 5)).state is JobState.DONE
         assert len(hub.issues(stage.repo)) == 2
+
+
+async def test_a_recipe_is_told_what_failed_though_the_branch_has_moved_since(hub: LocalHub, tmp_path: Path) -> None:
+    files = FILES | {
+        ".github/codepilot/after-ci.md": AFTER_CI,
+        ".github/workflows/ci.yml": "on: push\njobs: {test: {runs-on: x, steps: [{run: make old-goal}]}}\n",
+    }
+    told = (", which is not HEAD", "make old-goal", "1 failed in a flaky place")
+    answer = ScriptedReply(text=acting("pass", completion="A flaky test."), expect=told)
+    async with staged(hub, tmp_path, [answer], files=files) as stage:
+        head = hub.branches(stage.repo)["main"]
+        hub.commit(stage.repo, {".github/workflows/ci.yml": "on: push\njobs: {}\n"}, message="Move on", author="mona")
+        job = EndedJob(
+            name="test",
+            conclusion="failure",
+            steps=[("Run make old-goal", "failure")],
+            log="1 failed in a flaky place\n",
+        )
+        hub.workflow_run(stage.repo, head_sha=head, head_branch="main", conclusion="failure", actor="mona", jobs=[job])
+        end = await ended_after(stage, 1)
+        assert end.state is JobState.DONE, end
+        assert "A flaky test." in end.status
 
 
 async def test_a_recipe_follows_a_workflow_that_failed_on_the_default_branch_alone(

@@ -67,6 +67,8 @@ def test_a_failed_job_is_quoted_with_all_that_is_needed_to_run_it_again() -> Non
     [quote] = job_quotes(RUN)
     assert quote.source == "failed job test (3.11) of workflow CI: failure"
     assert quote.text == TOLD
+    [quote] = job_quotes(replace(RUN, head_sha="c" * 40, is_current=False))
+    assert quote.source == "failed job test (3.11) of workflow CI: failure, on commit cccccccccc, which is not HEAD"
 
 
 def test_a_job_without_a_log_says_why_and_one_that_never_began_says_little() -> None:
