@@ -125,10 +125,7 @@ async def test_an_installation_that_is_read_slowly_holds_up_no_other(hub: LocalH
 
     reading = asyncio.create_task(Scheduler(DurableSchedules(store), DurableLedger(store), installed, client).refresh())
 
-    async def is_read() -> bool:
-        return await kept(store) == {("hubot/other", "daily")}
-
-    await eventually(is_read)
+    assert await eventually(partial(kept, store)) == {("hubot/other", "daily")}
     assert not reading.done()
     answers.set()
     await reading

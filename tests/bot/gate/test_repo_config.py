@@ -284,6 +284,6 @@ def test_a_recipe_whose_label_says_how_much_work_may_do_is_refused_with_both_pla
         ".github/codepilot/asks.md: `on.label`: 'may ask' is `labels.ask` of .github/codepilot.yml already; choose"
     )
     assert checks.startswith(
-        ".github/codepilot/checks.md: `on.label`: 'codepilot:fix-ci' is `labels.fix_ci` of .github/codepilot.yml already, by"
+        ".github/codepilot/checks.md: `on.label`: 'codepilot:fix-ci' is `labels.fix_ci` of .github/codepilot.yml"
     )
     assert config.labels.key_of("go") is None
