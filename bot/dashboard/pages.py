@@ -360,9 +360,12 @@ async def _guarded(request: web.Request, handler: Answer) -> web.StreamResponse:
         answer = web.Response(status=found.status, headers={"Location": str(found.location)})
     except web.HTTPException as error:
         answer = _error(error.status, error.text if error.status != web.HTTPNotFound.status_code else "")
-    except BotError:
+    except (BotError, OSError):
         log.exception("a page of the dashboard could not be made", extra={"stranger": True})
         answer = _error(503, "GitHub, the database or a store does not answer. See the log.")
+    except Exception:  # the server's own answer to a fault of ours would have none of the headers
+        log.exception("a page of the dashboard has an internal error", extra={"stranger": True})
+        answer = _error(500, "The bot has an internal error. See the log.")
     if not answer.prepared:
         for name, value in _HEADERS.items():
             answer.headers.setdefault(name, value)

@@ -11,6 +11,8 @@ import pytest
 
 from agent_runtime import ToolReturned
 from bot.dashboard.pages import POLICY
+from bot.dashboard.reader import DashboardReader, RunMaterial
+from bot.engine.records import Stored
 from tests.bot.dashboard.serving import SECRET, TOKEN, Served, served
 from tests.builders import a_job
 
@@ -35,6 +37,23 @@ async def test_who_is_not_signed_in_sees_nothing(site: Served, path: str) -> Non
 async def test_who_is_not_signed_in_hears_nothing_and_ends_no_sign_in(site: Served) -> None:
     assert (await site.get("/events"))[0] == 401
     assert (await site.post("/sign-out"))[0] == 401
+
+
+@pytest.mark.parametrize(("fault", "expected"), [(OSError("/srv/x"), 503), (KeyError("/srv/x"), 500)])
+async def test_a_page_that_cannot_be_made_has_no_details_and_all_headers(
+    site: Served, fault: Exception, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_reader: DashboardReader, _stored: Stored) -> RunMaterial:
+        raise fault
+
+    monkeypatch.setattr(DashboardReader, "run", broken)
+    await site.sign_in()
+    status, text, answer = await site.get("/runs/j1")
+    assert status == expected
+    assert "See the log." in text
+    assert "/srv/x" not in text
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert answer.headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "\udcff"])
