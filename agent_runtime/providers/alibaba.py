@@ -52,6 +52,7 @@ class AlibabaProvider(OpenAIClient):
             secret=checked_key(
                 api_key, provider="alibaba", variable=variable, optional=not is_own_address(base_url, HOSTS)
             ),
+            foreign=True,  # to the SDK, which is OpenAI's
         )
         known = replace(options, api=None, cache_key=None, reasoning_effort=None)
         super().__init__(service, options=known, api="chat", compatible=True, parallel_on_request=True)

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from agent_runtime.providers.anthropic_client import AnthropicClient
 from agent_runtime.providers.faults import ModelService
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_own_address
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_foreign_address, is_own_address
 
 if TYPE_CHECKING:
     import ssl
@@ -45,6 +45,7 @@ class AnthropicProvider(AnthropicClient):
             url=checked_url(base_url, default=_URL),
             key_variable=variable,
             secret=checked_key(api_key, provider="anthropic", variable=variable, optional=not own),
+            foreign=is_foreign_address(base_url, HOSTS, key_variable=options.key_variable, usual=KEY_VARIABLE),
         )
         super().__init__(service, options)
 

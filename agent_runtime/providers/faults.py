@@ -71,6 +71,7 @@ class ModelService:
         url: the address of its API.
         key_variable: the environment variable that usually holds the key.
         secret: the key itself, to keep it out of every text.
+        foreign: whether the address is one for which the variables of the SDK are not meant, whatever they hold.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelService:
     url: str
     key_variable: str
     secret: str = field(default="", repr=False)
+    foreign: bool = False
 
     @property
     def place(self) -> str:

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_own_address
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_foreign_address, is_own_address
 from agent_runtime.providers.protocol import ToolCalling
 
 DEFAULT_MODEL = "gpt-6.2-sol"
@@ -46,6 +46,7 @@ class OpenAIProvider(OpenAIClient):
             secret=checked_key(
                 api_key, provider="openai", variable=variable, optional=not is_own_address(base_url, HOSTS)
             ),
+            foreign=is_foreign_address(base_url, HOSTS, key_variable=options.key_variable, usual=KEY_VARIABLE),
         )
         super().__init__(
             service,

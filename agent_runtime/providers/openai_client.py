@@ -51,7 +51,10 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
     def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai.AsyncOpenAI:
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
-        return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
+        client = openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
+        if self._service.foreign:
+            client.organization = client.project = None  # from OPENAI_ORG_ID and OPENAI_PROJECT_ID
+        return client
 
     @override
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:

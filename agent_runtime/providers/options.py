@@ -136,6 +136,18 @@ def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
     return parts.scheme == "https" and any(host.endswith(f".{own}") for own in hosts)
 
 
+def is_foreign_address(base_url: str | None, hosts: tuple[str, ...], *, key_variable: str | None, usual: str) -> bool:
+    """Whether an address is neither a service's own nor one that its usual key is named for.
+
+    Args:
+        base_url: the address; None for the service's own.
+        hosts: where the service itself answers.
+        key_variable: the variable that is named for the key; None where none is.
+        usual: the one of the service itself.
+    """
+    return not is_own_address(base_url, hosts) and key_variable != usual
+
+
 def checked_url(base_url: str | None, *, default: str) -> str:
     """The address of a service's API.
 

@@ -53,6 +53,8 @@ async def in_turns(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
 class _Client(Protocol):
     """What is needed of an SDK's client here."""
 
+    _custom_headers: Any
+
     async def close(self) -> None:
         """Give back connections."""
         ...
@@ -114,6 +116,9 @@ class SdkProvider(ABC, Generic[_C]):
                 timeout=httpx2.Timeout(silence(self._service.model, self._options), connect=_CONNECT_SECONDS),
                 max_retries=0,
             )
+            if self._service.foreign:
+                # From ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS; no argument keeps an SDK from reading them.
+                self._made._custom_headers = {}  # noqa: SLF001 - see above
         return self._made
 
     @abstractmethod

@@ -10,6 +10,7 @@ import pytest
 
 from agent_runtime.core.images import MAX_BYTES, Image
 from agent_runtime.core.outcome import Usage
+from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Message, Request
 from tests.agent_runtime.image_files import jpeg, png
@@ -75,6 +76,25 @@ async def test_responses_marks_the_system_prompt_and_the_last_two_user_messages_
     assert body["prompt_cache_key"] == "session-1"
     assert body["input"][-1] == {"role": "user", "content": [{"type": "input_text", "text": STATUS}]}
     assert body["store"] is False
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_headers_from_variables_are_sent_where_the_usual_key_is(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_CUSTOM_HEADERS", "OPENAI_CUSTOM_HEADERS"):
+        monkeypatch.setenv(name, "X-Gateway: secret")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mona")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mona")
+    entry = CATALOG["anthropic" if wire == "anthropic" else "openai"]
+    async with ModelServer(replies=["Ok."] * 2) as server:
+        await ask(server, wire, conversation())
+        await ask(server, wire, conversation(), ModelOptions(key_variable=entry.key_variable))
+    foreign, meant = ({name.lower(): value for name, value in each.headers.items()} for each in server.requests)
+    assert "x-gateway" not in foreign
+    assert "mona" not in str(foreign)
+    assert meant["x-gateway"] == "secret"
+    assert str(meant).count("of-mona") == (0 if wire == "anthropic" else 2)
 
 
 def shown(wire: Wire, number: int) -> dict[str, object]:
