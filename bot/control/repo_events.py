@@ -146,7 +146,7 @@ async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
         stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
         ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
     if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
-        await keep_log(other)
+        await keep_log(other.services, other.job)
         await context.services.workspaces.discard(live.job.id)
     else:
         await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))

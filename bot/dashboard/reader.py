@@ -17,7 +17,7 @@ from bot.engine.protocols import JobIndex, RunHistory
 from bot.engine.records import RunQuery, Stored, WeekCost, week_of
 from bot.github.pace import RequestBudget
 from bot.jobs.services import JobServices
-from bot.publishing.run_log import RunLog, log_of, unpack_log
+from bot.publishing.run_log import RunLog, following, log_of, unpack_log
 
 _LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 _ENDED = frozenset(JobState) - _LIVE
@@ -101,11 +101,12 @@ class DashboardReader:
 
         def read() -> RunMaterial:
             log = None if packed is None else unpack_log(packed)
-            if log is None:
+            if log is None or stored.state in _LIVE:  # where one is kept, it is of an attempt before the one that runs
                 try:
-                    log = log_of(self._services.session_events(job), self._shown)
+                    events = self._services.session_events(job)
                 except SessionError as error:
                     raise BotError(f"The log of the run cannot be read: {error}") from error
+                log = following(log_of(events, self._shown), log) if events or log is None else log
             return RunMaterial(
                 stored=self._told(stored),
                 record=_redacted(record, self._shown),

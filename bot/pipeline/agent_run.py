@@ -31,6 +31,7 @@ from bot.gate.network import narrowed, reach
 from bot.jobs import approvals
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext
+from bot.jobs.run_logs import keep_log
 from bot.jobs.services import AgentSpec
 from bot.jobs.sessions import opened
 from bot.jobs.setup import SetupResult
@@ -117,8 +118,8 @@ class AgentRun:
 
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
+        await self._reporter.recall()
         if await asyncio.to_thread(self._context.services.has_session, self._context.job):
-            await self._reporter.recall()
             try:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
@@ -128,7 +129,11 @@ class AgentRun:
 
     async def _begin_anew(self) -> Ending:
         self._context.phases.begin("prepare")
-        self._reporter.progress = self._fresh
+        # What the attempt before it has cost counts, and its log is kept.
+        self._reporter.progress = replace(self._fresh, usage=self._reporter.progress.usage)
+        if self._reporter.progress.usage.requests:
+            await self._reporter.keep()
+        await keep_log(self._context.services, self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
         async with opened_anew(self._context, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
@@ -229,6 +234,13 @@ class AgentRun:
             self._interrupt = _nothing
 
     async def _run(self, tree: Tree, leg: Leg) -> Outcome:
+        """Run a leg; its outcome has the cost of attempts before this one, too."""
+        kept = (await self._context.record.read()).progress
+        outcome = await self._run_leg(tree, leg)
+        # An earlier version kept what the session tells, too, when a run came to wait.
+        return replace(outcome, usage=kept.usage + outcome.usage) if kept is not None and not kept.steps else outcome
+
+    async def _run_leg(self, tree: Tree, leg: Leg) -> Outcome:
         context, begun = self._context, self._assignment
         config = begun.asked.config
         instructions = {config.path: config.instructions, **begun.asked.instructions}

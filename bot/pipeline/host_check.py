@@ -84,5 +84,5 @@ async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, 
     """Keep what a run came to before any of it is published; its session is needed no more."""
     work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
     await context.services.work.keep(context.job.id, context.record, work, change)
-    await keep_log(context)
+    await keep_log(context.services, context.job)
     await asyncio.to_thread(context.services.forget_session, context.job)

@@ -94,6 +94,7 @@ class Worker:
             log.exception("given up")
             reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
             await endings.keep_fault(self._contexts, job, reason)
+            await keep_log(self._contexts.services, job)
             return JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
 
     async def _see_through(self, attempt: JobAttempt) -> Disposition:
@@ -131,7 +132,7 @@ class Worker:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
             self._contexts.ended(ending)
-            await keep_log(context)  # of a run that came to no result, whose session is still there
+            await keep_log(context.services, job)  # of a run that came to no result, whose session is still there
             final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
             await endings.keep(record, final)
             if ending.partial:

@@ -20,6 +20,7 @@ from agent_runtime import (
     Replied,
     ReplyBroken,
     Resumed,
+    Started,
     Summarised,
     ToolReturned,
     Usage,
@@ -29,6 +30,7 @@ from bot.publishing.text import clean, one_line
 _MOST_TEXT = 8_000
 _MOST_TITLE = 300
 _MOST_ENTRIES = 2_000
+_MOST_BEFORE = 200
 _MOST_CHARACTERS = 1_000_000
 _MOST_BYTES = 16 * 1024 * 1024
 
@@ -68,15 +70,22 @@ class RunLog:
         left_out: how many entries are missing in the middle.
         head: how many entries stand before these.
         usage: tokens and money of the replies so far.
+        run_id: names the run; empty in logs of earlier versions.
+        before: how many of the first entries are of attempts before it.
+        spent: tokens and money of those attempts, which `usage` includes.
     """
 
     entries: tuple[RunEntry, ...] = ()
     left_out: int = 0
     head: int = 0
     usage: Usage = field(default_factory=Usage)
+    run_id: str = ""
+    before: int = 0
+    spent: Usage = field(default_factory=Usage)
 
 
 _LOG = TypeAdapter(RunLog)
+_ANEW = RunEntry(kind="note", title="The run began anew: what the attempt before had made was lost", ok=False)
 
 
 def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
@@ -111,6 +120,30 @@ def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
         left_out=first - head,
         head=head,
         usage=sum(map(_usage, events), Usage()),
+        run_id=next((event.run_id for event in events if isinstance(event, Started)), ""),
+    )
+
+
+def following(log: RunLog, kept: RunLog | None) -> RunLog:
+    """A log with what is kept of the attempts at the same job that were lost before it began.
+
+    Args:
+        log: the newest.
+        kept: what was stored last: of this run, or of the one before; None where nothing was.
+    """
+    if kept is None:
+        return log
+    if kept.run_id == log.run_id:
+        before, spent = kept.entries[: kept.before], kept.spent
+    else:
+        before, spent = (*kept.entries[-_MOST_BEFORE:], _ANEW), kept.usage
+    return replace(
+        log,
+        entries=(*before, *log.entries),
+        head=len(before) + log.head,
+        usage=spent + log.usage,
+        before=len(before),
+        spent=spent,
     )
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from bot.domain.job import JobState
+from bot.publishing.run_log import unpack_log
 from localhub import LocalHub
 from tests import s3
 from tests.pauses import ASKING, Pause, pause_of
@@ -23,6 +25,7 @@ IGNORING = {
 ASKS = acting(
     'write_file("calc.py")\nexecute("main", "cat cache/by-setup >> ran.txt")', FIXED_CALC, completion=COMPLETION
 )
+ANEW = "The run began anew: what the attempt before had made was lost"
 NOTHING_LEFT = "```completion\nNothing left to do.\n```\n"
 
 
@@ -111,18 +114,25 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
     hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]
-    async with staged(hub, tmp_path, script) as first:
+    serving = {"dashboard_token": SecretStr("the-operators-token-of-the-test")}
+    async with staged(hub, tmp_path, script, serving=serving) as first:
         job_id = await first.job_of(first.say(first.issue().number, "/codepilot fix"))
         await written(first, job_id)
     move(first)
     again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
-    async with staged(hub, tmp_path, again, after=first) as stage:
+    async with staged(hub, tmp_path, again, serving=serving, after=first) as stage:
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert "restarted from the beginning" in caplog.text
         result = (await stage.queue.record(job_id)).result
         assert result is not None
         assert [each.label for each in result.progress.activities] == ["Writing calc.py"]  # and none of the lost run
+        # What the lost run has cost counts, and its log is kept.
+        assert (result.progress.usage.requests, result.outcome.usage.requests) == (2, 2)
+        log = unpack_log(await stage.queue.log_of(job_id) or b"")
+        assert log is not None
+        assert log.usage.requests == 2
+        assert [each.title for each in log.entries if each.kind in {"reply", "note"}] == ["Step 1", ANEW, "Step 1"]
 
 
 async def test_a_store_that_is_down_is_waited_for(

@@ -14,7 +14,7 @@ from bot.domain.job import JobState
 from bot.engine.durable.engine import DurableEngine
 from localhub import LocalHub
 from tests.browser import DESKTOP, PHONE, browser, opened
-from tests.pauses import pause_of
+from tests.pauses import ASKING, pause_of
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, build, staged
 
 TOKEN = "the-operators-token-of-the-test"
@@ -126,6 +126,30 @@ async def test_a_person_signs_in_with_github_and_sees_their_own_repositories(hub
         "eve's runs": 0,
         "eve's costs": 0,
     }
+
+
+@pytest.mark.slow
+async def test_a_person_sees_an_approval_being_waited_for_and_given(hub: LocalHub, tmp_path: Path) -> None:
+    asks = acting('execute("main", "make <mischief>")', completion="There is nothing to change.")
+    serving = {"dashboard_token": SecretStr(TOKEN)}
+    async with staged(hub, tmp_path, [asks], operator=ASKING, serving=serving) as stage, browser() as started:
+        watched = await opened(await started.new_context(viewport=PHONE))
+        page, waiting = watched.page, watched.page.locator(".approval.waiting")
+        pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        await _sign_in(page, f"{stage.address}/dashboard")
+        await page.get_by_role("link", name="Adding is off by one").click()
+        assert "make <mischief>" in await waiting.locator("pre").inner_text(timeout=20_000)
+        assert await waiting.get_by_text("Answer in a comment on GitHub").count() == 1
+        assert await page.locator(".approval button, .approval form").count() == 0
+        assert await watched.overflow() <= 0
+        await page.get_by_text("Live", exact=True).wait_for()
+        stage.say(pause.number, f"/codepilot approve {pause.short_id}")
+        # It is told without a reload.
+        given = page.locator(".approval.approved h3")
+        assert (await given.inner_text(timeout=20_000)).endswith(f"{pause.request_id}: approved by mona")
+        await page.locator(".state.done").wait_for(timeout=20_000)
+        assert await waiting.count() == 0
+        assert not watched.complaints
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_is_shown_with_its_cost(hub: LocalHub, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_runtime import SessionInUseError, SessionUnavailableError
+from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, Usage
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.in_memory import InMemoryEngine
@@ -21,6 +21,7 @@ from bot.jobs.patience import Patience
 from bot.pipeline import worker as worker_module
 from bot.pipeline.worker import Worker
 from bot.publishing.active import Allowed
+from bot.publishing.redact import Redactor
 from tests.builders import a_job
 
 DOWN = GitHubError("read octo/calc", 502, "Bad gateway", "Try again later.")
@@ -35,8 +36,19 @@ class _Contexts:
         self.services = SimpleNamespace(
             marker=lambda job: f"mark of {job.id}",
             allowed=lambda _job: Allowed(server="https://github.com", repo="octo/calc", number=7, login="hubot-owner"),
+            history=self,
+            session_events=lambda _job: [Replied(step=1, text="Hi.", usage=Usage(requests=1, cost_usd=0.5))],
+            without_places=lambda text: text,
+            redactor=Redactor([]),
         )
+        self.logs: dict[str, float | None] = {}
         self._error = error
+
+    async def log_of(self, _job_id: str) -> bytes | None:
+        return None
+
+    async def keep_log(self, job: Job, _body: bytes, *, cost_usd: float | None) -> None:
+        self.logs[job.id] = cost_usd
 
     @asynccontextmanager
     async def opened(self, _: Job) -> AsyncIterator[JobContext]:
@@ -44,6 +56,14 @@ class _Contexts:
             raise self._error
         phases = SimpleNamespace(begin=lambda _name: None)
         yield cast("Any", SimpleNamespace(record=StoredRecord(self.queue, "j1"), phases=phases))
+
+
+async def test_a_job_that_is_given_up_keeps_its_log_and_its_cost() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job())
+    contexts = _Contexts(engine, ZeroDivisionError())
+    await engine.run_next(Worker(cast("JobContextFactory", contexts), Patience()))
+    assert contexts.logs == {"j1": 0.5}
 
 
 async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine, Stored]:

@@ -14,12 +14,14 @@ from agent_runtime import (
     PendingCall,
     Replied,
     Resumed,
+    Started,
     Status,
+    Task,
     ToolReturned,
     Usage,
 )
 from bot.publishing.redact import Redactor
-from bot.publishing.run_log import RunLog, log_of, pack_log, unpack_log
+from bot.publishing.run_log import RunLog, following, log_of, pack_log, unpack_log
 
 SECRET = "the-secret-of-this-test"
 
@@ -114,3 +116,19 @@ def test_what_another_version_stored_is_no_log() -> None:
 
 def test_a_stored_log_that_expands_without_end_is_no_log() -> None:
     assert unpack_log(zlib.compress(b" " * 64 * 1024 * 1024)) is None
+
+
+def _run(run_id: str, cost: float) -> RunLog:
+    return _log(Started(task=Task(goal="Fix it."), opening="Fix it.", run_id=run_id), _reply(cost=cost))
+
+
+def test_a_log_follows_those_of_attempts_that_were_lost() -> None:
+    first = following(_run("a", 1.0), None)
+    second = following(_run("b", 0.5), first)
+    again = following(_run("b", 0.75), second)
+    third = following(_run("c", 2.0), unpack_log(pack_log(again)))
+    assert [each.kind for each in again.entries] == ["reply", "note", "reply"]
+    assert [each.kind for each in third.entries] == ["reply", "note", "reply", "note", "reply"]
+    assert [each.usage.cost_usd for each in (first, second, again, third)] == [1.0, 1.5, 1.75, 3.75]
+    assert [each.usage.requests for each in (first, second, again, third)] == [1, 2, 2, 3]
+    assert (third.before, third.head) == (4, 5)
