@@ -22,7 +22,7 @@ from bench.bench_accepting import job
 from bench.measure import Figure, percentile, table
 from bench.stores import NewDatabase, stores
 from bot.domain.commands import Stop
-from bot.domain.job import JobState
+from bot.domain.job import Job, JobState
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
@@ -37,6 +37,7 @@ _SHORT_JOBS = 2000
 _THREADS, _WORKERS, _AT_ONCE = 500, 2, 20
 _WHALE, _JOB_SECONDS = 1000, 1.0
 _TIMES = 20
+_BOUND = 2
 _LONG = "long"
 
 
@@ -54,6 +55,7 @@ class _Handler:
     begun: dict[str, float] = field(default_factory=dict)
     stopped: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    spread: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - spreads, and protects nothing
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.begun.setdefault(attempt.job.id, time.perf_counter())
@@ -76,14 +78,26 @@ class _Handler:
             await self.changed.wait_for(lambda: job_id in self.begun)
         return self.begun[job_id]
 
+    async def start_of(self, made: Job) -> float:
+        """Accept a job; the seconds until it begins."""
+        await asyncio.sleep(self.spread.uniform(0.0, 0.5))  # or each would come just after the worker has looked
+        begun = time.perf_counter()
+        await self.engine.accept(made)
+        return await self.beginning_of(made.id) - begun
+
 
 def _soon(name: str, new: NewDatabase) -> list[Figure]:
     starts, others, stops = asyncio.run(_on_one_worker(new()))
+    beside, gaps = asyncio.run(_with_a_bound(new()))
     return [
         Figure(what=f"from accepting a job to its start, {name} (median)", value=1000 * percentile(starts, 0.5),
                unit="ms", bound=200, beside=f"most: {1000 * max(starts):.0f} ms"),
         Figure(what=f"the same beside {_WHALE} jobs of another installation, {name} (most)", value=max(others),
                unit="s", bound=2, beside=f"median: {percentile(others, 0.5):.2f} s"),
+        Figure(what=f"the same beside {_WHALE} jobs of a repository of the same installation, {name} (most)",
+               value=max(beside), unit="s", bound=2, beside=f"median: {percentile(beside, 0.5):.2f} s"),
+        Figure(what=f"from the end of a job to the start of the next, {_BOUND} of a repository at once, {name} (most)",
+               value=max(gaps), unit="s", bound=1, beside=f"median: {percentile(gaps, 0.5):.2f} s"),
         Figure(what=f"from accepting `stop` to the job that hears it, beside these, {name} (most)", value=max(stops),
                unit="s", bound=2, beside=f"median: {percentile(stops, 0.5):.2f} s"),
     ]  # fmt: skip
@@ -94,14 +108,10 @@ async def _on_one_worker(url: str) -> tuple[list[float], list[float], list[float
     engine = DurableEngine(store)
     handler = _Handler(engine)
     worker = DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store))
-    running, spread = asyncio.create_task(worker.run()), random.Random(0)  # noqa: S311 - spreads, and protects nothing
+    running = asyncio.create_task(worker.run())
 
     async def start_of(number: int, installation: int) -> float:
-        await asyncio.sleep(spread.uniform(0.0, 0.5))  # or each would come just after the worker has looked
-        made = job(number, installation=installation)
-        begun = time.perf_counter()
-        await engine.accept(made)
-        return await handler.beginning_of(made.id) - begun
+        return await handler.start_of(job(number, installation=installation))
 
     await start_of(0, 1)
     starts = [await start_of(number + 1, 1) for number in range(_TIMES)]
@@ -123,6 +133,27 @@ async def _on_one_worker(url: str) -> tuple[list[float], list[float], list[float
         await running
     await store.close()
     return starts, others, stops
+
+
+async def _with_a_bound(url: str) -> tuple[list[float], list[float]]:
+    """Many jobs of one repository: the starts of jobs of others beside them, and the pauses between two of its own."""
+    store = JobStore(url, jobs_of_repository=_BOUND)
+    engine = DurableEngine(store)
+    handler = _Handler(engine)
+    crowd = [job(number, installation=_WHALE) for number in range(_WHALE)]
+    await asyncio.gather(*map(engine.accept, crowd))
+    running = asyncio.create_task(DurableWorker(store, handler, jobs_at_once=_AT_ONCE, slots=slots_of(store)).run())
+    await handler.beginning_of(crowd[0].id)
+    beside = list[float]()
+    for number in range(_TIMES):
+        made = job(20_000 + number, installation=_WHALE)
+        beside.append(await handler.start_of(replace(made, repo=replace(made.repo, id=made.repo.id + 1 + number))))
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await store.close()
+    begun = sorted(handler.begun[each.id] for each in crowd if each.id in handler.begun)
+    return beside, [later - earlier - _JOB_SECONDS for earlier, later in zip(begun, begun[_BOUND:], strict=False)]
 
 
 def _many(name: str, new: NewDatabase, jobs: int) -> list[Figure]:

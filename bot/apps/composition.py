@@ -181,7 +181,7 @@ def _add_dashboard(
 
 
 def _opened_store(settings: Settings) -> JobStore:
-    store = JobStore(settings.jobs_url)
+    store = JobStore(settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
     try:
         import_file(store, settings.agent.data_dir / "queue.sqlite")
     except BaseException:  # whatever it was, nobody else closes it

@@ -68,6 +68,9 @@ class Settings:
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
     """The number of jobs of one installation that one process runs at the same time, each of another thread.
     The jobs of others have a quarter as many places beside these, at least one."""
+    jobs_per_repository: Annotated[int | None, Field(ge=1, le=10_000), Written("3")] = None
+    """The number of jobs of one repository that all processes together run at the same time; others wait for these, in
+    their order. By default any number. Give it to receivers and workers."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600), Written("300")] = 20
     """Seconds for which jobs under way may go on after SIGTERM; then they are given back and resumed later, by another
     worker or after the restart."""

@@ -1,7 +1,7 @@
 """The operations that move jobs through their states: one function each, all within the caller's transaction.
 
-A job is in a queue of DBOS when it may run: the oldest queued one of its thread and lane, if none of these runs. Each
-time it is given to a queue is a leg, with a workflow of its own; what a workflow of an earlier leg asks for is refused.
+A job is in a queue of DBOS when it may run (`turns`). Each time it is given to a queue is a leg, with a workflow of its
+own; what a workflow of an earlier leg asks for is refused.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.domain.errors import LeaseLostError, OtherVersionError, QueueError, TransitionError
-from bot.domain.job import TRANSITIONS, Job, JobState, Lane
+from bot.domain.job import TRANSITIONS, Job, JobState
 from bot.engine.deaths import HOPELESS_DEATHS
 from bot.engine.deaths import pause_after as pause_after_deaths
-from bot.engine.durable import suspects
+from bot.engine.durable import suspects, turns
 from bot.engine.durable.store import APPLICATION, Transaction, insert
 from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS
 from bot.engine.job_record import JobRecord, RecordedEnding, decode_record, encode_record, got_on
@@ -28,8 +28,8 @@ from bot.engine.records import Signal, dumped, loaded
 
 log = logging.getLogger(__name__)
 
-RUN, WAKE, TELL = "codepilot-run", "codepilot-wake", "codepilot-tell"
-"""The names of the workflows. They are in the database: what is enqueued by one version is run by the next."""
+WAKE, TELL = "codepilot-wake", "codepilot-tell"
+"""The names of workflows, as `turns.RUN`."""
 
 TIMERS, ENDINGS = "codepilot-timers", "codepilot-endings"
 """The queues of what waits for a time, and of endings that are still to be told."""
@@ -44,14 +44,9 @@ _OTHERS_SECONDS = 24 * 3600.0
 _LAST = tuple(state for state in JobState if not TRANSITIONS[state])
 
 
-def queue_of(lane: Lane) -> str:
-    """The queue that the jobs of a lane are run from."""
-    return f"codepilot-{lane}"
-
-
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
     """Store a job, and have it run when it is its turn; False when its id or its delivery's is known."""
-    lock(tx, job.lane, job.repo.id, job.thread.key)
+    turns.lock(tx, job.lane, job.repo.id, job.thread.key)
     held_until = tx.now + held_seconds if held_seconds else 0.0
     values = {
         "id": job.id,
@@ -68,22 +63,23 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
         "repository": job.repo.full_name.casefold(),
         "actor": job.actor.login.casefold(),
     }
-    here = _place(job.lane, job.repo.id, job.thread.key)
-    stored = tx.rows.execute(_storing(tx.rows.dialect.name, state), values | here).one_or_none()
+    storing = _storing(tx.rows.dialect.name, state == JobState.QUEUED and not turns.is_bounded(tx, job.lane))
+    here = turns.here(job.lane, job.repo.id, job.thread.key)
+    stored = tx.rows.execute(storing, values | here).one_or_none()
     if stored is None:
         return False
     if stored.released:
-        share = _share(job.lane, job.installation, job.actor.id)
-        tx.enqueue(RUN, workflow_id(job.id, 1), queue_of(job.lane), share, held_seconds, job.id, 1)
+        share, queue = turns.share_of(job.lane, job.installation, job.actor.id), turns.queue_of(job.lane)
+        tx.enqueue(turns.RUN, turns.workflow_id(job.id, 1), queue, share, held_seconds, job.id, 1)
     else:
-        _release_next(tx, job.lane, job.repo.id, job.thread.key)
+        turns.release_next(tx, job.lane, job.repo.id, job.thread.key)
     return True
 
 
 def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
     """Store a job that waits already, unless it is known."""
     if accept(tx, job, 0.0, JobState.WAITING):
-        _change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
+        turns.change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
         put_record(tx, job.id, record)
         _wake_later(tx, job.id, 1, until)
 
@@ -93,14 +89,14 @@ def take_up(tx: Transaction, job_id: str) -> None:
     row = _locked(tx, job_id)
     if row.state == JobState.WAITING:
         _wake_later(tx, job_id, row.leg, row.waits_until)
-    _release_next(tx, row.lane, row.repo_id, row.thread)
+    turns.release_next(tx, row.lane, row.repo_id, row.thread)
 
 
 def unhold(tx: Transaction, job_id: str) -> str | None:
     """Let a held job run; the workflow that is delayed until then, if there is one."""
     row = _locked(tx, job_id)
-    _change(tx, job_id, held_until=0.0)
-    return workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
+    turns.change(tx, job_id, held_until=0.0)
+    return turns.workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
 
 
 def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int, int] | None:
@@ -118,7 +114,9 @@ def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int
             return None
         _move(tx, row, JobState.QUEUED)
     deaths = suspects.deaths_of(tx, job_id)
-    if deaths is not None and suspects.has_one(tx, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
+    beside_suspect = deaths is not None and suspects.has_one(tx, worker)
+    if beside_suspect or turns.is_beyond(tx, row):
+        _requeue(tx, row, held_until=tx.now + _SUSPECT_SECONDS if beside_suspect else 0.0)
         return None
     try:
         job = loaded(row.body)
@@ -153,7 +151,8 @@ def check_ours(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[An
 def release(tx: Transaction, row: sa.Row[Any], held_seconds: float) -> None:
     """Queue a job again, as if this attempt had not been; `row` as `check_ours` gives it."""
     suspects.claim(tx, row.id, None)
-    _requeue(tx, row, held_until=tx.now + held_seconds, attempts=row.attempts - 1)
+    # Not held by a moment: to a transaction that began earlier and waited, it would be a pause.
+    _requeue(tx, row, held_until=tx.now + held_seconds if held_seconds else 0.0, attempts=row.attempts - 1)
 
 
 def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id: str) -> bool:
@@ -164,7 +163,7 @@ def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id
     suspects.clear(tx, row.id)
     _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
     _wake_later(tx, row.id, row.leg, until)
-    _release_next(tx, row.lane, row.repo_id, row.thread)
+    turns.release_next(tx, row.lane, row.repo_id, row.thread)
     return True
 
 
@@ -306,16 +305,6 @@ def postpone(tx: Transaction, owed: Owed) -> None:
     tx.enqueue(TELL, f"{owed.job_id}-told-{owed.tries}", ENDINGS, None, pause, owed.job_id)
 
 
-def lock(tx: Transaction, lane: str, repo_id: int, thread: int) -> bool:
-    """Have one thread's jobs of a lane change one after another; see `Transaction.lock`."""
-    return tx.lock("jobs", lane, repo_id, thread)
-
-
-def workflow_id(job_id: str, leg: int) -> str:
-    """The id of the workflow of one leg of a job; of its first, the job's own."""
-    return job_id if leg == 1 else f"{job_id}-{leg}"
-
-
 def _stored_record(tx: Transaction, job_id: str) -> str | None:
     return tx.rows.execute(sa.select(RECORDS.c.body).where(_of(RECORDS, job_id))).scalar()
 
@@ -324,53 +313,22 @@ def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:
     row = tx.rows.execute(_ROW, {"of_job": job_id}).one_or_none()
     if row is None:
         raise QueueError(f"there is no job {job_id} in the queue")
-    waited = lock(tx, row.lane, row.repo_id, row.thread)
+    waited = turns.lock(tx, row.lane, row.repo_id, row.thread)
     return tx.rows.execute(_ROW, {"of_job": job_id}).one() if waited else row
-
-
-def _place(lane: str, repo_id: int, thread: int) -> dict[str, str | int]:
-    """The parameters of `_HERE`."""
-    return {"in_lane": lane, "in_repo": repo_id, "in_thread": thread}
 
 
 # Made once: to make a statement takes as long as to execute it.
 _ROW = sa.select(JOBS).where(JOBS.c.id == sa.bindparam("of_job"))
-_CHANGE = JOBS.update().where(JOBS.c.id == sa.bindparam("of_job"))
-_HERE = (
-    JOBS.c.lane == sa.bindparam("in_lane"),
-    JOBS.c.repo_id == sa.bindparam("in_repo"),
-    JOBS.c.thread == sa.bindparam("in_thread"),
-)
-_BUSY = sa.exists().where(
-    *_HERE, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))
-)
-_NEXT = sa.select(JOBS).where(*_HERE, JOBS.c.state == JobState.QUEUED, ~_BUSY).order_by(JOBS.c.seq).limit(1)
 
 
 @cache
-def _storing(dialect: str, state: JobState) -> sa.Insert:
-    """Store a new job unless it is known; when it may run at once, as one that is released in its first leg."""
+def _storing(dialect: str, may_run: bool) -> sa.Insert:  # noqa: FBT001 - of a cached function
+    """Store a new job unless it is known; when it may run and is alone, as one that is released in its first leg."""
     put = insert(dialect, JOBS)
-    if state == JobState.QUEUED:
-        free = ~sa.exists().where(*_HERE, JOBS.c.state.in_((JobState.RUNNING, JobState.QUEUED)))
+    if may_run:
+        free = ~sa.exists().where(*turns.HERE, JOBS.c.state.in_((JobState.RUNNING, JobState.QUEUED)))
         put = put.values(released=free, leg=sa.case((free, 1), else_=0))
     return put.on_conflict_do_nothing().returning(JOBS.c.released)
-
-
-def _release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None:
-    """Give the oldest queued job of a thread to its queue, unless one of the thread is there or runs."""
-    row = tx.rows.execute(_NEXT, _place(lane, repo_id, thread)).one_or_none()
-    if row is None:
-        return
-    leg = row.leg + 1
-    _change(tx, row.id, leg=leg, released=True)
-    share, delay = _share(lane, row.installation, row.actor_id), max(0.0, row.held_until - tx.now)
-    tx.enqueue(RUN, workflow_id(row.id, leg), queue_of(lane), share, delay, row.id, leg)
-
-
-def _share(lane: Lane, installation: int | None, actor_id: int) -> str:
-    """Whose share of a lane's queue a job is in; they take turns, so that nobody's many jobs keep another's waiting."""
-    return str(installation or 0) if lane == "work" else str(actor_id)
 
 
 def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
@@ -397,29 +355,25 @@ def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
 
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
     _move(tx, row, JobState.QUEUED, worker=None, waits_until=None, released=False, **values)
-    _release_next(tx, row.lane, row.repo_id, row.thread)
+    turns.release_next(tx, row.lane, row.repo_id, row.thread)
 
 
 def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
     _check_last(row.id, state)
     _move(tx, row, state, reason=reason, finished_at=tx.now, worker=None, waits_until=None, released=False)
     suspects.clear(tx, row.id)
-    _release_next(tx, row.lane, row.repo_id, row.thread)
+    turns.release_next(tx, row.lane, row.repo_id, row.thread)
 
 
 def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> None:
     if row.state != to and to not in TRANSITIONS[JobState(row.state)]:
         raise TransitionError(f"job {row.id} cannot go from {row.state} to {to}")
-    _change(tx, row.id, state=to, **values)
+    turns.change(tx, row.id, state=to, **values)
 
 
 def _check_last(job_id: str, state: JobState) -> None:
     if state not in _LAST:
         raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
-
-
-def _change(tx: Transaction, job_id: str, **values: object) -> None:
-    tx.rows.execute(_CHANGE, {**values, "of_job": job_id})
 
 
 def _of(table: sa.Table, job_id: str) -> sa.ColumnElement[bool]:

@@ -57,10 +57,11 @@ class Transaction:
     Attributes:
         rows: executes statements.
         now: seconds since the epoch.
+        jobs_of_repository: how many jobs of one repository may run at once; None for any number.
     """
 
-    def __init__(self, rows: Connection, client: DBOSClient, now: float) -> None:
-        self.rows, self.now = rows, now
+    def __init__(self, rows: Connection, client: DBOSClient, now: float, jobs_of_repository: int | None) -> None:
+        self.rows, self.now, self.jobs_of_repository = rows, now, jobs_of_repository
         self._client = client
 
     def enqueue(
@@ -125,17 +126,20 @@ class JobStore:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], float] = time.time, jobs_of_repository: int | None = None
+    ) -> None:
         """Open the database, make its tables, or bring an older version's to this one's.
 
         Args:
             url: `sqlite:///path` or `postgresql://user:password@host/database`.
             clock: seconds since the epoch.
+            jobs_of_repository: how many jobs of one repository may run at once, on all workers; None for any number.
 
         Raises:
             QueueError: the database cannot be used, or belongs to a newer version.
         """
-        self.clock = clock
+        self.clock, self._jobs_of_repository = clock, jobs_of_repository
         logging.getLogger("dbos").setLevel(logging.WARNING)  # it reports every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
@@ -183,7 +187,7 @@ class JobStore:
 
         def reading() -> T:
             with self.checked(), self.engine.connect().execution_options(only_reads=True) as rows, rows.begin():
-                return operation(Transaction(rows, self.client, self.clock()))
+                return operation(self._transaction(rows))
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
 
@@ -193,11 +197,14 @@ class JobStore:
             for tries_left in reversed(range(_TRIES)):
                 try:
                     with self.engine.begin() as rows:
-                        return operation(Transaction(rows, self.client, self.clock()))
+                        return operation(self._transaction(rows))
                 except (DBAPIError, IntegrityError) as error:
                     if not tries_left or not _came_between(error):
                         raise
         raise AssertionError("the last try returns or raises")
+
+    def _transaction(self, rows: Connection) -> Transaction:
+        return Transaction(rows, self.client, self.clock(), self._jobs_of_repository)
 
     def _run_waiting(self) -> None:
         """Commit everything that waits at once: the disk takes as long for one job as for a hundred."""
@@ -230,7 +237,7 @@ class JobStore:
         point = rows.begin_nested()
         try:
             with self.checked():
-                result = operation(Transaction(rows, self.client, self.clock()))
+                result = operation(self._transaction(rows))
         except Exception as error:
             if not rows.connection.in_transaction:
                 raise  # on a full disk SQLite rolls back what the others wrote, too

@@ -123,6 +123,23 @@ sa.Index("jobs_begun_in_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOB
 sa.Index("jobs_begun_in_repository", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_by_user", JOBS.c.lane, JOBS.c.actor_id, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_in_installation", JOBS.c.lane, JOBS.c.installation, JOBS.c.begun_at, JOBS.c.state)
+_WAITS, _IS_RELEASED = (released & JOBS.c.finished_at.is_(None) for released in (~JOBS.c.released, JOBS.c.released))
+sa.Index(
+    "jobs_waiting_in_repository",
+    JOBS.c.lane,
+    JOBS.c.repo_id,
+    JOBS.c.seq,
+    sqlite_where=_WAITS,
+    postgresql_where=_WAITS,
+)
+sa.Index(
+    "jobs_released_in_repository",
+    JOBS.c.lane,
+    JOBS.c.repo_id,
+    JOBS.c.thread,
+    sqlite_where=_IS_RELEASED,
+    postgresql_where=_IS_RELEASED,
+)
 sa.Index(
     "jobs_kept",
     JOBS.c.finished_at,

@@ -18,7 +18,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import Job, Lane
 from bot.engine.deaths import MOST_DEATHS
-from bot.engine.durable import jobs
+from bot.engine.durable import jobs, turns
 from bot.engine.durable.engine import UNDER_WAY, Leg
 from bot.engine.durable.slots import Slots, closing
 from bot.engine.durable.store import APPLICATION, IDLE_SECONDS, JobStore, Transaction
@@ -42,6 +42,8 @@ _MESSAGES_SECONDS = 0.05
 
 _LOOK_SECONDS = 0.5
 _LOOKERS = 4
+_LOOKS_FOR_LEFT = 10
+"""In one of so many looks a worker looks for jobs, too, that nobody has given to a queue."""
 _HEAR_SECONDS = 0.5
 _STEERING_JOBS = 3
 """More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
@@ -93,10 +95,13 @@ class DurableWorker:
             self._name = f"{_executor(slot)}-{secrets.token_hex(4)}"
             await stack.enter_async_context(self._launched(slot))
             log.info("working as %s on the jobs in %s", self._name, self._store.name)
-            look_at = 0.0
+            look_at, looks = 0.0, 0
             while True:
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + look_pause(await self._recover(slot), random.random())  # noqa: S311 - no secret
+                    if looks % _LOOKS_FOR_LEFT == 0:
+                        await self._release_left_out()
+                    looks += 1
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await self._failed.wait()
@@ -164,7 +169,7 @@ class DurableWorker:
         }
         for lane, (at_once, of_one) in shares.items():
             await register(
-                jobs.queue_of(lane),
+                turns.queue_of(lane),
                 worker_concurrency=at_once,
                 partition_worker_concurrency=of_one,
                 polling_interval_sec=_POLL_SECONDS[lane],
@@ -184,6 +189,11 @@ class DurableWorker:
                     log.warning("the worker %s is dead; its jobs are taken over", executor)
                     await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
         return len(others)
+
+    async def _release_left_out(self) -> None:
+        """Give jobs to the queue that wait for nothing; see `turns.left_out`."""
+        for repo_id in await self._store.read(turns.left_out):
+            await self._store.run(partial(turns.fill, repo_id=repo_id))
 
     async def run_leg(self, job_id: str, number: int) -> None:
         """Run one leg of a job; for the workflow."""
@@ -341,7 +351,7 @@ def _this_worker() -> DurableWorker:
     return _worker
 
 
-@DBOS.workflow(name=jobs.RUN, max_recovery_attempts=None)
+@DBOS.workflow(name=turns.RUN, max_recovery_attempts=None)
 async def _run_job(job_id: str, leg: int) -> None:
     await _this_worker().run_leg(job_id, leg)
 

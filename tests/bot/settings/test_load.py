@@ -119,6 +119,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_SETUP_SECONDS": "90",
         "CODEPILOT_SETUP_CACHE_GB": "0",
         "CODEPILOT_JOBS": "9",
+        "CODEPILOT_JOBS_PER_REPOSITORY": "3",
         "CODEPILOT_DRAIN_SECONDS": "45",
         "CODEPILOT_SCHEDULES": "no",
         "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
@@ -149,6 +150,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
     assert (settings.host, settings.port, settings.jobs, settings.drain_seconds) == ("::1", 0, 9, 45)
+    assert settings.jobs_per_repository == 3
     assert not settings.schedules
     assert (settings.log_format, settings.metrics_port, settings.otlp_endpoint) == (
         "json",

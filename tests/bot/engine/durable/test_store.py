@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
-from bot.engine.durable import jobs
+from bot.engine.durable import jobs, turns
 from bot.engine.durable import store as durable_store
 from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
 from bot.engine.durable.slots import PostgresSlots
@@ -132,7 +132,7 @@ async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
     stopped, goes_on = threading.Event(), threading.Event()
 
     def stand_still(tx: Transaction) -> bool:
-        jobs.lock(tx, "work", a_job().repo.id, a_job().thread.key)
+        turns.lock(tx, "work", a_job().repo.id, a_job().thread.key)
         stopped.set()
         goes_on.wait(20)
         return jobs.accept(tx, a_job(), 0.0)
