@@ -1,303 +1,255 @@
-"""The embeddable agent runtime: everything public, and nothing else."""
+"""The embeddable agent runtime: everything public, and nothing else.
 
-from agent_runtime.agent import McpServer, read_settings, schema_of
-from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.agent_file import AgentFile, ModelSettings
-from agent_runtime.agent.delegation import Delegation, Persona
-from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions, read_skills
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.approval_patterns import alike_patterns, exact_patterns, is_covered
-from agent_runtime.core.calls import ToolAnswer, ToolRequest, ToolResult
-from agent_runtime.core.errors import (
-    AgentError,
-    BoundExceededError,
-    ContextOverflowError,
-    ModelError,
-    ModelOutageError,
-    ModelRefusedError,
-    ModelRejectedError,
-    ModelUnreachableError,
-    ResumeCode,
-    ResumeError,
-    SandboxError,
-    SandboxLimitError,
-    ScriptError,
-    SessionError,
-    SessionInUseError,
-    SessionNewerError,
-    SessionUnavailableError,
-    SettingsError,
-    ToolError,
-    UsageError,
-)
-from agent_runtime.core.events import (
-    Archived,
-    ChildRecorded,
-    ChildResult,
-    ChildWatched,
-    CompletionWithdrawn,
-    Ended,
-    Event,
-    Faulted,
-    MessageInjected,
-    MessageQueued,
-    ModelAwaited,
-    NetworkLost,
-    NetworkUsed,
-    Observed,
-    Parked,
-    Paused,
-    PermissionAsked,
-    QuestionAsked,
-    Recovered,
-    Refused,
-    Replied,
-    ReplyBroken,
-    Resumed,
-    Revealed,
-    SessionReset,
-    Shrunk,
-    Started,
-    StepStarted,
-    Streamed,
-    StreamReset,
-    Summarised,
-    Told,
-    ToolCalled,
-    ToolProgressed,
-    ToolReturned,
-    ToolsListed,
-)
-from agent_runtime.core.images import Image, ImageError
-from agent_runtime.core.network import Connection, Destination, Network, NetworkLimits
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.core.policy import Policy, Rule, RunLimits
-from agent_runtime.core.task import Quote, Task
-from agent_runtime.delegation.protocol import TaskStatus
-from agent_runtime.processes.bounded import call_bounded, run_bounded
-from agent_runtime.processes.tracing import traced
-from agent_runtime.providers.catalog import CATALOG, known_models, provider_for
-from agent_runtime.providers.fallback import FallbackProvider
-from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import (
-    CallChunk,
-    CallsTools,
-    Chunk,
-    Message,
-    Provider,
-    ReplyEnd,
-    ReplyStart,
-    Request,
-    TextChunk,
-    ToolSchema,
-)
-from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
-from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.recordings.comparing import Comparison
-from agent_runtime.recordings.recorder import Recorder
-from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
-from agent_runtime.run.blocking import Runtime
-from agent_runtime.run.command_runner import CommandEnd, CommandRunner
-from agent_runtime.run.hooks import (
-    EventType,
-    HookSystem,
-    NoAnswer,
-    on_ask_user,
-    on_completion_withdrawn,
-    on_end,
-    on_finish,
-    on_max_steps,
-    on_model_awaited,
-    on_paused,
-    on_permission_request,
-    on_runtime_error,
-    on_security_error,
-    on_session_reset,
-    on_start,
-    on_step,
-    on_stream,
-    on_stream_reset,
-    on_tool_call,
-    on_tool_progress,
-    on_tool_result,
-    on_user_message_injected,
-    on_user_message_queued,
-)
-from agent_runtime.run.output_schema import require_schema as require_output_schema
-from agent_runtime.run.preloading import preload
-from agent_runtime.run.runtime import AsyncRuntime
-from agent_runtime.run.task_manager import BlockingTaskManager, TaskManager
-from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxLimits, SandboxSettings
-from agent_runtime.sandbox.select import SandboxName, pick_sandbox
-from agent_runtime.sessions.create import create_session
-from agent_runtime.sessions.database import DatabaseSession
-from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.sessions.protocol import BaseSession, Session
-from agent_runtime.sessions.seed import export_session_file, import_session_file, import_session_table
+Each name is loaded when it is first asked for, so that a program loads only the modules of what it uses.
+"""
 
-__all__ = [
-    "CATALOG",
-    "INSTRUCTION_FILES",
-    "Agent",
-    "AgentError",
-    "AgentFile",
-    "Archived",
-    "AsyncRuntime",
-    "BaseSession",
-    "BlockingTaskManager",
-    "BoundExceededError",
-    "CallChunk",
-    "CallsTools",
-    "ChildRecorded",
-    "ChildResult",
-    "ChildWatched",
-    "Chunk",
-    "CommandEnd",
-    "CommandRunner",
-    "Comparison",
-    "CompletionWithdrawn",
-    "Connection",
-    "ContainerSettings",
-    "ContextOverflowError",
-    "DatabaseSession",
-    "Delegation",
-    "Destination",
-    "Ended",
-    "Event",
-    "EventType",
-    "FallbackProvider",
-    "Faulted",
-    "FileSession",
-    "HookSystem",
-    "Image",
-    "ImageError",
-    "InMemorySession",
-    "McpServer",
-    "MemorySettings",
-    "Message",
-    "MessageInjected",
-    "MessageQueued",
-    "ModelAwaited",
-    "ModelError",
-    "ModelOptions",
-    "ModelOutageError",
-    "ModelRefusedError",
-    "ModelRejectedError",
-    "ModelSettings",
-    "ModelUnreachableError",
-    "Network",
-    "NetworkLimits",
-    "NetworkLost",
-    "NetworkUsed",
-    "NoAnswer",
-    "Observed",
-    "Outcome",
-    "Parked",
-    "Paused",
-    "PendingCall",
-    "PermissionAsked",
-    "Persona",
-    "Policy",
-    "Provider",
-    "QuestionAsked",
-    "Quote",
-    "Recorder",
-    "RecordingProvider",
-    "Recovered",
-    "Refused",
-    "ReplayProvider",
-    "Replayed",
-    "Replied",
-    "ReplyBroken",
-    "ReplyEnd",
-    "ReplyStart",
-    "Request",
-    "ResumeCode",
-    "ResumeError",
-    "Resumed",
-    "Revealed",
-    "Rule",
-    "RunLimits",
-    "Runtime",
-    "Sandbox",
-    "SandboxError",
-    "SandboxLimitError",
-    "SandboxLimits",
-    "SandboxName",
-    "SandboxSettings",
-    "ScriptError",
-    "ScriptedProvider",
-    "Session",
-    "SessionError",
-    "SessionInUseError",
-    "SessionNewerError",
-    "SessionReset",
-    "SessionUnavailableError",
-    "SettingsError",
-    "Shrunk",
-    "Started",
-    "Status",
-    "StepStarted",
-    "StreamReset",
-    "Streamed",
-    "Summarised",
-    "Task",
-    "TaskManager",
-    "TaskStatus",
-    "TextChunk",
-    "Thinking",
-    "Told",
-    "ToolAnswer",
-    "ToolCalled",
-    "ToolError",
-    "ToolProgressed",
-    "ToolRequest",
-    "ToolResult",
-    "ToolReturned",
-    "ToolSchema",
-    "ToolsListed",
-    "Usage",
-    "UsageError",
-    "alike_patterns",
-    "call_bounded",
-    "compare_recording",
-    "create_session",
-    "exact_patterns",
-    "export_session_file",
-    "import_session_file",
-    "import_session_table",
-    "is_covered",
-    "known_models",
-    "on_ask_user",
-    "on_completion_withdrawn",
-    "on_end",
-    "on_finish",
-    "on_max_steps",
-    "on_model_awaited",
-    "on_paused",
-    "on_permission_request",
-    "on_runtime_error",
-    "on_security_error",
-    "on_session_reset",
-    "on_start",
-    "on_step",
-    "on_stream",
-    "on_stream_reset",
-    "on_tool_call",
-    "on_tool_progress",
-    "on_tool_result",
-    "on_user_message_injected",
-    "on_user_message_queued",
-    "pick_sandbox",
-    "preload",
-    "provider_for",
-    "read_instructions",
-    "read_settings",
-    "read_skills",
-    "replay_recording",
-    "require_output_schema",
-    "run_bounded",
-    "schema_of",
-    "traced",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_runtime.agent import McpServer as McpServer
+    from agent_runtime.agent import read_settings as read_settings
+    from agent_runtime.agent import schema_of as schema_of
+    from agent_runtime.agent.agent import Agent as Agent
+    from agent_runtime.agent.agent_file import AgentFile as AgentFile
+    from agent_runtime.agent.agent_file import ModelSettings as ModelSettings
+    from agent_runtime.agent.delegation import Delegation as Delegation
+    from agent_runtime.agent.delegation import Persona as Persona
+    from agent_runtime.context.instructions import INSTRUCTION_FILES as INSTRUCTION_FILES
+    from agent_runtime.context.instructions import read_instructions as read_instructions
+    from agent_runtime.context.instructions import read_skills as read_skills
+    from agent_runtime.context.memory import MemorySettings as MemorySettings
+    from agent_runtime.core.approval_patterns import alike_patterns as alike_patterns
+    from agent_runtime.core.approval_patterns import exact_patterns as exact_patterns
+    from agent_runtime.core.approval_patterns import is_covered as is_covered
+    from agent_runtime.core.calls import ToolAnswer as ToolAnswer
+    from agent_runtime.core.calls import ToolRequest as ToolRequest
+    from agent_runtime.core.calls import ToolResult as ToolResult
+    from agent_runtime.core.errors import AgentError as AgentError
+    from agent_runtime.core.errors import BoundExceededError as BoundExceededError
+    from agent_runtime.core.errors import ContextOverflowError as ContextOverflowError
+    from agent_runtime.core.errors import ModelError as ModelError
+    from agent_runtime.core.errors import ModelOutageError as ModelOutageError
+    from agent_runtime.core.errors import ModelRefusedError as ModelRefusedError
+    from agent_runtime.core.errors import ModelRejectedError as ModelRejectedError
+    from agent_runtime.core.errors import ModelUnreachableError as ModelUnreachableError
+    from agent_runtime.core.errors import ResumeCode as ResumeCode
+    from agent_runtime.core.errors import ResumeError as ResumeError
+    from agent_runtime.core.errors import SandboxError as SandboxError
+    from agent_runtime.core.errors import SandboxLimitError as SandboxLimitError
+    from agent_runtime.core.errors import ScriptError as ScriptError
+    from agent_runtime.core.errors import SessionError as SessionError
+    from agent_runtime.core.errors import SessionInUseError as SessionInUseError
+    from agent_runtime.core.errors import SessionNewerError as SessionNewerError
+    from agent_runtime.core.errors import SessionUnavailableError as SessionUnavailableError
+    from agent_runtime.core.errors import SettingsError as SettingsError
+    from agent_runtime.core.errors import ToolError as ToolError
+    from agent_runtime.core.errors import UsageError as UsageError
+    from agent_runtime.core.events import Archived as Archived
+    from agent_runtime.core.events import ChildRecorded as ChildRecorded
+    from agent_runtime.core.events import ChildResult as ChildResult
+    from agent_runtime.core.events import ChildWatched as ChildWatched
+    from agent_runtime.core.events import CompletionWithdrawn as CompletionWithdrawn
+    from agent_runtime.core.events import Ended as Ended
+    from agent_runtime.core.events import Event as Event
+    from agent_runtime.core.events import Faulted as Faulted
+    from agent_runtime.core.events import MessageInjected as MessageInjected
+    from agent_runtime.core.events import MessageQueued as MessageQueued
+    from agent_runtime.core.events import ModelAwaited as ModelAwaited
+    from agent_runtime.core.events import NetworkLost as NetworkLost
+    from agent_runtime.core.events import NetworkUsed as NetworkUsed
+    from agent_runtime.core.events import Observed as Observed
+    from agent_runtime.core.events import Parked as Parked
+    from agent_runtime.core.events import Paused as Paused
+    from agent_runtime.core.events import PermissionAsked as PermissionAsked
+    from agent_runtime.core.events import QuestionAsked as QuestionAsked
+    from agent_runtime.core.events import Recovered as Recovered
+    from agent_runtime.core.events import Refused as Refused
+    from agent_runtime.core.events import Replied as Replied
+    from agent_runtime.core.events import ReplyBroken as ReplyBroken
+    from agent_runtime.core.events import Resumed as Resumed
+    from agent_runtime.core.events import Revealed as Revealed
+    from agent_runtime.core.events import SessionReset as SessionReset
+    from agent_runtime.core.events import Shrunk as Shrunk
+    from agent_runtime.core.events import Started as Started
+    from agent_runtime.core.events import StepStarted as StepStarted
+    from agent_runtime.core.events import Streamed as Streamed
+    from agent_runtime.core.events import StreamReset as StreamReset
+    from agent_runtime.core.events import Summarised as Summarised
+    from agent_runtime.core.events import Told as Told
+    from agent_runtime.core.events import ToolCalled as ToolCalled
+    from agent_runtime.core.events import ToolProgressed as ToolProgressed
+    from agent_runtime.core.events import ToolReturned as ToolReturned
+    from agent_runtime.core.events import ToolsListed as ToolsListed
+    from agent_runtime.core.images import Image as Image
+    from agent_runtime.core.images import ImageError as ImageError
+    from agent_runtime.core.network import Connection as Connection
+    from agent_runtime.core.network import Destination as Destination
+    from agent_runtime.core.network import Network as Network
+    from agent_runtime.core.network import NetworkLimits as NetworkLimits
+    from agent_runtime.core.outcome import Outcome as Outcome
+    from agent_runtime.core.outcome import PendingCall as PendingCall
+    from agent_runtime.core.outcome import Status as Status
+    from agent_runtime.core.outcome import Usage as Usage
+    from agent_runtime.core.policy import Policy as Policy
+    from agent_runtime.core.policy import Rule as Rule
+    from agent_runtime.core.policy import RunLimits as RunLimits
+    from agent_runtime.core.task import Quote as Quote
+    from agent_runtime.core.task import Task as Task
+    from agent_runtime.delegation.protocol import TaskStatus as TaskStatus
+    from agent_runtime.processes.bounded import call_bounded as call_bounded
+    from agent_runtime.processes.bounded import run_bounded as run_bounded
+    from agent_runtime.processes.tracing import traced as traced
+    from agent_runtime.providers.catalog import CATALOG as CATALOG
+    from agent_runtime.providers.catalog import known_models as known_models
+    from agent_runtime.providers.catalog import provider_for as provider_for
+    from agent_runtime.providers.fallback import FallbackProvider as FallbackProvider
+    from agent_runtime.providers.options import ModelOptions as ModelOptions
+    from agent_runtime.providers.options import Thinking as Thinking
+    from agent_runtime.providers.protocol import CallChunk as CallChunk
+    from agent_runtime.providers.protocol import CallsTools as CallsTools
+    from agent_runtime.providers.protocol import Chunk as Chunk
+    from agent_runtime.providers.protocol import Message as Message
+    from agent_runtime.providers.protocol import Provider as Provider
+    from agent_runtime.providers.protocol import ReplyEnd as ReplyEnd
+    from agent_runtime.providers.protocol import ReplyStart as ReplyStart
+    from agent_runtime.providers.protocol import Request as Request
+    from agent_runtime.providers.protocol import TextChunk as TextChunk
+    from agent_runtime.providers.protocol import ToolSchema as ToolSchema
+    from agent_runtime.providers.recording import RecordingProvider as RecordingProvider
+    from agent_runtime.providers.recording import ReplayProvider as ReplayProvider
+    from agent_runtime.providers.scripted import ScriptedProvider as ScriptedProvider
+    from agent_runtime.recordings.comparing import Comparison as Comparison
+    from agent_runtime.recordings.recorder import Recorder as Recorder
+    from agent_runtime.recordings.replaying import Replayed as Replayed
+    from agent_runtime.recordings.replaying import compare_recording as compare_recording
+    from agent_runtime.recordings.replaying import replay_recording as replay_recording
+    from agent_runtime.run.blocking import Runtime as Runtime
+    from agent_runtime.run.command_runner import CommandEnd as CommandEnd
+    from agent_runtime.run.command_runner import CommandRunner as CommandRunner
+    from agent_runtime.run.hooks import EventType as EventType
+    from agent_runtime.run.hooks import HookSystem as HookSystem
+    from agent_runtime.run.hooks import NoAnswer as NoAnswer
+    from agent_runtime.run.hooks import on_ask_user as on_ask_user
+    from agent_runtime.run.hooks import on_completion_withdrawn as on_completion_withdrawn
+    from agent_runtime.run.hooks import on_end as on_end
+    from agent_runtime.run.hooks import on_finish as on_finish
+    from agent_runtime.run.hooks import on_max_steps as on_max_steps
+    from agent_runtime.run.hooks import on_model_awaited as on_model_awaited
+    from agent_runtime.run.hooks import on_paused as on_paused
+    from agent_runtime.run.hooks import on_permission_request as on_permission_request
+    from agent_runtime.run.hooks import on_runtime_error as on_runtime_error
+    from agent_runtime.run.hooks import on_security_error as on_security_error
+    from agent_runtime.run.hooks import on_session_reset as on_session_reset
+    from agent_runtime.run.hooks import on_start as on_start
+    from agent_runtime.run.hooks import on_step as on_step
+    from agent_runtime.run.hooks import on_stream as on_stream
+    from agent_runtime.run.hooks import on_stream_reset as on_stream_reset
+    from agent_runtime.run.hooks import on_tool_call as on_tool_call
+    from agent_runtime.run.hooks import on_tool_progress as on_tool_progress
+    from agent_runtime.run.hooks import on_tool_result as on_tool_result
+    from agent_runtime.run.hooks import on_user_message_injected as on_user_message_injected
+    from agent_runtime.run.hooks import on_user_message_queued as on_user_message_queued
+    from agent_runtime.run.output_schema import require_output_schema as require_output_schema
+    from agent_runtime.run.preloading import preload as preload
+    from agent_runtime.run.runtime import AsyncRuntime as AsyncRuntime
+    from agent_runtime.run.task_manager import BlockingTaskManager as BlockingTaskManager
+    from agent_runtime.run.task_manager import TaskManager as TaskManager
+    from agent_runtime.sandbox.protocol import ContainerSettings as ContainerSettings
+    from agent_runtime.sandbox.protocol import Sandbox as Sandbox
+    from agent_runtime.sandbox.protocol import SandboxLimits as SandboxLimits
+    from agent_runtime.sandbox.protocol import SandboxSettings as SandboxSettings
+    from agent_runtime.sandbox.select import SandboxName as SandboxName
+    from agent_runtime.sandbox.select import pick_sandbox as pick_sandbox
+    from agent_runtime.sessions.create import create_session as create_session
+    from agent_runtime.sessions.database import DatabaseSession as DatabaseSession
+    from agent_runtime.sessions.file import FileSession as FileSession
+    from agent_runtime.sessions.memory import InMemorySession as InMemorySession
+    from agent_runtime.sessions.protocol import BaseSession as BaseSession
+    from agent_runtime.sessions.protocol import Session as Session
+    from agent_runtime.sessions.seed import export_session_file as export_session_file
+    from agent_runtime.sessions.seed import import_session_file as import_session_file
+    from agent_runtime.sessions.seed import import_session_table as import_session_table
+
+_MODULES = {
+    "agent": "McpServer read_settings schema_of",
+    "agent.agent": "Agent",
+    "agent.agent_file": "AgentFile ModelSettings",
+    "agent.delegation": "Delegation Persona",
+    "context.instructions": "INSTRUCTION_FILES read_instructions read_skills",
+    "context.memory": "MemorySettings",
+    "core.approval_patterns": "alike_patterns exact_patterns is_covered",
+    "core.calls": "ToolAnswer ToolRequest ToolResult",
+    "core.errors": (
+        "AgentError BoundExceededError ContextOverflowError ModelError ModelOutageError ModelRefusedError "
+        "ModelRejectedError ModelUnreachableError ResumeCode ResumeError SandboxError SandboxLimitError "
+        "ScriptError SessionError SessionInUseError SessionNewerError SessionUnavailableError SettingsError "
+        "ToolError UsageError"
+    ),
+    "core.events": (
+        "Archived ChildRecorded ChildResult ChildWatched CompletionWithdrawn Ended Event Faulted MessageInjected "
+        "MessageQueued ModelAwaited NetworkLost NetworkUsed Observed Parked Paused PermissionAsked QuestionAsked "
+        "Recovered Refused Replied ReplyBroken Resumed Revealed SessionReset Shrunk Started StepStarted "
+        "StreamReset Streamed Summarised Told ToolCalled ToolProgressed ToolReturned ToolsListed"
+    ),
+    "core.images": "Image ImageError",
+    "core.network": "Connection Destination Network NetworkLimits",
+    "core.outcome": "Outcome PendingCall Status Usage",
+    "core.policy": "Policy Rule RunLimits",
+    "core.task": "Quote Task",
+    "delegation.protocol": "TaskStatus",
+    "processes.bounded": "call_bounded run_bounded",
+    "processes.tracing": "traced",
+    "providers.catalog": "CATALOG known_models provider_for",
+    "providers.fallback": "FallbackProvider",
+    "providers.options": "ModelOptions Thinking",
+    "providers.protocol": (
+        "CallChunk CallsTools Chunk Message Provider ReplyEnd ReplyStart Request TextChunk ToolSchema"
+    ),
+    "providers.recording": "RecordingProvider ReplayProvider",
+    "providers.scripted": "ScriptedProvider",
+    "recordings.comparing": "Comparison",
+    "recordings.recorder": "Recorder",
+    "recordings.replaying": "Replayed compare_recording replay_recording",
+    "run.blocking": "Runtime",
+    "run.command_runner": "CommandEnd CommandRunner",
+    "run.hooks": (
+        "EventType HookSystem NoAnswer on_ask_user on_completion_withdrawn on_end on_finish on_max_steps "
+        "on_model_awaited on_paused on_permission_request on_runtime_error on_security_error on_session_reset "
+        "on_start on_step on_stream on_stream_reset on_tool_call on_tool_progress on_tool_result "
+        "on_user_message_injected on_user_message_queued"
+    ),
+    "run.output_schema": "require_output_schema",
+    "run.preloading": "preload",
+    "run.runtime": "AsyncRuntime",
+    "run.task_manager": "BlockingTaskManager TaskManager",
+    "sandbox.protocol": "ContainerSettings Sandbox SandboxLimits SandboxSettings",
+    "sandbox.select": "SandboxName pick_sandbox",
+    "sessions.create": "create_session",
+    "sessions.database": "DatabaseSession",
+    "sessions.file": "FileSession",
+    "sessions.memory": "InMemorySession",
+    "sessions.protocol": "BaseSession Session",
+    "sessions.seed": "export_session_file import_session_file import_session_table",
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for a public one, and cannot read this list
+    __all__ = list(_MODULE_OF)
+
+    def __getattr__(name: str) -> object:
+        """A public name, from its module (PEP 562); afterwards it is an attribute like others.
+
+        Raises:
+            AttributeError: there is no such name.
+        """
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """Its attributes, with the names that were not asked for yet."""
+    return sorted({*globals(), *_MODULE_OF})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import json
 import os
 import pickle
@@ -38,7 +37,6 @@ def main() -> None:
     requests, answers = _channels()
     _enclose()
     sys.path[:] = pickle.loads(_read(requests))  # noqa: S301 - from the process that started this one
-    _unpack_lazily("agent_runtime")
     while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := _read(requests)):
         kind, answer = _answer(requests, *pickle.loads(request))  # noqa: S301 - the same
         del request
@@ -74,24 +72,6 @@ def _enclose() -> None:
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _unpack_lazily(package: str) -> None:
-    """Load a package's own `__init__` when somebody asks for a name in it: it imports all that is public."""
-    found = importlib.util.find_spec(package)
-    if found is None or (loader := found.loader) is None:  # the host runs from elsewhere, and its functions, too
-        return
-    module = importlib.util.module_from_spec(found)
-
-    def load(name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        del module.__dict__["__getattr__"]
-        loader.exec_module(module)
-        return getattr(module, name)
-
-    module.__dict__["__getattr__"] = load
-    sys.modules[package] = module
 
 
 def _read(requests: BinaryIO) -> bytes:

@@ -47,7 +47,7 @@ class Checked:
     problems: str = ""
 
 
-async def require_schema(schema: Mapping[str, Plain]) -> None:
+async def require_output_schema(schema: Mapping[str, Plain]) -> None:
     """Check a schema before anybody is asked to keep to it.
 
     Raises:

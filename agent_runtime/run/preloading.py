@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 _EVERY_RUN = (
+    "agent_runtime.run.runtime",
     "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",
     "pydantic_monty",

@@ -26,7 +26,7 @@ from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.sight import require_sight
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
-from agent_runtime.run.output_schema import require_schema
+from agent_runtime.run.output_schema import require_output_schema
 from agent_runtime.run.run import Run
 from agent_runtime.run.serving import ToolServer
 from agent_runtime.run.signing_keys import StateKey
@@ -205,7 +205,7 @@ class AsyncRuntime:
             raise UsageError("The task is empty: say what the agent should do.")
         require_sight(self.agent.provider, task.images)
         if task.output_schema is not None:
-            await require_schema(task.output_schema)
+            await require_output_schema(task.output_schema)
         resets = self._resets
         async with self._lock:
             self._require_usable(resets)

@@ -29,7 +29,8 @@ _PACKAGES = {
     "llm-coding-agent": "llm-coding-agent==0.1a0",
 }
 _IMPORTS = {
-    "ours": "import agent_runtime",
+    # Our names are loaded when they are asked for: these are what runs an agent, as the others' packages load it.
+    "ours": "from agent_runtime import Agent, AsyncRuntime",
     # Its table of tokens comes from the network, which is no part of an import.
     "codepilot": "import tiktoken; tiktoken.get_encoding = lambda _: None\nimport codepilot",
     "pygent": "import pygent",

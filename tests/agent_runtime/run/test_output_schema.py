@@ -31,7 +31,7 @@ from agent_runtime.run.output_schema import (
     Checked,
     check_completion,
     completion_fits,
-    require_schema,
+    require_output_schema,
 )
 from agent_runtime.sandbox.protocol import SandboxSettings
 
@@ -168,7 +168,7 @@ async def test_nothing_is_fetched_for_a_schema(fetched: tuple[str, list[str]]) -
     ]
     for schema in schemas:
         with pytest.raises(SettingsError, match="is not supported"):
-            await require_schema(schema)
+            await require_output_schema(schema)
         with pytest.raises(BoundExceededError, match="refers to something outside it"):
             await check_completion("[1]", schema)
     assert asked == []
@@ -188,7 +188,7 @@ async def test_a_schema_that_no_completion_could_be_checked_against_is_refused(
     schema: dict[str, Plain], told: str
 ) -> None:
     with pytest.raises(SettingsError, match=told):
-        await require_schema(schema)
+        await require_output_schema(schema)
 
 
 async def test_a_schema_may_refer_to_its_own_definitions() -> None:
@@ -196,7 +196,7 @@ async def test_a_schema_may_refer_to_its_own_definitions() -> None:
         "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["value"]}},
         "$ref": "#/$defs/node",
     }
-    await require_schema(schema)
+    await require_output_schema(schema)
     assert (await check_completion('{"value": 1, "next": {"value": 2}}', schema)).problems == ""
     assert "'value'" in (await check_completion('{"value": 1, "next": {}}', schema)).problems
 
@@ -204,7 +204,7 @@ async def test_a_schema_may_refer_to_its_own_definitions() -> None:
 async def test_a_pattern_that_backtracks_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_runtime.run.output_schema._SECONDS", 1.0)
     schema: dict[str, Plain] = {"type": "string", "pattern": "^(a+)+$"}
-    await require_schema(schema)
+    await require_output_schema(schema)
     with pytest.raises(BoundExceededError, match="more than 1 seconds"):
         await check_completion(f'"{"a" * 100}b"', schema)
 

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agent_runtime
+
+_HEAVY = (
+    "anthropic",
+    "boto3",
+    "google",
+    "httpx",
+    "httpx2",
+    "jsonschema",
+    "llm",
+    "mcp",
+    "openai",
+    "pydantic",
+    "pydantic_monty",
+    "pyte",
+    "sqlalchemy",
+    "tree_sitter",
+    "yaml",
+)
+
+
+def imported_by(statement: str) -> set[str]:
+    """The modules that a statement loads in a new process."""
+    program = f"import sys\nbefore = {{*sys.modules}}\n{statement}\nprint(*{{*sys.modules}} - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_names_for_type_checkers_are_those_that_are_loaded() -> None:
+    source = Path(agent_runtime.__file__).read_text(encoding="utf-8")
+    read = {
+        alias.asname: node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("agent_runtime")
+        for alias in node.names
+    }
+    loaded = {name: f"agent_runtime.{module}" for name, module in agent_runtime._MODULE_OF.items()}
+    assert loaded == read
+
+
+def test_the_package_alone_loads_none_of_its_modules() -> None:
+    loaded = imported_by("import agent_runtime")
+    assert {name for name in loaded if name.startswith("agent_runtime")} == {"agent_runtime"}
+    assert "asyncio" not in loaded
+
+
+def test_a_name_loads_only_what_it_needs() -> None:
+    loaded = imported_by("from agent_runtime import Policy")
+    assert "agent_runtime.core.policy" in loaded
+    assert not {name for name in loaded if name.startswith(("agent_runtime.run", "agent_runtime.providers"))}
+
+
+@pytest.mark.parametrize("names", ["Agent, AsyncRuntime, FileSession, Runtime", "*"])
+def test_nothing_heavy_is_loaded_before_it_is_used(names: str) -> None:
+    loaded = imported_by(f"from agent_runtime import {names}")
+    assert "agent_runtime.run.runtime" in loaded
+    assert not loaded & {*_HEAVY}
+
+
+def test_what_was_not_asked_for_yet_is_listed() -> None:
+    assert {*agent_runtime._MODULE_OF} <= {*dir(agent_runtime)}
+
+
+def test_a_name_that_is_not_public_is_refused() -> None:
+    with pytest.raises(AttributeError, match="module 'agent_runtime' has no attribute 'Agents'"):
+        getattr(agent_runtime, "Agents")  # noqa: B009 - type checkers refuse the name itself
