@@ -73,6 +73,30 @@ mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: Cre
 }}
 """
 
+
+def blobs_query(count: int) -> str:
+    """A query of so many blobs by their ids: variables `a0`, `a1` and so on, and fields of the same names."""
+    ids = "".join(f", $a{number}: GitObjectID!" for number in range(count))
+    fields = "\n".join(
+        f"a{number}: object(oid: $a{number}) {{ ... on Blob {{ oid byteSize isTruncated text }} }}"
+        for number in range(count)
+    )
+    return f"query ($owner: String!, $name: String!{ids}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
+
+
+def blob_texts(data: Json) -> dict[str, bytes]:
+    """The contents of the blobs that `repository` answered, by id, without those that it does not give as they are.
+
+    A binary one has no text, and that of one in another encoding than UTF-8 is what GitHub took it for.
+    """
+    found = {}
+    for each in filter(None, data.values()):  # GitHub answers null for an id that it does not have
+        content = (each["text"] or "").encode()
+        if each["text"] is not None and not each["isTruncated"] and len(content) == each["byteSize"]:
+            found[str(each["oid"])] = content
+    return found
+
+
 MAX_BYTES = 20 * 1024 * 1024
 """Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
 

@@ -104,6 +104,19 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFile:
+    """A file in a folder.
+
+    Attributes:
+        sha: its blob's id.
+        size: in bytes.
+    """
+
+    sha: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFacts:
     """A commit, as far as is needed to know it again.
 

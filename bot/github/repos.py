@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import quote
 
-from bot.github import parsing
+from bot.github import graphql, parsing
 from bot.github.connection import GitHubConnection
 from bot.github.errors import FileTooLargeError, GitHubError
-from bot.github.models import CommitFacts, RepoFacts
+from bot.github.models import CommitFacts, FolderFile, RepoFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,35 @@ class Repos:
         entries = self.connection.entries(what, path, within="repositories")
         return tuple([parsing.repo(each) async for each in entries])
 
-    async def files_in(self, repo: str, path: str) -> dict[str, int]:
-        """The sizes of the files in a folder of the default branch, by name; empty where there is no such folder."""
+    async def files_in(self, repo: str, path: str) -> dict[str, FolderFile]:
+        """The files in a folder of the default branch, by name; empty where there is no such folder."""
         answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
         entries = answer if isinstance(answer, list) else ()  # a file is a mapping
-        return {str(each["name"]): int(each["size"]) for each in entries if each["type"] == "file"}
+        return {
+            str(each["name"]): FolderFile(sha=str(each["sha"]), size=int(each["size"]))
+            for each in entries
+            if each["type"] == "file"
+        }
+
+    async def contents_of(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
+        """The contents of small text files by their blobs' ids, all in one request.
+
+        Args:
+            repo: `owner/name`.
+            blobs: their ids. Those that are gone, or are no UTF-8, are not in the answer.
+        """
+        if not blobs:
+            return {}
+        owner, _, name = repo.partition("/")
+        ids = {f"a{number}": sha for number, sha in enumerate(dict.fromkeys(blobs))}
+        answer = await self.connection.graphql(
+            f"read files of {repo}",
+            graphql.blobs_query(len(ids)),
+            {"owner": owner, "name": name, **ids},
+            needs="repository",
+            writes=False,
+        )
+        return graphql.blob_texts(answer["repository"])
 
     async def branch_head(self, repo: str, branch: str) -> str | None:
         """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bot.domain.recipe import FOLDER, path_of
 from bot.gate.recipes import MAX_BYTES, MAX_RECIPES, Recipe, RecipeError, parse_recipe, too_large
-from bot.github import FileTooLargeError, GitHub
+from bot.github import FileTooLargeError, FolderFile, GitHub
 
 _SUFFIX = ".md"
 
@@ -35,16 +35,16 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
     recipes: list[Recipe] = []
     problems: list[str] = []
     files = {
-        name: size
-        for name, size in (await github.repos.files_in(repo, FOLDER)).items()
+        name: file
+        for name, file in (await github.repos.files_in(repo, FOLDER)).items()
         if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
     }
-    for file in sorted(files)[:MAX_RECIPES]:
-        name = file.removesuffix(_SUFFIX)
+    looked_at = sorted(files)[:MAX_RECIPES]
+    small = [files[name].sha for name in looked_at if files[name].size <= MAX_BYTES]
+    contents = await github.repos.contents_of(repo, small)
+    for name in (each.removesuffix(_SUFFIX) for each in looked_at):
         try:
-            if files[file] > MAX_BYTES:
-                raise too_large(name, files[file])
-            recipe = await find_recipe(github, repo, name)
+            recipe = await _recipe_in(github, repo, name, files[f"{name}{_SUFFIX}"], contents)
         except RecipeError as error:
             problems.append(str(error))
             continue
@@ -63,6 +63,22 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
 def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
     """The schedules of recipes, by name."""
     return {each.name: each.on.schedule for each in recipes if each.on.schedule}
+
+
+async def _recipe_in(
+    github: GitHub, repo: str, name: str, file: FolderFile, contents: Mapping[str, bytes]
+) -> Recipe | None:
+    """One of the folder's recipes; None where it was removed meanwhile.
+
+    Raises:
+        RecipeError: it does not fit.
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    if file.size > MAX_BYTES:
+        raise too_large(name, file.size)
+    if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
+        return await find_recipe(github, repo, name)
+    return await asyncio.to_thread(parse_recipe, content, name)
 
 
 async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:

@@ -160,6 +160,32 @@ def _repository(call: Call, repo: Repo) -> Json:
         **releases.of(call, repo),
         "defaultBranchRef": None if default is None else _ref(call, repo, default),
         "ref": ref,
+        "object": partial(_object, call, repo),
+    }
+
+
+def _object(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, oid: str | None = None) -> Json | None:
+    """The commit or blob with an id; None where there is none."""
+    demand(call.site, call.viewer, repo, permission="contents", level="read", role="read")
+    if oid is None:
+        return None
+    if git.resolve(repo.path, oid) == oid:
+        return checks.commit(call, repo, git.commit(repo.path, oid))
+    if git.resolve(repo.path, oid, "blob") != oid:
+        return None
+    content = git.blob(repo.path, oid)
+    try:
+        text = None if b"\0" in content else content.decode()
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return {
+        "__typename": "Blob",
+        "id": node_id("Blob", f"{repo.id}:{oid}"),
+        "oid": oid,
+        "byteSize": len(content),
+        "isBinary": text is None,
+        "isTruncated": False,
+        "text": text,
     }
 
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from bot.gate.recipes import MAX_BYTES, MAX_RECIPES
 from bot.github import FileTooLargeError, GitHubError
+from bot.jobs.recipes import find_recipes
 from tests.github_world import World
 
 
@@ -71,3 +73,47 @@ async def test_a_file_of_more_than_a_megabyte_is_not_read(world: World) -> None:
     world.hub.commit(world.repo, {"big.bin": b"0123456789abcdef" * 80_000}, message="Big", author="mona")
     with pytest.raises(FileTooLargeError, match=r"big\.bin: has 1,280,000 bytes"):
         await world.github.repos.file_at(world.name, "big.bin")
+
+
+async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World) -> None:
+    names = [f"recipe-{number:02}" for number in range(MAX_RECIPES)]
+    files = {f".github/codepilot/{name}.md": f"---\non: comment\n---\nTidy up \u00fc {name}.\n" for name in names}
+    files[".github/codepilot/recipe-03.md"] = "x" * (MAX_BYTES + 1)
+    files[".github/codepilot/recipe-04.md"] = files[".github/codepilot/recipe-05.md"]
+    world.hub.commit(world.repo, files, message="Recipes", author="mona")
+    await world.github.repos.get(world.name)  # has a token from here on
+    asked: list[str] = []
+    world.hub.observe(served=lambda exchange: asked.append(exchange.path))
+    found = await find_recipes(world.github, world.name)
+    assert [each.name for each in found.recipes] == [name for name in names if name != "recipe-03"]
+    assert [each.text for each in found.recipes][2:4] == ["Tidy up \u00fc recipe-02.", "Tidy up \u00fc recipe-05."]
+    assert found.problems == (".github/codepilot/recipe-03.md: has 16,001 bytes, and 16,000 is the limit.",)
+    assert len(asked) == 2, asked
+
+
+async def test_a_folder_without_recipes_costs_one_request(world: World) -> None:
+    await world.github.repos.get(world.name)
+    asked: list[str] = []
+    world.hub.observe(served=lambda exchange: asked.append(exchange.path))
+    assert not (await find_recipes(world.github, world.name)).recipes
+    assert len(asked) == 1, asked
+
+
+async def test_files_that_are_no_utf8_text_are_read_as_they_are_and_ids_that_are_gone_are_left_out(
+    world: World,
+) -> None:
+    odd = {
+        "latin.md": "gr\u00fc\u00df".encode("latin-1"),
+        "binary.md": b"\0\1",
+        "empty.md": b"",
+        "good.md": b"\xef\xbb\xbfok",
+    }
+    files = {f".github/codepilot/{name}": content for name, content in odd.items()}
+    world.hub.commit(world.repo, files, message="Recipes", author="mona")
+    listed = await world.github.repos.files_in(world.name, ".github/codepilot")
+    assert {name: file.size for name, file in listed.items()} == {name: len(content) for name, content in odd.items()}
+    ids = {name: file.sha for name, file in listed.items()}
+    read = await world.github.repos.contents_of(world.name, [*ids.values(), "0" * 40, world.sha])
+    assert read == {ids["empty.md"]: b"", ids["good.md"]: odd["good.md"]}
+    found = await find_recipes(world.github, world.name)
+    assert ".github/codepilot/latin.md: is not UTF-8 (byte 2); save it as UTF-8." in found.problems

@@ -11,7 +11,7 @@ import pytest
 from bot.domain.recipe import path_of
 from bot.gate.recipes import RecipeError
 from bot.gate.repo_config import PATH, defaults_when_broken
-from bot.github import FileTooLargeError, GitHub
+from bot.github import FileTooLargeError, FolderFile, GitHub
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.recipes import find_recipe, find_recipes
 from bot.jobs.repo_settings import on_default_branch
@@ -22,7 +22,8 @@ DEEP = f"---\non: {'[' * 7000}\n---\nx".encode()
 
 
 async def test_a_file_that_is_costly_to_read_holds_up_nothing_else() -> None:
-    repos = SimpleNamespace(files_in=answering({"deep.md": len(DEEP)}), file_at=answering(DEEP))
+    deep = FolderFile(sha="d" * 40, size=len(DEEP))
+    repos = SimpleNamespace(files_in=answering({"deep.md": deep}), contents_of=answering({deep.sha: DEEP}))
     beside = asyncio.create_task(asyncio.sleep(0))
     found = await find_recipes(cast("GitHub", SimpleNamespace(repos=repos)), "octo/calc")
     assert beside.done()
