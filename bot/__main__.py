@@ -280,7 +280,7 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
     from bot.apps.register.manifest import AppOptions, checked  # noqa: PLC0415 - as above
 
     try:
-        options = checked(AppOptions(name=name, webhook=webhook, organisation=org, server=server.rstrip("/"), **rest))
+        options = checked(AppOptions(name=name, webhook=webhook, organisation=org, server=server, **rest))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     done = finish(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import secrets
@@ -30,6 +31,7 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 _OWN_KEYS = frozenset(
     {"app_id", "private_key_file", "webhook_secret", "server_url", "api_url", "data_dir", "host", "port"}
 )
+_OF_PORTS = {errno.EACCES, errno.EADDRINUSE, errno.EADDRNOTAVAIL}
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -103,9 +105,17 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     say(line)
                 await asyncio.Event().wait()
         except OSError as error:
-            raise BotError(f"The hub cannot listen on port {port}: {error.strerror}. Try another --port.") from error
+            raise BotError(_trouble(error, port)) from error
         except ValueError as error:
             raise BotError(f"The hub cannot serve this: {error}") from error
+
+
+def _trouble(error: OSError, port: int) -> str:
+    """Why the hub does not run: its port, or a file."""
+    if error.errno in _OF_PORTS and error.filename is None:
+        return f"The hub cannot listen on port {port}: {error.strerror}. Try another --port."
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"The hub cannot run: {place}{error.strerror or error}."
 
 
 async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say: Callable[[str], None]) -> list[Repo]:

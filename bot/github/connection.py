@@ -22,10 +22,11 @@ from github.Requester import Requester
 from urllib3.util import Retry
 
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
-from bot.github.errors import FOREIGN_CERTIFICATE, GitHubError, remedy_for, unreadable
+from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
 from bot.github.pace import Limits, RequestBudget, RequestPace, Reserve, Urgency
 from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
+from bot.workspace.trust import FOREIGN_CERTIFICATE
 
 T = TypeVar("T")
 

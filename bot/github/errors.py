@@ -143,9 +143,6 @@ _ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
 _NO_PERMISSION = "resource not accessible"
 _MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
 """What says that asking again in a minute is of no use."""
-FOREIGN_CERTIFICATE = (
-    "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
-)
 _ASK = "Report this to the bot's operator."
 _BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
 _UNREADABLE = (

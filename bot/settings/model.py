@@ -35,10 +35,13 @@ def api_of(server_url: str) -> str:
 
 
 def server_of(api_url: str) -> str:
-    """The address for browsers and git of the GitHub server with that REST API."""
+    """The address for browsers and git of the GitHub server with that REST API; such an address stays as it is."""
     if api_url == _API:
         return _ON_GITHUB
     return api_url.replace("://api.", "://", 1) if api_url.endswith(_CLOUD) else api_url.removesuffix("/api/v3")
+
+
+ServerUrl = Annotated[Url, AfterValidator(server_of)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class Settings:
     """The file with the GitHub App's private key; other users must not be able to read it."""
     api_url: Annotated[Url, Written("https://github.example.com/api/v3")] = _API
     """The address of GitHub's REST API; by default that of the server in `CODEPILOT_SERVER_URL`."""
-    server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
+    server_url: Annotated[ServerUrl, Written("https://github.example.com")] = _ON_GITHUB
     """GitHub's address for browsers and git; by default that of the server in `CODEPILOT_API_URL`."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
     """The number of jobs of one installation that one process runs at the same time, each of another thread.
@@ -241,7 +244,7 @@ class ActionSettings:
     """The workflow's name."""
     api_url: Annotated[Url, Written(_API, name="GITHUB_API_URL")] = _API
     """The address of GitHub's REST API."""
-    server_url: Annotated[Url, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
+    server_url: Annotated[ServerUrl, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
     """GitHub's address for browsers and git."""
     output_path: Annotated[FilePath | None, Written("/github/output", name="GITHUB_OUTPUT")] = None
     """The file that takes the step's outputs."""

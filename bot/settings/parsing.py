@@ -50,7 +50,7 @@ def dollars(text: str) -> float | None:
 
 
 def url(text: str) -> str:
-    """An address without a slash at its end; plain HTTP only to this machine, since keys travel over it."""
+    """An address, its host in lower case, no slash at its end; plain HTTP only to this machine: keys travel over it."""
     try:
         parts = urlsplit(text)
         host = parts.hostname
@@ -60,7 +60,7 @@ def url(text: str) -> str:
         raise ValueError("must be an address of the form https://host/path, without user, `?` or `#`")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
         raise ValueError(f"must start with https:// (http:// only for this machine), not {text!r}")
-    return text.rstrip("/")
+    return parts._replace(netloc=parts.netloc.lower()).geturl().rstrip("/")
 
 
 def storage_url(text: str) -> str:

@@ -26,6 +26,7 @@ from bot.workspace.git import Credential, Git
 from bot.workspace.locks import locked
 from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES, patiently
+from bot.workspace.trust import FOREIGN_CERTIFICATE, is_about_certificates
 
 _FILES = frozenset({"100644", "100755"})
 _LONGEST_PATH = 4096
@@ -359,8 +360,8 @@ def _remedy(stderr: str) -> str:
         )
     if "not found" in text or "does not exist" in text or "redirect" in text:
         return "Check whether it was deleted, renamed or made private, and whether the App is still installed."
-    if "certificate" in text:
-        return "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
+    if is_about_certificates(stderr):
+        return FOREIGN_CERTIFICATE
     if "could not resolve" in text or "unable to access" in text or "connection" in text:
         return "Check that the server is reachable from the bot's machine, then give the command again."
     return "Give the command again; if it fails again, report this to the bot's operator."

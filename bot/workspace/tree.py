@@ -23,7 +23,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
-from bot.workspace.trust import GIT_CA_FILE
+from bot.workspace.trust import FOREIGN_CERTIFICATE, GIT_CA_FILE, is_about_certificates
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
@@ -329,9 +329,10 @@ class Tree:
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
+            remedy = "Check whether someone pushed to it in the meantime, and whether the App may write contents."
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",
-                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
+                FOREIGN_CERTIFICATE if is_about_certificates(error.stderr) else remedy,
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:

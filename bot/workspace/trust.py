@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ssl
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import aiohttp
 
 GIT_CA_FILE = "GIT_SSL_CAINFO"
+FOREIGN_CERTIFICATE = (
+    "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
+)
 
 
 def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
-    """Connections that trust the system's authorities, and those in the operator's file."""
-    return aiohttp.TCPConnector(ssl=True if ca_file is None else _context(ca_file))
+    """Connections that trust the system's authorities, and those that the operator's file has now."""
+    if ca_file is None:
+        return aiohttp.TCPConnector()
+    now = ca_file.stat()
+    return aiohttp.TCPConnector(ssl=_context(ca_file, (now.st_ino, now.st_mtime_ns, now.st_size)))
 
 
 def git_variables(ca_file: Path | None) -> dict[str, str]:
@@ -24,9 +30,15 @@ def git_variables(ca_file: Path | None) -> dict[str, str]:
     return {} if ca_file is None else {GIT_CA_FILE: str(ca_file.absolute())}
 
 
-@cache
-def _context(ca_file: Path) -> ssl.SSLContext:
-    """Read once, as reading the system's takes some 30 ms of processor time."""
+def is_about_certificates(stderr: str) -> bool:
+    """Whether git says that it does not trust the server; the server's own words come after `remote:`."""
+    own = (line for line in stderr.lower().splitlines() if not line.startswith("remote:"))
+    return any("certificate" in line for line in own)
+
+
+@lru_cache(maxsize=4)
+def _context(ca_file: Path, _state: tuple[int, int, int]) -> ssl.SSLContext:
+    """Read once for each state of the file, as reading the system's takes some 30 ms of processor time."""
     context = ssl.create_default_context()
     context.load_verify_locations(ca_file)
     return context

@@ -6,7 +6,7 @@ https://docs.github.com/apps/sharing-github-apps/registering-a-github-app-from-a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -15,7 +15,8 @@ import yaml
 
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.github import CALLBACK_PATH, RegisteredApp
-from bot.settings.model import api_of
+from bot.settings.model import api_of, server_of
+from bot.settings.parsing import url
 
 ON_GITHUB = "https://github.com"
 LONGEST_NAME = 34
@@ -67,19 +68,22 @@ class AppOptions:
 
 
 def checked(options: AppOptions) -> AppOptions:
-    """The same options.
+    """The same options, with the server's address as the settings have it.
 
     Raises:
         ValueError: GitHub would not take them.
     """
     if not 0 < len(options.name.strip()) <= LONGEST_NAME:
         raise ValueError(f"--name must have 1 to {LONGEST_NAME} characters.")
-    for option, address in (("--webhook", options.webhook), ("--server", options.server)):
-        if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).hostname:
-            raise ValueError(f"{option} must be an address, e.g. https://codepilot.example.com/webhook.")
+    if urlsplit(options.webhook).scheme not in {"http", "https"} or not urlsplit(options.webhook).hostname:
+        raise ValueError("--webhook must be an address, e.g. https://codepilot.example.com/webhook.")
+    try:
+        server = server_of(url(options.server))
+    except ValueError as error:
+        raise ValueError(f"--server {error}.") from error
     if urlsplit(options.webhook).path.rstrip("/") == "":
         raise ValueError(f"--webhook has no path: `codepilot serve` listens at {options.webhook.rstrip('/')}/webhook.")
-    return options
+    return replace(options, server=server)
 
 
 def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:

@@ -195,3 +195,8 @@ def test_a_missing_extra_is_named() -> None:
     assert done.returncode == 2
     assert "pip install 'codepilot-bot[hub]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_folder_that_cannot_be_read_is_not_taken_for_a_port_in_use(tmp_path: Path) -> None:
+    with pytest.raises(BotError, match=r"The hub cannot run: .*gone: No such file or directory\."):
+        await serve_hub(options(tmp_path / "gone"), pytest.fail)

@@ -352,6 +352,28 @@ def test_one_address_of_a_github_server_tells_the_other(environ: dict[str, str],
         assert (settings.server_url, settings.api_url) == (server, api)
 
 
+@pytest.mark.parametrize(
+    ("given", "server", "api"),
+    [
+        ("https://GitHub.com/", "https://github.com", "https://api.github.com"),
+        ("https://api.github.com", "https://github.com", "https://api.github.com"),
+        ("https://GHE.Example.com:8443/api/v3/", "https://ghe.example.com:8443", "https://ghe.example.com:8443/api/v3"),
+        ("https://OctoCorp.GHE.com", "https://octocorp.ghe.com", "https://api.octocorp.ghe.com"),
+        ("https://api.octocorp.ghe.com", "https://octocorp.ghe.com", "https://api.octocorp.ghe.com"),
+        (
+            "https://proxy.example.com/GitHub",
+            "https://proxy.example.com/GitHub",
+            "https://proxy.example.com/GitHub/api/v3",
+        ),
+    ],
+)
+def test_the_address_of_a_server_may_be_written_in_other_ways(
+    environ: dict[str, str], given: str, server: str, api: str
+) -> None:
+    settings = load(environ | {"CODEPILOT_SERVER_URL": given})
+    assert (settings.server_url, settings.api_url) == (server, api)
+
+
 def test_a_file_without_certificates_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
     for name, content in (("missing.pem", None), ("empty.pem", ""), ("key.pem", "-----BEGIN KEY-----\n")):
         if content is not None:

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces
 from bot.workspace.tree import INSEPARABLE
 from tests.origin import Origin
+from tests.tls_hosts import authority, serving
 
 
 @pytest.fixture
@@ -179,6 +181,15 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
     with pytest.raises(PushRejectedError, match="`main`"):
         await tree.push(sha, branch="main", expected=tree.base_sha, url=origin.url, token="")
     assert origin.head("main") == theirs
+
+
+async def test_a_push_to_a_server_that_is_not_trusted_names_the_setting(tree: Tree, tmp_path: Path) -> None:
+    (tree.path / "edit.txt").write_text("x\n")
+    sha = await tree.commit(await tree.change(), message="Fix it")
+    async with serving(web.Application(), authority(tmp_path, "localhost").server) as port:
+        url = f"https://localhost:{port}/octo/calc.git"
+        with pytest.raises(PushRejectedError, match="CODEPILOT_CA_FILE"):
+            await tree.push(sha, branch="codepilot/issue-1-x", expected="", url=url, token="")
 
 
 async def test_files_are_taken_out_of_a_change_as_if_nobody_had_touched_them(tree: Tree) -> None:
