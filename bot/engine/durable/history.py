@@ -15,6 +15,7 @@ from bot.engine.records import Backlog, RunQuery, Stored, WeekCost, week_of
 
 # Written so that no index of lanes fits: nearly all jobs have this one, and the order must come from an index.
 _IS_WORK = JOBS.c.lane.concat("") == "work"
+_FEW = 1_000
 
 
 def runs(tx: Transaction, query: RunQuery) -> tuple[Stored, ...]:
@@ -35,8 +36,15 @@ def runs(tx: Transaction, query: RunQuery) -> tuple[Stored, ...]:
     if query.person:
         found = found.where(JOBS.c.actor == query.person.casefold())
     if query.repo_ids is not None:
-        found = found.where(JOBS.c.repo_id.in_(query.repo_ids))
+        found = found.where(_seen(tx, query.repo_ids))
     return readable(tx.rows.execute(found.order_by(*order).offset(query.offset).limit(query.limit)))
+
+
+def _seen(tx: Transaction, repo_ids: Collection[int]) -> sa.ColumnElement[bool]:
+    """The work in some repositories; where it is little, by its rows, since nearly all others would be read in vain."""
+    there = JOBS.c.repo_id.in_(repo_ids)
+    few = tx.rows.execute(sa.select(JOBS.c.seq).where(JOBS.c.lane == "work", there).limit(_FEW + 1)).scalars().all()
+    return JOBS.c.seq.in_(few) if len(few) <= _FEW else there
 
 
 def pulse(tx: Transaction) -> str:

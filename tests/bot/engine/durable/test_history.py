@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -12,6 +14,7 @@ from alembic.operations import Operations
 
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
+from bot.engine.durable import history
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.migrations.versions import v0005_run_logs
 from bot.engine.durable.store import JobStore, Transaction
@@ -84,6 +87,37 @@ async def test_only_runs_of_the_given_repositories_are_found(kept: Kept) -> None
     assert await kept.found(RunQuery(repo_ids=frozenset({11}))) == ["c"]
     assert await kept.found(RunQuery(repository="calc", repo_ids=frozenset({11}))) == []
     assert await kept.found(RunQuery(repo_ids=frozenset())) == []
+
+
+@pytest.mark.parametrize("states", [frozenset(), frozenset({JobState.DONE, JobState.STOPPED})])
+async def test_who_sees_little_has_little_read(tmp_path: Path, states: frozenset[JobState]) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'queue.sqlite'}")
+    engine, read = DurableEngine(store), [0]
+    await engine.accept(_of("a", 1, CALC, "mona"))
+    await engine.cancel("a", JobState.STOPPED, "stopped")
+
+    def filled(tx: Transaction) -> None:
+        row = dict(tx.rows.execute(sa.select(JOBS)).mappings().one())
+        del row["seq"]
+        others = ({"id": f"j{n}", "delivery_id": f"d{n}", "thread": n, "repo_id": 100 + n % 7} for n in range(20_000))
+        tx.rows.execute(sa.insert(JOBS), [{**row, **each} for each in others])
+
+    def counted(tx: Transaction) -> list[str]:
+        def count() -> None:
+            read[0] += 1
+
+        connection = tx.rows.connection.driver_connection
+        assert isinstance(connection, sqlite3.Connection)
+        connection.set_progress_handler(count, 1_000)
+        try:
+            return [each.job.id for each in history.runs(tx, RunQuery(repo_ids=frozenset({10, 11}), states=states))]
+        finally:
+            connection.set_progress_handler(None, 0)
+
+    await store.run(filled)
+    assert await store.run(counted) == ["a"]
+    assert read[0] < 10  # thousands of steps; it takes several for each row
+    await store.close()
 
 
 async def test_the_pulse_changes_with_every_job(kept: Kept) -> None:
