@@ -11,6 +11,7 @@ from typing import Never
 
 from bot.domain.job import Job, JobState
 from bot.engine.durable import history, jobs, questions
+from bot.engine.durable.arrivals import Arrivals
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import TOLD
 from bot.engine.job_record import JobRecord, RecordedEnding
@@ -50,10 +51,11 @@ class DurableEngine:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._run = store.run
+        self._arrivals = Arrivals(store)
 
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         """See `Inbox.accept`."""
-        return await self._run(lambda tx: jobs.accept(tx, job, held_seconds))
+        return await self._arrivals.accept(job, held_seconds)
 
     async def unhold(self, job_id: str) -> None:
         """See `Inbox.unhold`."""

@@ -47,22 +47,7 @@ _LAST = tuple(state for state in JobState if not TRANSITIONS[state])
 def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
     """Store a job, and have it run when it is its turn; False when its id or its delivery's is known."""
     turns.lock(tx, job.lane, job.repo.id, job.thread.key)
-    held_until = tx.now + held_seconds if held_seconds else 0.0
-    values = {
-        "id": job.id,
-        "delivery_id": job.delivery_id,
-        "repo_id": job.repo.id,
-        "thread": job.thread.key,
-        "installation": job.installation,
-        "actor_id": job.actor.id,
-        "lane": job.lane,
-        "state": state,
-        "held_until": held_until,
-        "enqueued_at": tx.now,
-        "body": dumped(job),
-        "repository": job.repo.full_name.casefold(),
-        "actor": job.actor.login.casefold(),
-    }
+    values: dict[str, Any] = row_of(job, tx.now, held_seconds) | {"state": state}
     storing = _storing(tx.rows.dialect.name, state == JobState.QUEUED and not turns.is_bounded(tx, job.lane))
     here = turns.here(job.lane, job.repo.id, job.thread.key)
     stored = tx.rows.execute(storing, values | here).one_or_none()
@@ -74,6 +59,26 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
     else:
         turns.release_next(tx, job.lane, job.repo.id, job.thread.key)
     return True
+
+
+def row_of(job: Job, now: float, held_seconds: float) -> dict[str, str | int | float | None]:
+    """What is stored of a new job."""
+    held_until = now + held_seconds if held_seconds else 0.0
+    return {
+        "id": job.id,
+        "delivery_id": job.delivery_id,
+        "repo_id": job.repo.id,
+        "thread": job.thread.key,
+        "installation": job.installation,
+        "actor_id": job.actor.id,
+        "lane": job.lane,
+        "state": JobState.QUEUED.value,
+        "held_until": held_until,
+        "enqueued_at": now,
+        "body": dumped(job),
+        "repository": job.repo.full_name.casefold(),
+        "actor": job.actor.login.casefold(),
+    }
 
 
 def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Never, TypeVar
+from typing import Any, Never, TypeVar, cast
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from dbos import error as dbos_error
 from filelock import FileLock
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,6 +24,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from bot.domain.errors import QueueError
+from bot.engine.durable import bulk
+from bot.engine.durable.bulk import Enqueued
+from bot.engine.durable.gathering import Gathering
 
 T = TypeVar("T")
 
@@ -43,7 +45,6 @@ _BUSY_SECONDS = 30.0
 _CONNECTIONS = 8
 _READERS = 2
 _TRIES = 5
-_MOST_AT_ONCE = 100
 _WATCH_SECONDS = 1.0
 _MIGRATING = 0x636F6465
 """The advisory lock for migrating a PostgreSQL database; no thread of a repository hashes to it."""
@@ -77,12 +78,12 @@ class Transaction:
             delay: in how many seconds.
             args: what it is called with.
         """
-        options = EnqueueOptions(workflow_name=workflow, queue_name=queue, workflow_id=workflow_id)
-        if partition is not None:
-            options["queue_partition_key"] = partition
-        if delay > 0:
-            options["delay_seconds"] = delay
-        self._client.enqueue_in_transaction(self.rows, options, *args)
+        one = Enqueued(workflow=workflow, id=workflow_id, queue=queue, partition=partition, delay=delay, args=args)
+        self._client.enqueue_in_transaction(self.rows, one.options, *args)
+
+    def enqueue_all(self, several: Sequence[Enqueued]) -> None:
+        """Do for several workflows what `enqueue` does for one."""
+        bulk.enqueue(self.rows, self._client, several)
 
     def lock(self, *what: object) -> bool:
         """Have what happens here happen before or after all else that takes the same lock, until the transaction ends.
@@ -95,9 +96,6 @@ class Transaction:
             return False
         self.rows.execute(_LOCK, {"what": " ".join(map(str, what))})
         return True
-
-
-_Waiting = tuple[Callable[[Transaction], Any], Future[Any]]
 
 
 def insert(tx: Transaction | str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
@@ -124,6 +122,8 @@ class JobStore:
         engine: makes connections.
         client: reaches DBOS's queues.
         clock: seconds since the epoch.
+        jobs_of_repository: how many jobs of one repository may run at once; None for any number.
+        of_arrivals: the thread for jobs that arrive. It never waits for the locks of other transactions.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class JobStore:
         Raises:
             QueueError: the database cannot be used, or belongs to a newer version.
         """
-        self.clock, self._jobs_of_repository = clock, jobs_of_repository
+        self.clock, self.jobs_of_repository = clock, jobs_of_repository
         logging.getLogger("dbos").setLevel(logging.WARNING)  # it reports every step of its start
         address = _address(url)
         self.url = address.render_as_string(hide_password=False)
@@ -163,7 +163,8 @@ class JobStore:
         # SQLite has one writer at a time, whatever waits for it.
         self._threads = ThreadPoolExecutor(1 if self.path else _CONNECTIONS, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
-        self._waiting = SimpleQueue[_Waiting]()
+        self._waiting = Gathering[Callable[[Transaction], Any], Any](self._threads, self._run_together)
+        self.of_arrivals = self._threads if self.path else ThreadPoolExecutor(1, thread_name_prefix="store-arrivals")
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
         """Run one transaction in a thread; it may be run again when another one came in between.
@@ -173,10 +174,7 @@ class JobStore:
         """
         if self.path is None:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, operation)
-        done = Future[T]()
-        self._waiting.put((operation, done))
-        self._threads.submit(self._run_waiting)
-        return await asyncio.wrap_future(done)
+        return cast("T", await self._waiting.put(operation))
 
     async def read(self, operation: Callable[[Transaction], T]) -> T:
         """Run a transaction that only reads, and may take its time, without keeping others from writing.
@@ -204,31 +202,18 @@ class JobStore:
         raise AssertionError("the last try returns or raises")
 
     def _transaction(self, rows: Connection) -> Transaction:
-        return Transaction(rows, self.client, self.clock(), self._jobs_of_repository)
+        return Transaction(rows, self.client, self.clock(), self.jobs_of_repository)
 
-    def _run_waiting(self) -> None:
+    def _run_together(self, begun: list[tuple[Callable[[Transaction], Any], Future[Any]]]) -> None:
         """Commit everything that waits at once: the disk takes as long for one job as for a hundred."""
-        batch: list[_Waiting] = []
-        with suppress(Empty):
-            while len(batch) < _MOST_AT_ONCE:
-                batch.append(self._waiting.get_nowait())
-        begun = [(operation, done) for operation, done in batch if done.set_running_or_notify_cancel()]
-        if not begun:  # an earlier call has taken them along
+        if len(begun) == 1:
+            [(operation, done)] = begun
+            done.set_result(self.run_here(operation))
             return
-        ended: list[Callable[[], None]]
-        try:
-            if len(begun) == 1:
-                [(operation, done)] = begun
-                ended = [partial(done.set_result, self.run_here(operation))]
-            else:
-                with self.checked(), self.engine.begin() as rows:
-                    ended = [self._run_one(rows, operation, done) for operation, done in begun]
-        except BaseException as error:  # noqa: BLE001 - it is for who waits
-            for _, done in begun:
-                done.set_exception(error)
-        else:
-            for tell in ended:
-                tell()
+        with self.checked(), self.engine.begin() as rows:
+            ended = [self._run_one(rows, operation, done) for operation, done in begun]
+        for tell in ended:
+            tell()
 
     def _run_one(
         self, rows: Connection, operation: Callable[[Transaction], Any], done: Future[Any]
@@ -280,6 +265,7 @@ class JobStore:
 
     def close_here(self) -> None:
         """Close all connections from this thread."""
+        self.of_arrivals.shutdown()
         self._threads.shutdown()
         self._readers.shutdown()
         self.client.destroy()

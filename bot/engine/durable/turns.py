@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.domain.job import JobState, Lane
-from bot.engine.durable.store import Transaction
+from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS
 
 RUN = "codepilot-run"
@@ -29,9 +29,9 @@ def workflow_id(job_id: str, leg: int) -> str:
     return job_id if leg == 1 else f"{job_id}-{leg}"
 
 
-def is_bounded(tx: Transaction, lane: Lane) -> bool:
+def is_bounded(known: Transaction | JobStore, lane: Lane) -> bool:
     """Whether only some jobs of a repository may run at once in a lane."""
-    return lane == "work" and tx.jobs_of_repository is not None
+    return lane == "work" and known.jobs_of_repository is not None
 
 
 def lock(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> bool:
@@ -39,7 +39,12 @@ def lock(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> bool:
     if is_bounded(tx, lane):
         # Before any thread's: who has several of these has this one. A process without the bound takes one thread's.
         tx.lock("repository", repo_id)
-    return tx.lock("jobs", lane, repo_id, thread)
+    return tx.lock(lock_of(lane, repo_id, thread))
+
+
+def lock_of(lane: Lane, repo_id: int, thread: int) -> str:
+    """What is locked while the jobs of a lane in a thread change."""
+    return f"jobs {lane} {repo_id} {thread}"
 
 
 def here(lane: Lane, repo_id: int, thread: int) -> dict[str, str | int]:
@@ -110,7 +115,7 @@ def _oldest(tx: Transaction, repo_id: int) -> sa.Row[Any] | None:
     """The job of a repository whose turn it is, with the lock on its thread."""
     seen = ""
     while (row := tx.rows.execute(_OLDEST, {"in_repo": repo_id}).one_or_none()) is not None and row.id != seen:
-        if not tx.lock("jobs", "work", repo_id, row.thread):
+        if not tx.lock(lock_of("work", repo_id, row.thread)):
             break
         seen = row.id
     return row

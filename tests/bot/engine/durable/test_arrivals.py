@@ -1,0 +1,185 @@
+"""Jobs that arrive together are stored together, and each of them as if it were alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+
+from bot.domain.errors import QueueError
+from bot.domain.job import Job
+from bot.engine.durable import jobs, turns
+from bot.engine.durable.arrivals import Arrival, accept_together
+from bot.engine.durable.bulk import Enqueued
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import JOBS
+from tests.builders import a_job
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[JobStore]:
+    store = JobStore(database)
+    yield store
+    await store.close()
+
+
+@contextmanager
+def busy(store: JobStore) -> Iterator[None]:
+    """Have what arrives in the body arrive together."""
+    gate = threading.Event()
+    store.of_arrivals.submit(gate.wait, SECONDS)
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+async def accepted_together(store: JobStore, *arriving: Job) -> list[bool | BaseException]:
+    engine = DurableEngine(store)
+    with busy(store):
+        tasks = [asyncio.create_task(engine.accept(job)) for job in arriving]
+        await asyncio.sleep(0)  # each has been put into the queue
+    return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SECONDS)
+
+
+def arrivals(*jobs_: Job) -> Sequence[Arrival]:
+    return [Arrival(job=job, values=jobs.row_of(job, 1.0, 0.0), held_seconds=0.0) for job in jobs_]
+
+
+def rows(tx: Transaction, table: str, key: str) -> dict[str, dict[str, object]]:
+    schema = "dbos." if tx.rows.dialect.name == "postgresql" else ""
+    found = tx.rows.exec_driver_sql(f"SELECT * FROM {schema}{table}").mappings()  # noqa: S608
+    return {str(row[key]): dict(row) for row in found}
+
+
+@pytest.mark.parametrize(("partition", "delay"), [("7", 0.0), (None, 0.0), ("7", 60.0)])
+async def test_what_is_enqueued_with_others_is_as_dbos_itself_enqueues_it(
+    store: JobStore, partition: str | None, delay: float
+) -> None:
+    queue = "codepilot-work" if partition else jobs.TIMERS
+
+    def enqueue(tx: Transaction) -> None:
+        tx.enqueue(turns.RUN, "alone", queue, partition, delay, "alone", 1)
+        one = Enqueued(workflow=turns.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
+        tx.enqueue_all([one, replace(one, id="b", args=("b", 1))])
+        tx.enqueue_all([one])  # known
+
+    await store.run(enqueue)
+    for table, own in (
+        ("workflow_status", {"creator_xid", "created_at", "updated_at", "delay_until_epoch_ms"}),
+        ("workflow_input", {"retention_timestamp"}),
+    ):
+        found = await store.run(partial(rows, table=table, key="workflow_uuid"))
+        assert set(found) == {"alone", "a", "b"}
+        for number in ("a", "b"):
+            for column, value in found["alone"].items():
+                # DBOS keeps "none" as JSON, where no value means the same.
+                theirs, ours = None if value == "null" else value, found[number][column]
+                if column in own:
+                    assert type(ours) is type(theirs), column
+                else:
+                    assert ours == (theirs.replace("alone", number) if isinstance(theirs, str) else theirs), column
+
+
+async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(store: JobStore) -> None:
+    known = a_job("known", number=1)
+    assert await store.run(lambda tx: jobs.accept(tx, known, 0.0))
+    first, second = a_job("first", number=2), a_job("second", number=2)
+    same_delivery = replace(a_job("other", number=3), delivery_id=known.delivery_id)
+    behind = a_job("behind", number=1)
+    together = arrivals(known, first, second, same_delivery, behind, replace(first, id="first", delivery_id="again"))
+    assert await store.run(lambda tx: accept_together(tx, together)) == [False, True, None, None, None, None]
+    assert await store.run(lambda tx: accept_together(tx, arrivals(same_delivery, behind))) == [False, True]
+
+    def stored(tx: Transaction) -> list[tuple[object, ...]]:
+        columns = (JOBS.c.id, JOBS.c.released, JOBS.c.leg, JOBS.c.state, JOBS.c.thread)
+        return [tuple(row) for row in tx.rows.execute(sa.select(*columns).order_by(JOBS.c.id))]
+
+    expected = [("behind", False, 0, "queued", 1), ("first", True, 1, "queued", 2), ("known", True, 1, "queued", 1)]
+    assert await store.run(stored) == expected
+    assert set(await store.run(lambda tx: rows(tx, "workflow_status", "workflow_uuid"))) == {"known", "first"}
+
+
+async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(store: JobStore) -> None:
+    odd = replace(a_job("a", number=1), actor=replace(a_job().actor, login='Ünï"%s\\'), delivery_id="d")
+    await store.run(lambda tx: jobs.accept(tx, odd, 30.0))
+
+    def kept(tx: Transaction) -> dict[str, object]:
+        row = dict(tx.rows.execute(sa.select(JOBS).where(JOBS.c.id == "a")).mappings().one())
+        return {key: value for key, value in row.items() if key not in {"seq", "held_until", "enqueued_at"}}
+
+    alone = await store.run(kept)
+    await store.run(lambda tx: tx.rows.execute(JOBS.delete()))
+    together = [Arrival(job=odd, values=jobs.row_of(odd, 1.5, 30.0), held_seconds=30.0)]
+    assert await store.run(lambda tx: accept_together(tx, together)) == [True]
+    assert await store.run(kept) == alone
+    held = sa.select(JOBS.c.enqueued_at, JOBS.c.held_until)
+    assert await store.run(lambda tx: tuple(tx.rows.execute(held).one())) == (1.5, 31.5)
+
+
+def refuse(tx: Transaction, job_id: str) -> None:
+    """Have the database refuse a job."""
+    if tx.rows.dialect.name == "postgresql":
+        tx.rows.exec_driver_sql(f"ALTER TABLE jobs ADD CONSTRAINT refused CHECK (id <> '{job_id}')")
+    else:
+        tx.rows.exec_driver_sql(
+            f"CREATE TRIGGER refused BEFORE INSERT ON jobs WHEN NEW.id = '{job_id}' "
+            "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+
+
+def allow(tx: Transaction) -> None:
+    postgres = tx.rows.dialect.name == "postgresql"
+    tx.rows.exec_driver_sql("ALTER TABLE jobs DROP CONSTRAINT refused" if postgres else "DROP TRIGGER refused")
+
+
+async def test_a_job_that_the_database_refuses_fails_alone(store: JobStore) -> None:
+    await store.run(lambda tx: refuse(tx, "j1"))
+    try:
+        first, refused, last = await accepted_together(store, *(a_job(f"j{each}", number=each) for each in range(3)))
+    finally:
+        await store.run(allow)
+    assert (first, last) == (True, True)
+    assert isinstance(refused, QueueError)
+    assert await DurableEngine(store).live_ids() == {"j0", "j2"}
+
+
+async def test_the_same_delivery_many_times_at_once_is_accepted_once(store: JobStore) -> None:
+    found = await accepted_together(store, *[a_job("j", number=1)] * 8, a_job("other", number=2))
+    assert sorted(map(bool, found)) == [False] * 7 + [True] * 2
+    assert await DurableEngine(store).live_ids() == {"j", "other"}
+
+
+async def test_a_thread_that_another_transaction_changes_keeps_no_other_waiting(jobs_url: str) -> None:
+    store, other = JobStore(jobs_url), JobStore(jobs_url)
+    held, gate = threading.Event(), threading.Event()
+    job = a_job("waits", number=1)
+
+    def hold(tx: Transaction) -> None:
+        turns.lock(tx, job.lane, job.repo.id, job.thread.key)
+        held.set()
+        gate.wait(SECONDS)
+
+    holding = asyncio.create_task(other.run(hold))
+    assert await asyncio.to_thread(held.wait, SECONDS)
+    engine = DurableEngine(store)
+    with busy(store):
+        waits = asyncio.create_task(engine.accept(job))
+        goes = asyncio.create_task(engine.accept(a_job("goes", number=2)))
+        await asyncio.sleep(0)
+    assert await asyncio.wait_for(goes, SECONDS / 2)
+    assert not waits.done()
+    gate.set()
+    await holding
+    assert await asyncio.wait_for(waits, SECONDS)
+    for each in (store, other):
+        await each.close()
