@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -40,6 +41,7 @@ _PRELOADED = [
     "tests.forked",
     "tree_sitter_bash",
 ]
+_CLONE_NEWNET = 0x40000000
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(_PRELOADED)
 
@@ -113,7 +115,13 @@ class Forked:
 
 
 def codepilot(
-    words: Sequence[str], *, env: Mapping[str, str], stderr: Path, at: Path = ROOT, piped: bool = False
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stderr: Path,
+    at: Path = ROOT,
+    piped: bool = False,
+    namespace: Path | None = None,
 ) -> Forked:
     """Start `codepilot`.
 
@@ -123,8 +131,10 @@ def codepilot(
         stderr: the file that takes its standard error.
         at: its working directory.
         piped: see `Forked`.
+        namespace: the network namespace that it is in; None for this process's.
     """
-    return Forked(_in, dict(env), stderr, at, _codepilot, tuple(words), piped=piped)
+    args = dict(env), stderr, at, _codepilot, tuple(words)
+    return Forked(inside, namespace, _in, *args, piped=piped) if namespace else Forked(_in, *args, piped=piped)
 
 
 def completed(
@@ -155,6 +165,15 @@ def server() -> Iterator[None]:
         yield
     finally:
         forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
+
+
+def inside(namespace: Path, function: Callable[..., object], *args: object) -> None:
+    """Call a function in a network namespace; for a process of one thread, which stays there."""
+    with namespace.open("rb") as entry:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(entry.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+    function(*args)
 
 
 def _call(ends: tuple[Connection, ...], kept: list[Path], function: Callable[..., object], *args: object) -> None:

@@ -28,6 +28,7 @@ class Machine:
         variables: its environment.
         directory: where its logs are.
         lives: how often it was started.
+        namespace: the network namespace that it is in; None for this process's.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Machine:
     variables: Mapping[str, str]
     directory: Path
     lives: int = 0
+    namespace: Path | None = None
     _process: forked.Forked | None = field(default=None, repr=False)
 
     @property
@@ -50,7 +52,7 @@ class Machine:
     async def start(self) -> None:
         """Begin another life."""
         self.lives += 1
-        self._process = forked.codepilot(self.words, env=self.variables, stderr=self._log)
+        self._process = forked.codepilot(self.words, env=self.variables, stderr=self._log, namespace=self.namespace)
 
     async def ready(self) -> None:
         """Wait until it does its work.
@@ -79,6 +81,12 @@ class Machine:
     def said(self) -> str:
         """The log of this life."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
+    def network(self) -> str:
+        """The name of the network namespace that it is in."""
+        assert self._process is not None
+        return str(Path(f"/proc/{self._process.pid}/ns/net").readlink())
 
     @property
     def address(self) -> str:

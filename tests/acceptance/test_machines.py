@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import shutil
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
 from localhub import LocalHub
 from tests import s3
+from tests.namespaces import Namespace, namespace, reachable
 from tests.pauses import pause_of
 from tests.postgres import Postgres, programs, running
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, build, watch
@@ -67,15 +70,23 @@ class Site:
     shared: Mapping[str, str]
     machines: list[Machine] = field(default_factory=list)
 
-    async def start(self, name: str, *words: str, replies: list[str]) -> Machine:
-        """Start a machine, whose model gives these replies."""
+    async def start(
+        self, name: str, *words: str, replies: list[str], there: Namespace | None = None, **others: str
+    ) -> Machine:
+        """Start a machine, whose model gives these replies; it is in a namespace if there is one."""
         place = self.stage.directory / name
         place.mkdir()
         (place / "script.yaml").write_text(yaml.safe_dump([{"reply": each} for each in replies]))
         told = variables(
             self.stage.hub, self.stage.app, place, jobs=2, provider="scripted", model=str(place / "script.yaml")
         )
-        machine = Machine(name=name, words=words, variables={**told, **self.shared}, directory=place)
+        machine = Machine(
+            name=name,
+            words=words,
+            variables={**told, **self.shared, **others},
+            directory=place,
+            namespace=there.path if there else None,
+        )
         self.machines.append(machine)
         await self.begin(machine)
         return machine
@@ -108,16 +119,36 @@ async def site(
         await store.close()
 
 
+@asynccontextmanager
+async def _network(
+    there: Namespace | None, hub: LocalHub, server: Postgres, bucket: s3.S3
+) -> AsyncIterator[tuple[str, Counter[int]]]:
+    """Let a machine there reach what the others do: where PostgreSQL is to it, and the connections that it made."""
+    if there is None:
+        yield "127.0.0.1", Counter()
+        return
+    http = (urlsplit(hub.url).port or 0, bucket.port)
+    async with reachable(there, (*http, server.port), at_loopback=http) as seen:
+        yield there.outside, seen
+
+
 def sums(files: Path) -> list[str]:
     """What `_SUMS` finds in a directory."""
     found = [each for each in files.rglob("*") if each.is_file() and ".git" not in each.relative_to(files).parts]
     return sorted(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  ./{each.relative_to(files)}" for each in found)
 
 
+@pytest.fixture(params=["this network", "a network of its own"])
+def there(request: pytest.FixtureRequest) -> Iterator[Namespace | None]:
+    """Where the second machine is; None for here."""
+    with namespace() if request.param == "a network of its own" else nullcontext() as there:
+        yield there
+
+
 @pytest.mark.slow
 @pytest.mark.long
 async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call_with_the_same_files(
-    hub: LocalHub, tmp_path: Path, server: Postgres, bucket: s3.S3
+    hub: LocalHub, tmp_path: Path, server: Postgres, bucket: s3.S3, there: Namespace | None
 ) -> None:
     asking = {
         "CODEPILOT_LEVEL": "ask",
@@ -130,7 +161,7 @@ async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call
     }
     async with site(hub, tmp_path, server, asking, _TREE) as here:
         stage = here.stage
-        await here.start("receiver", "serve", "--no-work", replies=[])
+        receiver = await here.start("receiver", "serve", "--no-work", replies=[])
         first = await here.start("a", "work", replies=[_ASKS])
         number = stage.issue().number
         pause = await pause_of(stage, stage.say(number, "/codepilot fix"))
@@ -138,11 +169,17 @@ async def test_a_run_approved_after_its_machine_is_gone_goes_on_at_the_same_call
         assert {line.split("  ./")[1] for line in expected} >= {"calc.py", "notes/new.txt", "cache/deep/by-setup"}
         await first.end(signal.SIGKILL)
         shutil.rmtree(first.directory / "bot")
-        # Asked anything, its model would say something else.
-        await here.start("b", "work", replies=["```completion\nBegun again.\n```\n"])
-        stage.say(number, f"/codepilot approve {pause.short_id}")
-        end = await stage.ended(pause.job_id, within=60)
-        assert end.state is JobState.DONE, here.machines[-1].said
+        async with _network(there, hub, server, bucket) as (database, seen):
+            address = here.shared["CODEPILOT_DATABASE_URL"].replace("127.0.0.1", database)
+            # Asked anything, its model would say something else.
+            replies = ["```completion\nBegun again.\n```\n"]
+            second = await here.start("b", "work", replies=replies, there=there, CODEPILOT_DATABASE_URL=address)
+            assert (second.network == receiver.network) is (there is None)
+            stage.say(number, f"/codepilot approve {pause.short_id}")
+            end = await stage.ended(pause.job_id, within=60)
+            assert end.state is JobState.DONE, second.said
+            assert all(seen.values()), seen
+            await second.end()
         [sha] = stage.bot_branches().values()
         assert stage.file(sha, "sums").splitlines() == expected
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
