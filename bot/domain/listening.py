@@ -36,6 +36,7 @@ class Listening:
     Attributes:
         triggers: the words that start a command, at least one; the first stands for commands that come without one.
         own_ids: numeric user ids of the bot itself.
+        own_login: the name of its App's account, where the id is not known; empty where it is.
         own_app_id: numeric id of the App, whose check runs have buttons; None when the bot is no App.
         trusted_bots: other bots that may command.
         start_label: the label that asks for a fix, in any case, as GitHub compares labels.
@@ -43,6 +44,7 @@ class Listening:
 
     triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
     own_ids: frozenset[int] = frozenset()
+    own_login: str = ""
     own_app_id: int | None = None
     trusted_bots: TrustedBots = field(default_factory=TrustedBots)
     start_label: str = "codepilot"
@@ -51,3 +53,7 @@ class Listening:
         """Refuse to listen for nothing."""
         if not all(self.triggers) or not self.triggers:
             raise ValueError("Listening.triggers needs at least one word, and none of them empty")
+
+    def is_own(self, account: int, login: str) -> bool:
+        """Whether an account is the bot's own."""
+        return account in self.own_ids or (is_app(login) and login.casefold() == self.own_login)

@@ -46,7 +46,7 @@ def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None
 
     Bots do not command, except those that the operator lists; the bot itself never does.
     """
-    if sender.id in listening.own_ids:
+    if listening.is_own(sender.id, sender.login):
         return IgnoredDelivery(reason="the sender is the bot's own account, whose text is never a command")
     bots = listening.trusted_bots
     # A name is worth something only with GitHub's word that it is an App's.

@@ -15,6 +15,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
+from localhub.pages.alerts import alerts_plugin
 from localhub.pages.references import references_plugin
 from localhub.pages.sanitise import sanitise
 from localhub.pages.suggestions import suggestions_plugin
@@ -26,7 +27,8 @@ LARGEST_COLOURED = 200_000
 @cache
 def _parser() -> MarkdownIt:
     options = {"html": True, "breaks": True, "linkify": True, "highlight": _fence}
-    return MarkdownIt("gfm-like", options).use(tasklists_plugin).use(references_plugin).use(suggestions_plugin)
+    parser = MarkdownIt("gfm-like", options)
+    return parser.use(tasklists_plugin).use(references_plugin).use(suggestions_plugin).use(alerts_plugin)
 
 
 def markdown(text: str, root: str = "", replaced: Sequence[str] | None = None) -> Markup:

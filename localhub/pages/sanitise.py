@@ -8,14 +8,17 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
+from localhub.pages.alerts import KINDS
+
 _VOID = frozenset({"br", "hr", "img", "input"})
 _BARE = (
-    "b blockquote br dd del div dl dt em h1 h2 h3 h4 h5 h6 hr i ins kbd p pre q s samp strike strong "
+    "b br dd del div dl dt em h1 h2 h3 h4 h5 h6 hr i ins kbd p pre q s samp strike strong "
     "sub summary sup table tbody tfoot thead tr tt var"
 )
 _ALLOWED: dict[str, frozenset[str]] = {
     **dict.fromkeys(_BARE.split(), frozenset()),
     "a": frozenset({"href", "title"}),
+    "blockquote": frozenset({"class"}),
     "img": frozenset({"src", "alt", "title", "width", "height"}),
     "input": frozenset({"type", "checked", "disabled", "class"}),
     "ul": frozenset({"class"}),
@@ -28,6 +31,7 @@ _ALLOWED: dict[str, frozenset[str]] = {
     "details": frozenset({"open"}),
 }
 _WITHOUT_CONTENT = frozenset({"script", "style", "iframe", "object", "template", "noscript", "svg", "math", "title"})
+_ALERTS = frozenset(f"alert {kind}" for kind in KINDS)
 _ALIGNMENTS = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
 
 
@@ -95,8 +99,13 @@ def _attribute(tag: str, name: str, value: str) -> str:
     if name == "style":
         side = _ALIGNMENTS.get(value.replace(" ", "").rstrip(";"))
         return f' class="{side}"' if side else ""
-    if name == "disabled":
-        return ""
-    if name == "class" and tag in {"ul", "li", "input"} and "task-list" not in value:
+    if name == "disabled" or (name == "class" and not _is_known(tag, value)):
         return ""
     return f' {name}="{html.escape(value)}"'
+
+
+def _is_known(tag: str, classes: str) -> bool:
+    """Whether an element may have these classes: code and its parts any, others those that the renderer gives."""
+    if tag == "blockquote":
+        return classes in _ALERTS
+    return tag not in {"ul", "li", "input"} or "task-list" in classes

@@ -308,6 +308,29 @@ def test_markdown_is_githubs_and_harmless(source: str, expected: str) -> None:
     assert not any(bad in shown for bad in ("<style", "marker", "</article", "<script"))
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "> [!NOTE]\n> Read **this**.",
+            '<blockquote class="alert note">\n<p><strong>Note</strong></p>\n<p>Read <strong>this</strong>.</p>\n',
+        ),
+        (
+            "> [!warning]\n>\n> - one",
+            '<blockquote class="alert warning">\n<p><strong>Warning</strong></p>\n<ul>\n<li>one</li>\n</ul>\n',
+        ),
+        ("> [!NOTE]", "<blockquote>\n<p>[!NOTE]</p>\n</blockquote>"),
+        ("> [!NOTE] and more", "<blockquote>\n<p>[!NOTE] and more</p>\n</blockquote>"),
+        ("> [!DANGER]\n> x", "<blockquote>\n<p>[!DANGER]<br>\nx</p>\n</blockquote>"),
+        ("- > [!NOTE]\n  > x", "[!NOTE]"),
+        (">", "<blockquote></blockquote>"),
+        ('<blockquote class="top">x</blockquote>', "<blockquote>x</blockquote>"),
+    ],
+)
+def test_alerts_are_shown_as_github_shows_them(source: str, expected: str) -> None:
+    assert expected in markdown(source)
+
+
 def test_references_become_links() -> None:
     shown = markdown("Closes #12, thanks @mona-l. `#1` me@example.com a#2 [#3](/x)", "/acme/widgets")
     assert '<a href="/acme/widgets/issues/12" rel="nofollow noreferrer">#12</a>' in shown

@@ -13,8 +13,8 @@ from bot.intake.deliveries import Delivery, IgnoredDelivery, from_action
 from bot.intake.triggers import job_from
 from bot.settings.model import ActionSettings
 
-# https://api.github.com/users/github-actions[bot]
-_ACTIONS_BOT_ID = 41898282
+# Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]
+_ACTIONS_LOGIN = "github-actions[bot]"
 _MAX_EVENT_BYTES = 25 * 1024 * 1024
 _FROM_RUNNER = (
     "GitHub's runner writes it: make sure that no earlier step changes that file or the variable, and run the job "
@@ -102,7 +102,7 @@ def listening_of(settings: ActionSettings) -> Listening:
     """What a workflow's step listens for."""
     return Listening(
         triggers=settings.agent.triggers,
-        own_ids=frozenset({_ACTIONS_BOT_ID}),
+        own_login=_ACTIONS_LOGIN,
         trusted_bots=settings.agent.trusted_bots,
         start_label=settings.agent.start_label,
     )

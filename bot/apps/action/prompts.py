@@ -225,7 +225,7 @@ def _hindrance(
     said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
     if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
-    if sender.id in listening.own_ids or delivery.event in _SAID:
+    if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
         return no_commander(sender, listening)
     return None
 

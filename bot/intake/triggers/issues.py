@@ -51,7 +51,7 @@ def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery
     name = event.label.name
     if name.casefold() == listening.start_label.casefold():
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
-    if event.sender.id in listening.own_ids:
+    if listening.is_own(event.sender.id, event.sender.login):
         return IgnoredDelivery(reason="the bot itself set the label")
     words = event.issue.thread
     bound_to = text_binding(words.title, words.body)
@@ -64,7 +64,7 @@ def _assigned(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery
     if isinstance(event, IgnoredDelivery):
         return event
     command: Command
-    if event.assignee.id in listening.own_ids:
+    if listening.is_own(event.assignee.id, event.assignee.login):
         command = Fix()
     elif event.assignee.is_bot and listening.own_app_id is not None:
         command = Assigned(assignee_id=event.assignee.id)

@@ -50,7 +50,7 @@ def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery
     name = event.label.name
     if name.casefold() == listening.start_label.casefold():
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
-    if event.sender.id in listening.own_ids:
+    if listening.is_own(event.sender.id, event.sender.login):
         return IgnoredDelivery(reason="the bot itself set the label")
     pull = event.pull_request
     labelled = Labelled(

@@ -8,9 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot.apps.action import MAX_SUMMARY_BYTES, delivery_from, write_outputs, write_summary
+from bot.apps.action.event import listening_of
 from bot.domain.errors import BotError, MalformedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
+from bot.intake.asking import no_commander
+from bot.intake.deliveries import IgnoredDelivery
+from bot.intake.payloads import Sender
 from bot.intake.triggers import job_from
 from bot.settings.load import load_action
 from bot.settings.model import ActionSettings
@@ -24,7 +28,7 @@ def event(tmp_path: Path) -> Path:
     return path
 
 
-def _settings(event: Path, *, attempt: str = "1", repository: str = "octo/calc") -> ActionSettings:
+def _settings(event: Path, *, attempt: str = "1", repository: str = "octo/calc", **more: str) -> ActionSettings:
     return load_action(
         {
             "GITHUB_TOKEN": "t",
@@ -34,6 +38,7 @@ def _settings(event: Path, *, attempt: str = "1", repository: str = "octo/calc")
             "GITHUB_RUN_ID": "41",
             "GITHUB_RUN_ATTEMPT": attempt,
             "ANTHROPIC_API_KEY": "k",
+            **more,
         }
     )
 
@@ -57,6 +62,18 @@ def test_the_event_file_becomes_the_same_job_as_the_webhook_would(event: Path) -
     job = job_from(delivery, Listening())
     assert isinstance(job, Job)
     assert job.repo.full_name == "octo/calc"
+
+
+@pytest.mark.parametrize("number", [41898282, 7])  # on github.com, and on a server of one's own
+def test_the_account_of_workflows_commands_nothing_though_bots_of_its_name_are_trusted(
+    event: Path, number: int
+) -> None:
+    listening = listening_of(_settings(event, CODEPILOT_TRUSTED_BOTS="github-actions[bot]"))
+    own = Sender(id=number, login="github-actions[bot]", type="Bot")
+    assert no_commander(own, listening) == IgnoredDelivery(
+        reason="the sender is the bot's own account, whose text is never a command"
+    )
+    assert no_commander(Sender(id=number, login="github-actions", type="User"), listening) is None
 
 
 def test_a_rerun_is_another_delivery(event: Path) -> None:
