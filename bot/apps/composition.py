@@ -11,6 +11,7 @@ from functools import partial
 from aiohttp import web
 
 from agent_runtime import Provider
+from bot.apps.app_access import app_access
 from bot.apps.endpoints import monitor
 from bot.apps.keys import key_for
 from bot.apps.metrics import Metrics
@@ -191,14 +192,7 @@ def _opened_store(settings: Settings) -> JobStore:
 
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
-    key = settings.private_key.get_secret_value()
-    deliveries = partial(
-        app_deliveries,
-        app_id=settings.app_id,
-        private_key=key,
-        api_url=settings.api_url,
-        ca_file=settings.agent.ca_file,
-    )
+    deliveries = partial(app_deliveries, app_access(settings))
     own_file = settings.agent.data_dir / "redelivery.lock"
     return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
 
@@ -206,14 +200,7 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
 def _scheduler(
     settings: Settings, schedules: Schedules | None, ledger: Ledger, github_of: Callable[[int], GitHub]
 ) -> Scheduler | None:
-    key = settings.private_key.get_secret_value()
-    installations = partial(
-        installation_ids,
-        app_id=settings.app_id,
-        private_key=key,
-        api_url=settings.api_url,
-        ca_file=settings.agent.ca_file,
-    )
+    installations = partial(installation_ids, app_access(settings))
     return None if schedules is None else Scheduler(schedules, ledger, installations, github_of)
 
 

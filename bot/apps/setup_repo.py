@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from bot.apps.app_access import app_access
 from bot.apps.app_permissions import AppEvent, AppPermission, lacking
 from bot.apps.services import redactor_for
 from bot.domain.errors import BotError
@@ -112,10 +113,7 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
         RepoConfigError: see `set_up`.
         GitHubError: see `set_up`.
     """
-    key = settings.private_key.get_secret_value()
-    found = await installation_of(
-        repo, app_id=settings.app_id, private_key=key, api_url=settings.api_url, ca_file=settings.agent.ca_file
-    )
+    found = await installation_of(repo, app_access(settings))
     if found is None:
         raise NotInstalledError(
             f"{repo}: the App {settings.app_id} is not installed there, or the repository does not exist. Install it "
@@ -124,7 +122,7 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
     redactor = redactor_for(settings)
     async with GitHub.for_installation(
         settings.app_id,
-        key,
+        settings.private_key.get_secret_value(),
         found.id,
         settings.api_url,
         redact=redactor.redact,

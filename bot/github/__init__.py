@@ -1,6 +1,7 @@
 """The client of GitHub's REST and GraphQL APIs."""
 
 from bot.github.app import (
+    AppAccess,
     AppDeliveries,
     AppDescription,
     AppUse,
@@ -59,6 +60,7 @@ __all__ = [
     "SECONDS_BETWEEN_WRITES",
     "Account",
     "Annotation",
+    "AppAccess",
     "AppDeliveries",
     "AppDescription",
     "AppSession",

@@ -27,6 +27,32 @@ _NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppAccess:
+    """What it takes to ask GitHub as the App itself.
+
+    Attributes:
+        app_id: the App's.
+        private_key: the App's, in PEM.
+        api_url: GitHub's REST address.
+        ca_file: see `GitHubConnection`.
+    """
+
+    app_id: int
+    private_key: str = field(repr=False)
+    api_url: str
+    ca_file: Path | None = None
+
+    @property
+    def identity(self) -> AppIdentity:
+        """What signs the requests."""
+        return AppIdentity(self.app_id, self.private_key)
+
+    def connected(self, identity: AppIdentity | None = None) -> GitHubConnection:
+        """A connection, to be closed."""
+        return GitHubConnection(identity or self.identity, self.api_url, ca_file=self.ca_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One attempt to deliver an event.
 
@@ -165,18 +191,9 @@ class AppDeliveries:
 
 
 @asynccontextmanager
-async def app_deliveries(
-    *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
-) -> AsyncIterator[AppDeliveries]:
-    """The deliveries of an App.
-
-    Args:
-        app_id: the App's.
-        private_key: the App's, in PEM.
-        api_url: GitHub's REST address.
-        ca_file: see `GitHubConnection`.
-    """
-    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
+async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
+    """The deliveries of an App."""
+    connection = access.connected()
     try:
         yield AppDeliveries(connection)
     finally:
@@ -215,22 +232,17 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
         connection.close()
 
 
-async def installation_of(
-    repo: str, *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
-) -> Installation | None:
+async def installation_of(repo: str, access: AppAccess) -> Installation | None:
     """The App's installation on a repository; None when it is not installed there, or there is no such repository.
 
     Args:
         repo: `owner/name`.
-        app_id: the App's.
-        private_key: the App's, in PEM.
-        api_url: GitHub's REST address.
-        ca_file: see `GitHubConnection`.
+        access: the App's.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
+    connection = access.connected()
     try:
         found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
     except GitHubError as error:
@@ -244,15 +256,13 @@ async def installation_of(
     )
 
 
-async def installation_ids(
-    *, app_id: int, private_key: str, api_url: str, ca_file: Path | None = None
-) -> tuple[int, ...]:
+async def installation_ids(access: AppAccess) -> tuple[int, ...]:
     """The App's installations that are not suspended.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file)
+    connection = access.connected()
     try:
         entries = connection.entries("list the App's installations", "/app/installations")
         return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
@@ -260,14 +270,14 @@ async def installation_ids(
         connection.close()
 
 
-async def describe_app(app_id: int, private_key: str, api_url: str, ca_file: Path | None = None) -> AppDescription:
+async def describe_app(access: AppAccess) -> AppDescription:
     """Sign in as the App itself (`GET /app`)."""
-    auth = AppIdentity(app_id, private_key)
+    identity = access.identity
     try:
-        auth.create_jwt()
+        identity.create_jwt()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    connection = GitHubConnection(auth, api_url, ca_file=ca_file)
+    connection = access.connected(identity)
     try:
         headers, app = await connection.request("sign in as the App", "GET", "/app")
     except GitHubError as error:
@@ -284,16 +294,13 @@ async def describe_app(app_id: int, private_key: str, api_url: str, ca_file: Pat
     )
 
 
-async def app_use(app_id: int, private_key: str, api_url: str, ca_file: Path | None = None) -> AppUse:
+async def app_use(access: AppAccess) -> AppUse:
     """Ask about the App's webhook, its last deliveries and its installations.
 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection, newest = (
-        GitHubConnection(AppIdentity(app_id, private_key), api_url, ca_file=ca_file),
-        {"per_page": PAGE},
-    )
+    connection, newest = access.connected(), {"per_page": PAGE}
     what = "list the deliveries to the App's webhook"
     try:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")

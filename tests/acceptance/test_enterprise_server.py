@@ -12,7 +12,7 @@ import pytest
 from bot.apps.doctor.examination import examine_app
 from bot.apps.register.local_page import create_app
 from bot.domain.job import JobState
-from bot.github import LogError, PictureError, describe_app, fetch_picture, save_log
+from bot.github import AppAccess, LogError, PictureError, describe_app, fetch_picture, save_log
 from bot.settings import load
 from bot.workspace import CloneError, Source, Workspaces, git_variables
 from localhub import LocalHub
@@ -90,6 +90,6 @@ async def test_the_certificate_of_another_authority_is_refused_with_the_setting_
     server: LocalHub, trusted: Authority
 ) -> None:
     app = server.add_app("codepilot", webhook_secret="x" * 20)
-    asked = app.id, app.private_key_pem, server.api_url
-    assert (await describe_app(*asked, ca_file=trusted.pem)).refused == ""
-    assert "CODEPILOT_CA_FILE" in (await describe_app(*asked)).refused
+    access = AppAccess(app_id=app.id, private_key=app.private_key_pem, api_url=server.api_url)
+    assert (await describe_app(replace(access, ca_file=trusted.pem))).refused == ""
+    assert "CODEPILOT_CA_FILE" in (await describe_app(access)).refused

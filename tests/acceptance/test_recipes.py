@@ -14,7 +14,7 @@ from bot.domain.job import JobState
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.tables import JOBS, SCHEDULES
-from bot.github import GitHub, installation_ids
+from bot.github import AppAccess, GitHub, installation_ids
 from localhub import EndedJob, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually
@@ -164,7 +164,8 @@ _LATE = itertools.count(1)
 async def due(stage: Stage, name: str) -> None:
     """Have a recipe be due now, as its repository's file says that it is some time."""
     app = stage.app
-    installations = partial(installation_ids, app_id=app.id, private_key=app.private_key_pem, api_url=stage.hub.api_url)
+    access = AppAccess(app_id=app.id, private_key=app.private_key_pem, api_url=stage.hub.api_url)
+    installations = partial(installation_ids, access)
     store = stage.queue._store
     schedules = DurableSchedules(store)
 

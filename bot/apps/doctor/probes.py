@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from agent_runtime import CATALOG, AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
+from bot.apps.app_access import app_access
 from bot.apps.doctor import findings
 from bot.apps.doctor.findings import DeliveryAttempt, Finding
 from bot.apps.process import ROOT
@@ -170,8 +171,7 @@ async def github(settings: Settings | None) -> list[Finding]:
     if settings is None:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
         return [findings.skipped("GitHub App", why), findings.clock(datetime.now(UTC), None)]
-    key = settings.private_key.get_secret_value()
-    answer = await describe_app(settings.app_id, key, settings.api_url, settings.agent.ca_file)
+    answer = await describe_app(app_access(settings))
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
@@ -184,9 +184,7 @@ async def github(settings: Settings | None) -> list[Finding]:
 
 async def _use(settings: Settings, slug: str) -> list[Finding]:
     try:
-        use = await app_use(
-            settings.app_id, settings.private_key.get_secret_value(), settings.api_url, settings.agent.ca_file
-        )
+        use = await app_use(app_access(settings))
     except GitHubError as error:
         return [findings.skipped("webhook", str(error))]
     attempts = [

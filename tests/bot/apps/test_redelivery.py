@@ -12,7 +12,7 @@ import pytest
 
 from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
 from bot.engine.delivery_sweeps import FileDeliverySweeps, SweptDeliveries
-from bot.github import Attempt, GitHubError, app_deliveries
+from bot.github import AppAccess, Attempt, GitHubError, app_deliveries
 from bot.github.app import _attempts
 from localhub import App, LocalHub, WebhookDelivery
 
@@ -50,7 +50,8 @@ class Place:
     def another(self) -> Redelivery:
         """The sweeping part of another process."""
         app, hub = self.app, self.hub
-        opened = partial(app_deliveries, app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
+        access = AppAccess(app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
+        opened = partial(app_deliveries, access)
         return Redelivery(opened, self.sweeps, clock=lambda: self.clock[0])
 
     @cached_property

@@ -18,7 +18,7 @@ from bot.engine.durable.schedules import DurableSchedules
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.tables import SCHEDULES
 from bot.engine.protocols import Schedules
-from bot.github import GitHub, GitHubError, installation_ids
+from bot.github import AppAccess, GitHub, GitHubError, installation_ids
 from localhub import App, LocalHub
 from tests.clocks import Clock
 from tests.waiting import eventually
@@ -32,7 +32,7 @@ def scheduler_of(hub: LocalHub, app: App, store: JobStore) -> Scheduler:
     return Scheduler(
         DurableSchedules(store),
         DurableLedger(store),
-        partial(installation_ids, app_id=app.id, private_key=key, api_url=hub.api_url),
+        partial(installation_ids, AppAccess(app_id=app.id, private_key=key, api_url=hub.api_url)),
         lambda installation: GitHub.for_installation(app.id, key, installation, hub.api_url, redact=str),
     )
 

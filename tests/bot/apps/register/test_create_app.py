@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 import aiohttp
 import pytest
 
+from bot.apps.app_access import app_access
 from bot.apps.app_permissions import EVENTS, PERMISSIONS
 from bot.apps.register.local_page import create_app
 from bot.apps.register.manifest import AppOptions, checked, manifest
@@ -96,7 +97,7 @@ async def test_a_person_confirms_and_the_bot_has_its_app(hub: LocalHub, tmp_path
     assert settings.app_id == made.id
     assert settings.signs_people_in
     assert settings.webhook_secret.get_secret_value() == hub.app(made.id).webhook_secret
-    found = await describe_app(settings.app_id, settings.private_key.get_secret_value(), settings.api_url)
+    found = await describe_app(app_access(settings))
     assert (found.slug, found.refused) == ("codepilot-for-acme", "")
     assert found.permissions == {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
     assert set(found.events) == {each.name for each in EVENTS}
