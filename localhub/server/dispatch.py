@@ -7,10 +7,11 @@ import hashlib
 import io
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from email.utils import format_datetime
+from functools import cache
 from typing import Any
 
 from aiohttp import web
@@ -64,23 +65,12 @@ class Server:
 
     def add_to(self, app: web.Application) -> None:
         """Add all addresses of the API."""
-        for route in all_routes():
-            for spelling in _spellings(route.template):
-                handler, path = self._handler(route), f"/api/v3{_pattern(spelling)}"
-                app.router.add_route(route.method, path, handler)
-                if route.method == "GET":
-                    app.router.add_head(path, handler)
-        query = Route(method="POST", template="/graphql", handler=endpoint.answer)
-        app.router.add_post("/api/graphql", self._handler(query))
-        app.router.add_route("*", "/api/{rest:.*}", self._handler(Route(method="*", template="", handler=_nothing)))
+        app[_SERVER] = self
+        for resource in _addresses():
+            app.router.register_resource(resource)
 
-    def _handler(self, route: Route) -> Callable[[web.Request], Any]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            return await self._serve(request, route)
-
-        return handle
-
-    async def _serve(self, request: web.Request, route: Route) -> web.StreamResponse:
+    async def serve(self, request: web.Request, route: Route) -> web.StreamResponse:
+        """Answer a request to one of the API's addresses."""
         raw = await request.read()
         fault = self.faults.take(request.method, request.path)
         if fault is not None and fault.trouble == "drop":
@@ -167,6 +157,31 @@ class Server:
         if found is None:
             raise not_found()
         return found
+
+
+_SERVER = web.AppKey("server", Server)
+
+
+@cache
+def _addresses() -> Sequence[web.AbstractResource]:
+    """Those of the API: some five hundred, made once for all hubs of a process, whose tests start one after another."""
+    router = web.UrlDispatcher()
+    for route in all_routes():
+        for spelling in _spellings(route.template):
+            handler, path = _handler(route), f"/api/v3{_pattern(spelling)}"
+            router.add_route(route.method, path, handler)
+            if route.method == "GET":
+                router.add_head(path, handler)
+    router.add_post("/api/graphql", _handler(Route(method="POST", template="/graphql", handler=endpoint.answer)))
+    router.add_route("*", "/api/{rest:.*}", _handler(Route(method="*", template="", handler=_nothing)))
+    return tuple(router.resources())
+
+
+def _handler(route: Route) -> Callable[[web.Request], Any]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await request.app[_SERVER].serve(request, route)
+
+    return handle
 
 
 def _is_reading(request: web.Request) -> bool:
