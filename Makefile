@@ -17,8 +17,8 @@ demo: .venv/.ready-run ## Watch the bot fix a real bug in a real repository
 	@$(BIN)/codepilot demo $(ARGS)
 
 test: .venv/.ready-dev ## Lint, type-check and run every test
-	@scripts/check
-	@scripts/test --numprocesses $(WORKERS) $(ARGS)
+	@# Collecting compiles the tests: in a new checkout, each worker would do that by itself.
+	@$(BIN)/pytest --collect-only --quiet --quiet >/dev/null 2>&1 & scripts/check && wait && scripts/test --numprocesses $(WORKERS) $(ARGS)
 
 quick: .venv/.ready-dev ## Lint, type-check and run the tests nearest to what changed since origin/main (half a minute)
 	@$(BIN)/python scripts/quick $(ARGS)

@@ -13,7 +13,8 @@ _LARGEST_RECORD, _LARGEST_HELLO = 1 << 14, 1 << 14
 _SERVER_NAME, _HOST_NAME = 0, 0
 _HIDDEN_NAMES = frozenset({0xFE0D, 0xFFCE, *range(0xFE08, 0xFE0D)})
 """Encrypted Client Hello (RFC 9849) and its drafts: the name outside is not the one that counts."""
-_NAME = re.compile(rb"[A-Za-z0-9.-]{1,253}")
+# Labels as RFC 1035 (section 2.3.4) bounds them: OpenSSL takes others, and some servers fail over them.
+_NAME = re.compile(rb"(?=.{1,253}\Z)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.?")
 
 
 class HelloError(Exception):
