@@ -109,8 +109,21 @@ async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(
     assert set(await store.run(lambda tx: rows(tx, "workflow_status", "workflow_uuid"))) == {"known", "first"}
 
 
+async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store: JobStore) -> None:
+    await store.run(lambda tx: jobs.accept(tx, a_job("left", number=1), 0.0))
+    # As a process leaves it that bounds the jobs of a repository, which this one does not.
+    await store.run(lambda tx: turns.change(tx, "left", released=False, leg=0))
+    assert await store.run(lambda tx: accept_together(tx, arrivals(a_job("behind", number=1)))) == [True]
+
+    def legs(tx: Transaction) -> dict[str, int]:
+        return {row.id: row.leg for row in tx.rows.execute(sa.select(JOBS.c.id, JOBS.c.leg).where(JOBS.c.released))}
+
+    assert await store.run(legs) == {"left": 1}
+
+
 async def test_a_row_is_the_same_whether_it_was_stored_alone_or_with_others(store: JobStore) -> None:
-    odd = replace(a_job("a", number=1), actor=replace(a_job().actor, login='Ünï"%s\\'), delivery_id="d")
+    job = a_job("a", number=1, title='{"a": 1}', body="\0 \\u0000 \U0001f600 ' %s")
+    odd = replace(job, actor=replace(job.actor, login='Ünï"%s\\'), delivery_id="d")
     await store.run(lambda tx: jobs.accept(tx, odd, 30.0))
 
     def kept(tx: Transaction) -> dict[str, object]:
