@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ async def test_a_thread_gets_so_much_work_an_hour_and_is_told_once(hub: LocalHub
         assert (await stage.end_of(again)).state is JobState.REFUSED
         assert "confused" in stage.reactions(again)
         assert stage.bot_comments(issue.number) == said
-        assert len(stage.providers) == 2
+        assert len(stage.providers) == 3
         # What is no work is still answered, and another thread has its own share.
         assert (await stage.ask(issue.number, "/codepilot help")).state is JobState.DONE
         assert (await stage.ask(stage.issue().number, "/codepilot ask why?")).state is JobState.DONE
@@ -84,7 +85,7 @@ async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub,
         end = await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)
         assert end.state is JobState.REFUSED
         assert "I have worked 2 times in this thread without a command from a person," in end.reason
-        assert len(stage.providers) == 2
+        assert len(stage.providers) == 3
         assert (await stage.ask(issue.number, "/codepilot ask why?")).state is JobState.DONE
         assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE
 
@@ -122,3 +123,22 @@ async def test_fifty_commands_at_once_in_many_threads_are_all_answered(hub: Loca
             assert not [each for each in said if "Queued" in each]
         assert all(stage.reactions(each) for each in commands)
         assert FILES["calc.py"].strip() == stage.file("main", "calc.py")
+
+
+async def test_a_repository_runs_as_many_jobs_at_once_as_the_operator_lets_it(hub: LocalHub, tmp_path: Path) -> None:
+    scripts = [acting(WAIT_FOR_GO), *DONE], DONE, DONE, DONE
+    async with staged(hub, tmp_path, *scripts, serving={"jobs_per_repository": 1}) as stage:
+        elsewhere = replace(stage, repo=hub.add_repo("mona/other", owner="mona", files=FILES))
+        hub.install(stage.app, elsewhere.repo)
+        first = stage.say(stage.issue().number, "/codepilot fix")
+        running = await stage.job_of(first)
+        await stage.at_work()
+        behind = stage.say(stage.issue().number, "/codepilot fix")
+        await eventually(lambda: any("Waiting its turn" in each for each in stage.bot_comments(behind.number)) or None)
+        # A place of the worker is free. Another repository has it twice; the job behind would have had it in between.
+        for _ in range(2):
+            assert (await elsewhere.ask(elsewhere.issue().number, "/codepilot fix")).state is JobState.DONE
+        assert await stage.state_of(await stage.job_of(behind)) is JobState.QUEUED
+        assert len(stage.providers) == 3
+        await stage.let_go(running)
+        assert [(await stage.end_of(each)).state for each in (first, behind)] == [JobState.DONE, JobState.DONE]
