@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import llm
-from llm.cli import load_conversation, logs_db_path
 from llm.migrations import migrate
 from sqlite_utils import Database
 
@@ -142,6 +141,8 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
     In the session !quit and !exit leave, !yolo turns approval of everything on and off, !model [MODEL] switches the
     model, and !tokens tells what was used.
     """
+    from llm.cli import load_conversation, logs_db_path  # noqa: PLC0415 - it loads plugins, and ours loads this module
+
     path: Path = logs_db_path()  # type: ignore[no-untyped-call]  # llm leaves these untyped
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

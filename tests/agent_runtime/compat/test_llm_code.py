@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sqlite3
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +64,12 @@ def test_the_plugin_is_the_one_that_the_package_announces(say: Say) -> None:
     assert [importlib.import_module(each) for each in announced.values()] == [plugin]
     assert "--allow" in _llm("code", "--help").output
     assert "CodingTools" in llm.get_tools()
+
+
+def test_the_command_can_be_the_first_module_that_is_loaded() -> None:
+    statement = "from agent_runtime.compat.coding.command import code; print(code.name)"
+    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("code\n", "")
 
 
 def test_a_session_goes_from_prompt_to_prompt(project: Path, say: Say) -> None:
