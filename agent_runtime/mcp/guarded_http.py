@@ -17,7 +17,8 @@ from agent_runtime.sandbox.egress import addresses, names
 _MAX_STREAM_BYTES = 64 * 1024**2
 _MAX_STREAMS = 200
 """Of one connection. A stream for what the server says unasked is opened again when it ends, as soon as it wants."""
-_ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n")
+_ENDS_OF_EVENTS = (b"\n\n", b"\n\r", b"\r\r")
+"""A line ends with CR, LF or both, so an empty one ends with one of these, or with LF after the second."""
 
 
 def guarded_client(server: McpServer, budget: Budget, told: Callable[[str], None]) -> httpx2.AsyncClient:
@@ -134,7 +135,7 @@ class _Bounded(httpx2.AsyncByteStream):
             self._values += values_in(chunk)
             if self._values > MAX_MESSAGE_VALUES:
                 raise self._refusal(f"(It sent a message of more than {MAX_MESSAGE_VALUES:,} values.)")
-            if self._streams and chunk.endswith(_ENDS_OF_EVENTS):
+            if self._streams and chunk.endswith((*_ENDS_OF_EVENTS, b"\n\r\n")):
                 self._values = 0
             yield chunk
 

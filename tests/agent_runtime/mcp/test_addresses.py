@@ -41,6 +41,7 @@ WAYS: dict[str, Callable[[object], bytes]] = {
     "dense stream": lambda number: answer(f"data: {result(number, DENSE)}\n\n", "text/event-stream"),
     "huge": lambda _number: answer(b"x" * 7_000_000),
     "huge stream": lambda _number: answer(b"data: " + b"x" * 7_000_000 + b"\n\n", "text/event-stream"),
+    "many": lambda _number: answer(b":\r\r" * 100_001, "text/event-stream"),
     "packed": lambda _number: answer(b"x", more="Content-Encoding: gzip\r\n"),
     "refused": lambda _number: answer("no", "text/plain", 401),
 }
@@ -131,6 +132,7 @@ async def said(connection: McpConnection) -> object:
         ("dense stream", "It sent a message of more than 40,000 values"),
         ("huge", "It sent a message of more than 6,291,456 bytes"),
         ("huge stream", "6291456"),
+        ("many", "It said more than 268,435,456 bytes, or 100,000 messages"),
         ("packed", "answered with compressed content"),
         ("refused", r"HTTP 401: check `headers`"),
     ],
