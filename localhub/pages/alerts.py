@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 KINDS = frozenset({"note", "tip", "important", "warning", "caution"})
 
-_MARK = re.compile(rf"\[!(?P<kind>{'|'.join(sorted(KINDS))})\][ \t]*(?:\n|$)", re.IGNORECASE)
+_MARK = re.compile(rf"\[!(?P<kind>{'|'.join(sorted(KINDS))})\][ \t]*(?:\n|$)", re.IGNORECASE | re.ASCII)
 
 
 def alerts_plugin(parser: MarkdownIt) -> None:

@@ -322,6 +322,7 @@ def test_markdown_is_githubs_and_harmless(source: str, expected: str) -> None:
         ("> [!NOTE]", "<blockquote>\n<p>[!NOTE]</p>\n</blockquote>"),
         ("> [!NOTE] and more", "<blockquote>\n<p>[!NOTE] and more</p>\n</blockquote>"),
         ("> [!DANGER]\n> x", "<blockquote>\n<p>[!DANGER]<br>\nx</p>\n</blockquote>"),
+        ("> [!T\u0131P]\n> x", "<blockquote>\n<p>[!T\u0131P]<br>\nx</p>\n</blockquote>"),
         ("- > [!NOTE]\n  > x", "[!NOTE]"),
         (">", "<blockquote></blockquote>"),
         ('<blockquote class="top">x</blockquote>', "<blockquote>x</blockquote>"),
