@@ -163,16 +163,15 @@ class McpConnection:
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - the same
         from mcp_types import Implementation  # noqa: PLC0415 - the same
 
-        server = self.server
+        server, self._budget = self.server, Budget()
         async with AsyncExitStack() as stack:
             if server.url:
                 from agent_runtime.mcp.guarded_http import guarded_client  # noqa: PLC0415 - the same
 
-                self._budget = Budget()
                 http = await stack.enter_async_context(guarded_client(server, self._budget, self._answered))
                 transport = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
-                self._words = LastWords()
+                self._words = LastWords(self._budget)
                 transport = sandboxed(server, self._place, self._words)
             client = Client(
                 transport,

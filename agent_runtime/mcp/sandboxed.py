@@ -71,10 +71,10 @@ class LastWords:
         silence: ends it when it said too much.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.text = ""
         self.watcher: Watcher | None = None
-        self.budget = Budget()
+        self.budget = budget
         self.silence: Callable[[], object] = bool
         self._ours, self.theirs = socket.socketpair()
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

@@ -111,6 +111,9 @@ def main() -> None:
                     say({"id": message["id"], "error": error})
                 continue
         say({"id": message["id"], "result": result})
+        if WAY == "chatty" and message["method"] == "tools/call":
+            sys.stdout.write("\n" * 2_000)
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import ToolsListed
 from agent_runtime.mcp import budget
+from agent_runtime.mcp.connection import McpConnection
+from agent_runtime.mcp.sandboxed import ServerPlace
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox.docker import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
@@ -171,6 +173,20 @@ async def test_a_server_that_writes_too_much_to_standard_error_is_ended(
         (call,) = returned(runtime)
     assert "It said more than 1,000,000 bytes" in call.text
     assert call.server_down == "odd"
+
+
+async def test_a_program_that_said_too_much_between_two_calls_is_started_again(
+    place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_PIECES", 1_000)
+    where = ServerPlace(sandbox=sandbox, workspace=place, network=Network(), told=lambda _connection: None)
+    connection = McpConnection(odd("chatty"), where)
+    try:
+        for _ in range(2):
+            assert (await connection.call("echo", {"word": "said"})).content[0].model_dump()["text"] == "said"
+            await eventually(lambda: connection.spent, within=30)
+    finally:
+        await connection.close()
 
 
 async def test_what_a_server_says_is_bounded_and_visible(place: Path, sandbox: Sandbox) -> None:
