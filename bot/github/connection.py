@@ -26,7 +26,7 @@ from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
 from bot.github.pace import Limits, RequestBudget, RequestPace, Reserve, Urgency
 from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
-from bot.workspace.trust import FOREIGN_CERTIFICATE
+from bot.workspace.trust import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class GitHubConnection:
     ) -> None:
         # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
         logging.getLogger("github.Requester").setLevel(logging.INFO)
-        self._base_url = base_url.rstrip("/")
+        self._base_url, self._ca_file = base_url.rstrip("/"), ca_file
         settings: dict[str, Any] = {
             "base_url": self._base_url,
             "verify": True if ca_file is None else str(ca_file),
@@ -217,9 +217,8 @@ class GitHubConnection:
                     renewed = True
                     continue
                 failure, cause = self._failure(what, error, attempt), error
-            except (requests.RequestException, ConnectionError) as error:
-                remedy = FOREIGN_CERTIFICATE if isinstance(error, requests.exceptions.SSLError) else remedy_for(0, "")
-                failure, cause = GitHubError(what, 0, _plain(error), remedy), error
+            except OSError as error:
+                failure, cause = self._unanswered(what, error), error
             else:
                 if writes and isinstance(self.auth, InstallationAuth):
                     self.auth.wrote()
@@ -253,6 +252,17 @@ class GitHubConnection:
             raise GitHubError(what, status, said, remedy_for(status, "rate limit"), limited=True, retry_after=seconds)
         await asyncio.sleep(seconds)
         return seconds
+
+    def _unanswered(self, what: str, error: OSError) -> GitHubError:
+        """What it means that no answer came; raises what has nothing to do with that."""
+        if isinstance(error, requests.exceptions.SSLError):
+            return GitHubError(what, 0, _plain(error), FOREIGN_CERTIFICATE)
+        if isinstance(error, requests.RequestException | ConnectionError):
+            return GitHubError(what, 0, _plain(error), remedy_for(0, ""))
+        # So says requests that the file is gone, and names its path, which is nobody else's business.
+        if self._ca_file is not None and error.errno is None:
+            return GitHubError(what, 0, NO_AUTHORITIES, PUT_BACK)
+        raise error
 
     def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
         """What an answer means; a limit closes GitHub to all clients of the installation."""

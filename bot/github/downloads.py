@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind
 from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.gate.pictures import may_be_fetched
-from bot.workspace.trust import connector
+from bot.workspace.trust import AuthoritiesError, connector
 
 _MOVED = frozenset(
     {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
@@ -71,8 +71,8 @@ async def save_log(
         LogError: it is not available.
         LogGoneError: it is there no longer.
     """
-    client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0), ca_file=ca_file)
     try:
+        client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0), ca_file=ca_file)
         async with asyncio.timeout(seconds), client:
             with traced("download log", kind=SpanKind.CLIENT), await asyncio.to_thread(file.open, "wb") as target:
                 await _Saving(client, target, plain=plain).save(address, most, tail)
@@ -80,6 +80,8 @@ async def save_log(
         raise LogError(f"The log did not arrive within {seconds:.0f} seconds.") from error
     except (aiohttp.ClientError, ValueError) as error:
         raise LogError(f"The log could not be fetched ({type(error).__name__}).") from error
+    except AuthoritiesError as error:
+        raise LogError(f"The log could not be fetched: {error}.") from error
 
 
 class _Saving:
@@ -165,8 +167,8 @@ async def fetch_picture(
         PictureError: it may not be fetched, is not there, or did not come in time.
         TooLargeError: it is larger.
     """
-    client = _anonymous_session(accept="image/*", seconds=seconds, ca_file=ca_file)
     try:
+        client = _anonymous_session(accept="image/*", seconds=seconds, ca_file=ca_file)
         async with asyncio.timeout(seconds), client:
             with traced("download picture", kind=SpanKind.CLIENT):
                 return await _followed(client, address, server_url, limit)
@@ -174,6 +176,8 @@ async def fetch_picture(
         raise PictureError(f"it did not arrive within {seconds:.0f} seconds") from error
     except (aiohttp.ClientError, ValueError) as error:
         raise PictureError("it could not be fetched") from error
+    except AuthoritiesError as error:
+        raise PictureError(str(error)) from error
 
 
 async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:

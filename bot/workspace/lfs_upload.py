@@ -19,7 +19,7 @@ import aiohttp
 
 from bot.workspace.change import LargeFile
 from bot.workspace.errors import LargeFileError
-from bot.workspace.trust import connector
+from bot.workspace.trust import AuthoritiesError, connector
 
 PAUSES = (1.0, 4.0)
 """Seconds before what failed in passing is tried again."""
@@ -73,6 +73,8 @@ async def upload(
                 await server.keep(asked[first : first + _AT_ONCE])
     except TimeoutError as error:
         raise LargeFileError([f.path for f in files], f"the upload took longer than {SECONDS:.0f} s") from error
+    except AuthoritiesError as error:
+        raise LargeFileError([file.path for file in files], str(error)) from error
 
 
 class _Server:

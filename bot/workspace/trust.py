@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from functools import lru_cache
 from pathlib import Path
 
 import aiohttp
 
+from bot.domain.errors import BotError
+
+log = logging.getLogger(__name__)
+
 GIT_CA_FILE = "GIT_SSL_CAINFO"
 FOREIGN_CERTIFICATE = (
     "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
 )
+NO_AUTHORITIES = "the bot cannot read the file that CODEPILOT_CA_FILE names"
+PUT_BACK = "The operator must put the file back; no restart is needed."
+
+
+class AuthoritiesError(BotError):
+    """The operator's file of authorities cannot be read any more; the text has no path, as people are shown it."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"{NO_AUTHORITIES} ({error.strerror or type(error).__name__})")
 
 
 def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
-    """Connections that trust the system's authorities, and those that the operator's file has now."""
+    """Connections that trust the system's authorities, and those that the operator's file has now.
+
+    Raises:
+        AuthoritiesError: the file cannot be read.
+    """
     if ca_file is None:
         return aiohttp.TCPConnector()
-    now = ca_file.stat()
-    return aiohttp.TCPConnector(ssl=_context(ca_file, (now.st_ino, now.st_mtime_ns, now.st_size)))
+    try:
+        now = ca_file.stat()
+        context = _context(ca_file, (now.st_ino, now.st_mtime_ns, now.st_size))
+    except OSError as error:
+        refused = AuthoritiesError(error)
+        log.error("%s: %s. %s", ca_file, refused, PUT_BACK)  # noqa: TRY400 - the traceback is that of the error below
+        raise refused from error
+    return aiohttp.TCPConnector(ssl=context)
 
 
 def git_variables(ca_file: Path | None) -> dict[str, str]:
