@@ -13,6 +13,8 @@ MAX_SKILLS = 30
 MAX_BYTES = 64_000
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(?P<head>.{0,8000}?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+_MOST_BRACKETS = 64
+"""To read 8,000 brackets takes a second, and heads are read where everything else waits."""
 _DESCRIPTION_CHARS = 300
 """The format allows 1,024; all descriptions together stand in the first message."""
 
@@ -49,9 +51,13 @@ class Skill:
         found = _HEAD.match(content)
         if found is None:
             raise SettingsError(f"{path}:1: must begin with a head: `---`, `name:`, `description:`, `---`.")
+        if found["head"].count("[") + found["head"].count("{") > _MOST_BRACKETS:
+            raise SettingsError(f"{path}: its head has more than {_MOST_BRACKETS} lists and mappings in brackets.")
+        # That in C takes a tenth of the time; not every build of PyYAML has it.
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
             # Texts, lists and mappings, and nothing else. No merge keys: a few lines of them unfold into gigabytes.
-            head = yaml.load(found["head"], Loader=yaml.BaseLoader)  # noqa: S506 - see above
+            head = yaml.load(found["head"], Loader=loader)  # noqa: S506 - see above
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SettingsError(f"{path}: its head is no YAML: {type(error).__name__}.") from error
         name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))
