@@ -118,8 +118,10 @@ class AgentRun:
 
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
+        kept = (await self._context.record.read()).progress
         await self._reporter.recall()
-        if await asyncio.to_thread(self._context.services.has_session, self._context.job):
+        is_given_up = kept is not None and kept.run_id and kept.run_id == self._reporter.progress.run_id
+        if not is_given_up and await asyncio.to_thread(self._context.services.has_session, self._context.job):
             try:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
@@ -130,8 +132,9 @@ class AgentRun:
     async def _begin_anew(self) -> Ending:
         self._context.phases.begin("prepare")
         # What the attempt before it has cost counts, and its log is kept.
-        self._reporter.progress = replace(self._fresh, usage=self._reporter.progress.usage)
-        if self._reporter.progress.usage.requests:
+        lost = self._reporter.progress
+        self._reporter.progress = replace(self._fresh, usage=lost.usage, run_id=lost.run_id)
+        if lost.usage.requests:
             await self._reporter.keep()
         await keep_log(self._context.services, self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)

@@ -13,6 +13,7 @@ from agent_runtime import (
     NetworkLost,
     Replied,
     ReplyBroken,
+    Started,
     StepStarted,
     Summarised,
     ToolCalled,
@@ -43,6 +44,7 @@ class Progress:
         denied: calls that needed a person where nobody could be asked, each once, oldest first.
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
+        run_id: the newest run that `usage` includes; empty before the agent starts.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
         servers_down: MCP servers that did not answer a call, each once.
         reach: what the agent's commands may reach, for the comment; empty before that is known.
@@ -62,6 +64,7 @@ class Progress:
     denied: tuple[DeniedCall, ...] = ()
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
+    run_id: str = ""
     network_lost: str = ""
     servers_down: tuple[str, ...] = ()
     reach: str = ""
@@ -109,13 +112,16 @@ class Progress:
             begun = replace(
                 self, activities=(), checks=(), running=(), edits=None, places=(), steps=0, usage=Usage(), awaits=""
             )
-        return reduce(Progress.after, log, begun)
+        done = reduce(Progress.after, log, begun)
+        # The attempt that kept this ended with its process before it could drop the log of the run that it gave up.
+        return replace(done, usage=begun.usage) if begun.run_id and begun.run_id == done.run_id else done
 
     def after(self, event: Event) -> Progress:
         """The progress once `event` has happened."""
         match event:
-            case StepStarted():
-                return replace(self, steps=event.step)
+            case Started() | StepStarted():
+                changed = {"run_id": event.run_id} if isinstance(event, Started) else {"steps": event.step}
+                return replace(self, **changed)
             case ChildWatched(task=task, event=inner):
                 return self._attempted(task, inner)
             case Replied() | ReplyBroken() | Summarised() | ModelAwaited():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from bot.domain.job import JobState
+from agent_runtime import SessionUnavailableError
+from bot.domain.job import Job, JobState
+from bot.jobs.services import JobServices
+from bot.pipeline import worker
 from bot.publishing.run_log import unpack_log
 from localhub import LocalHub
 from tests import s3
@@ -133,6 +137,31 @@ async def test_a_run_whose_files_are_nowhere_begins_again(
         assert log is not None
         assert log.usage.requests == 2
         assert [each.title for each in log.entries if each.kind in {"reply", "note"}] == ["Step 1", ANEW, "Step 1"]
+
+
+async def test_a_lost_run_counts_once_though_its_session_could_not_be_dropped_at_first(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]) as first:
+        job_id = await first.job_of(first.say(first.issue().number, "/codepilot fix"))
+        await written(first, job_id)
+    move(first)
+    forget, tries = JobServices.forget_session, itertools.count()
+
+    def forgotten(services: JobServices, job: Job) -> None:
+        if next(tries) < 2:
+            raise SessionUnavailableError("the disk is full")
+        forget(services, job)
+
+    monkeypatch.setattr(JobServices, "forget_session", forgotten)
+    monkeypatch.setattr(worker, "_SESSION_SECONDS", 0.1)
+    again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
+    async with staged(hub, tmp_path, again, after=first) as stage:
+        assert (await stage.ended(job_id)).state is JobState.DONE
+        result = (await stage.queue.record(job_id)).result
+        assert result is not None
+        assert (result.progress.usage.requests, result.outcome.usage.requests) == (2, 2)
+        assert next(tries) > 2
 
 
 async def test_a_store_that_is_down_is_waited_for(

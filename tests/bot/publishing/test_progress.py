@@ -9,7 +9,9 @@ from agent_runtime import (
     NetworkLost,
     NetworkUsed,
     Replied,
+    Started,
     Summarised,
+    Task,
     ToolCalled,
     ToolReturned,
     Usage,
@@ -25,6 +27,19 @@ def test_a_network_that_went_away_is_remembered() -> None:
     used = NetworkUsed(connection=Connection(host="a.example", port=443, allowed=True))
     progress = Progress().after(used).after(NetworkLost(reason="the proxy broke"))
     assert progress.network_lost == "the proxy broke"
+
+
+def _run(run_id: str, cost: float) -> list[Event]:
+    begun = Started(task=Task(goal="Fix it."), opening="Fix it.", run_id=run_id)
+    return [begun, Replied(step=1, text="x", usage=Usage(requests=1, cost_usd=cost))]
+
+
+def test_a_run_that_was_given_up_and_is_still_recorded_counts_once() -> None:
+    lost = Progress().resumed(_run("a", 1.0))
+    kept = Progress(usage=lost.usage, run_id=lost.run_id)
+    assert kept.resumed(_run("a", 1.0)).usage == kept.resumed([]).usage == lost.usage
+    assert kept.resumed(_run("b", 0.5)).usage.cost_usd == 1.5
+    assert Progress().resumed(_run("", 1.0)).usage == lost.usage
 
 
 def test_servers_that_were_down_are_named_once() -> None:
