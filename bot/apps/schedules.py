@@ -12,7 +12,9 @@ from bot.domain.errors import BotError
 from bot.domain.job import Repo
 from bot.engine.protocols import Ledger, Schedules
 from bot.github import GitHub, GitHubError
+from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.recipes import crons_of, find_recipes
+from bot.jobs.repo_settings import on_default_branch
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +96,12 @@ class Scheduler:
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
             try:
-                found = None if facts.archived else await find_recipes(github, facts.full_name)
+                crons = {} if facts.archived else await _crons(github, facts.full_name)
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
                 is_read = is_read and not error.passing
                 continue
-            await self._schedules.keep(repo, installation, crons_of(found.recipes) if found else {})
+            await self._schedules.keep(repo, installation, crons)
         return is_read
 
     async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
@@ -109,3 +111,15 @@ class Scheduler:
             except BotError as error:  # what is due stays due
                 log.warning("recipes on schedules: %s", error)
             await asyncio.sleep(seconds)
+
+
+async def _crons(github: GitHub, repo: str) -> dict[str, str]:
+    """The schedules of a repository's recipes, by name, without those whose label has the recipe refused.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    recipes = (await find_recipes(github, repo)).recipes
+    if any(each.on.schedule and each.on.label for each in recipes):
+        recipes = (await on_default_branch(PhaseReader(github), repo)).with_recipes(recipes, ()).recipes
+    return crons_of(recipes)

@@ -71,6 +71,21 @@ async def test_the_recipes_of_all_repositories_are_read_once_in_six_hours(hub: L
     await second.close()
 
 
+async def test_a_recipe_that_is_refused_for_its_label_has_no_schedule(hub: LocalHub, tmp_path: Path) -> None:
+    hub.add_user("hubot")
+    files = {
+        f".github/codepilot/{name}.md": f"---\non: {{schedule: '0 4 * * *', label: '{label}'}}\n---\nTidy.\n"
+        for name, label in {"tidy": "tidy", "allows": "codepilot:auto", "asks": "May Ask"}.items()
+    }
+    files[".github/codepilot.yml"] = "labels: {ask: may ask}\n"
+    app = hub.add_app("codepilot", webhook_secret="a-secret-of-the-test")
+    hub.install(app, hub.add_repo("hubot/other", owner="hubot", files=files))
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    await scheduler_of(hub, app, store).refresh()
+    assert await kept(store) == {("hubot/other", "tidy")}
+    await store.close()
+
+
 @pytest.mark.parametrize("path", ["*/installation/repositories", "*/repos/hubot/other/contents/*"])
 async def test_what_could_not_be_read_is_read_at_the_next_look(hub: LocalHub, tmp_path: Path, path: str) -> None:
     hub.add_user("hubot")
