@@ -116,7 +116,7 @@ class CommandRunner:
             last = await self._terminal.read(timeout=_LEFT_SECONDS)
             if last is not None:
                 report, said = last, said + last.output
-        stopped = report.status in {"running", "waiting for input", "stopped", "killed", "incomplete"}
+        stopped = report.status in {"running", "waiting for input", "stopped", "killed", "incomplete", "restarted"}
         return CommandEnd(
             command=command,
             exit_code=None if stopped else report.exit_code,

@@ -80,6 +80,12 @@ async def test_output_without_end_is_stopped(runner: CommandRunner) -> None:
     assert "wrote more than" in end.note
 
 
+async def test_a_command_that_ends_its_shell_has_no_exit_code_of_its_own(runner: CommandRunner) -> None:
+    end = await runner.run("kill -9 $PPID; sleep 60", seconds=30)
+    assert (end.exit_code, end.timed_out, end.ok) == (None, False, False)
+    assert "the shell itself ended" in end.note
+
+
 async def test_there_is_no_network_unless_one_is_given(runner: CommandRunner) -> None:
     assert not (await runner.run("exec 3<>/dev/tcp/127.0.0.1/3128", seconds=20)).ok
 
