@@ -31,7 +31,7 @@ async def test_a_thread_gets_so_much_work_an_hour_and_is_told_once(hub: LocalHub
         assert (await stage.end_of(again)).state is JobState.REFUSED
         assert "confused" in stage.reactions(again)
         assert stage.bot_comments(issue.number) == said
-        assert len(stage.providers) == 3
+        assert len(stage.providers) == 2
         # What is no work is still answered, and another thread has its own share.
         assert (await stage.ask(issue.number, "/codepilot help")).state is JobState.DONE
         assert (await stage.ask(stage.issue().number, "/codepilot ask why?")).state is JobState.DONE
@@ -85,7 +85,7 @@ async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub,
         end = await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)
         assert end.state is JobState.REFUSED
         assert "I have worked 2 times in this thread without a command from a person," in end.reason
-        assert len(stage.providers) == 3
+        assert len(stage.providers) == 2
         assert (await stage.ask(issue.number, "/codepilot ask why?")).state is JobState.DONE
         assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE
 
