@@ -31,7 +31,7 @@ async def test_a_daemon_dies_with_its_session(kind: str, tmp_path: Path) -> None
     await tools.execute("main", DAEMONS[kind].format(tag=tag))
     await eventually(lambda: processes_with(tag))
     await tools.close()
-    await eventually(lambda: not processes_with(tag), within=1)
+    await eventually(lambda: not processes_with(tag), within=10)
 
 
 async def test_a_daemon_dies_with_the_shell_that_exits(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ async def test_a_daemon_dies_with_the_shell_that_exits(tmp_path: Path) -> None:
     await tools.execute("main", DAEMONS["setsid"].format(tag="71010"))
     await eventually(lambda: processes_with("71010"))
     await tools.execute("main", "exit")
-    await eventually(lambda: not processes_with("71010"), within=1)
+    await eventually(lambda: not processes_with("71010"), within=10)
     await tools.close()
 
 
@@ -63,7 +63,7 @@ async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         assert processes_with("71020")
         process.send_signal(signal.SIGKILL)
-    await eventually(lambda: not processes_with("71020"), within=1)
+    await eventually(lambda: not processes_with("71020"), within=10)
 
 
 async def test_what_listens_to_nobody_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_what_listens_to_nobody_dies_with_a_bot_that_is_killed(tmp_path: P
         try:
             await eventually(lambda: "sleep" in _names("71030") or None)
             process.kill()
-            await eventually(lambda: not processes_with("71030"), within=1)
+            await eventually(lambda: not processes_with("71030"), within=10)
         finally:
             process.kill()
             for left in processes_with("71030"):
