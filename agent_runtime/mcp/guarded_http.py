@@ -19,6 +19,8 @@ _MAX_STREAMS = 200
 """Of one connection. A stream for what the server says unasked is opened again when it ends, as soon as it wants."""
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r", b"\r\r")
 """A line ends with CR, LF or both, so an empty one ends with one of these, or with LF after the second."""
+_LINES_PER_PIECE = 32
+"""Each line is parsed, even a comment of one character: a budget of bytes alone would take half a minute of that."""
 
 
 def guarded_client(server: McpServer, budget: Budget, told: Callable[[str], None]) -> httpx2.AsyncClient:
@@ -127,7 +129,8 @@ class _Bounded(httpx2.AsyncByteStream):
             self._left -= len(chunk)
             if self._left < 0:
                 raise self._refusal(f"(It sent a message of more than {self._most:,} bytes.)")
-            if not self._budget.takes(chunk, max(1, sum(map(chunk.count, _ENDS_OF_EVENTS)))):
+            lines = (chunk.count(b"\n") + chunk.count(b"\r")) // _LINES_PER_PIECE
+            if not self._budget.takes(chunk, max(1, lines, sum(map(chunk.count, _ENDS_OF_EVENTS)))):
                 raise self._refusal(self._budget.refusal)
             if time.monotonic() > self._until:
                 raise self._refusal("(Its answer did not end in time.)")

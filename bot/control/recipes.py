@@ -29,16 +29,19 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
     try:
         recipe = await find_recipe(context.github, job.repo.full_name, name)
     except RecipeError as error:
-        problems = listed(str(error).splitlines())
-        return Refusal(cause="recipe", reason=f"The recipe {code(name)} is not valid:\n\n{problems}")
+        return _not_valid(name, str(error).splitlines())
+    config = await lately_on_default_branch(context)
     if recipe is None:
-        known = [each.name for each in (await lately_on_default_branch(context)).recipes]
+        known = [each.name for each in config.recipes]
         hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
         return Refusal(
             cause="recipe",
             reason=f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}",
         )
+    # Its own file is valid, but it is refused beside the repository's other files, as for its label.
+    if problems := [each for each in config.recipe_problems if each.startswith(f"{path_of(name)}:")]:
+        return _not_valid(name, problems)
     # Who wrote a workflow's file names the recipe there, and needs no event of the recipe's own.
     if job.origin.kind != "workflow" and not recipe.on.comment:
         return Refusal(
@@ -49,6 +52,10 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
     made = recipe_job(job, recipe, words=command.words, options=command.options)
     await begin(context, await _where_it_reports(context, recipe, made))
     return None
+
+
+def _not_valid(name: str, problems: list[str]) -> Refusal:
+    return Refusal(cause="recipe", reason=f"The recipe {code(name)} is not valid:\n\n{listed(problems)}")
 
 
 async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:

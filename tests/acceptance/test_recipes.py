@@ -126,6 +126,9 @@ async def test_a_label_that_says_how_much_work_may_do_keeps_that_meaning_and_sta
         said = helped.status or stage.bot_comments(issue.number)[-1]
         told = "`on.label`: 'Codepilot:Auto' is `labels.auto` of .github/codepilot.yml already, by default;"
         assert f".github/codepilot/allows.md: {told}" in said
+        end = await run(stage, issue.number, "allows")
+        assert end.state is JobState.REFUSED
+        assert f".github/codepilot/allows.md: {told}" in end.status
         assert stage.providers == []
 
 
