@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
 from contextlib import closing, suppress
 from functools import lru_cache
@@ -131,6 +134,28 @@ def _statements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "_engine", sharing(store._engine))
         patched.setattr(SQLiteSystemDatabase, "_create_engine", sharing(SQLiteSystemDatabase._create_engine))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _closing_servers() -> Iterator[None]:
+    """Close a connection that comes in the moment in which its server closes.
+
+    asyncio accepts it and forgets it: its client waits, and the collector of garbage warns of it in a later test.
+    """
+    accept = BaseSelectorEventLoop._accept_connection2  # type: ignore[attr-defined]  # there is no public way
+
+    async def accepted(
+        loop: asyncio.AbstractEventLoop, protocol: object, connection: socket.socket, *rest: object
+    ) -> None:
+        _extra, _tls, server, *_ = rest
+        if isinstance(server, asyncio.Server) and not server.is_serving():
+            connection.close()
+        else:
+            await accept(loop, protocol, connection, *rest)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BaseSelectorEventLoop, "_accept_connection2", accepted)
         yield
 
 
