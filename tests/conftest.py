@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import hypothesis
 import pytest
+from aiohttp.web_app import _cached_build_middleware
 from dbos._sys_db_sqlite import SQLiteSystemDatabase
 from sqlalchemy import Compiled, Dialect, Engine
 
@@ -157,6 +158,13 @@ def _closing_servers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(BaseSelectorEventLoop, "_accept_connection2", accepted)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_applications() -> Iterator[None]:
+    """Forget the web applications of a test: aiohttp would keep the last thousand pairs of handler and application."""
+    yield
+    _cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(scope="session")
