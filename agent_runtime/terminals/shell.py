@@ -13,8 +13,8 @@ from agent_runtime.terminals import bash
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.pty import Pty
 
-_START_SECONDS = 30.0
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+"""More than a busy machine takes: with the shell, its variables and directory are lost."""
 _LOOK_SECONDS = 0.1
 _DRAIN_READS = 16
 
@@ -26,6 +26,7 @@ class Shell:
         pty: its terminal.
         marker: what bash said at its last prompt.
         ended: whether it is gone, and with it all that it started on its terminal.
+        stuck: that it was killed because it did not answer, to be read by the model; empty otherwise.
         heard: when something last came from it, by the monotonic clock.
     """
 
@@ -41,6 +42,7 @@ class Shell:
         self.pty = pty
         self.marker: bash.Marker | None = None
         self.ended = False
+        self.stuck = ""
         self._on_change = on_change
         self._output = Output()
         self._mark: bytes | None = None
@@ -61,7 +63,7 @@ class Shell:
         Raises:
             SandboxError: it ended or said nothing; the text has its last words.
         """
-        said = await self._answer(partial(bash.setup, start=self._start), _START_SECONDS)
+        said = await self.ask(partial(bash.setup, start=self._start))
         if not self.ended:
             self.pty.meet()
             self._watch_end()
@@ -71,7 +73,12 @@ class Shell:
 
     async def ask(self, line: Callable[[str], bytes]) -> str:
         """Send a line of our own, made for a nonce, and give what bash says to it; a bash that is stuck is killed."""
-        return await self._answer(line, _ANSWER_SECONDS)
+        answer = Output()
+        await self.send(line, answer)
+        if not await self.wait(lambda: self.at_prompt, _ANSWER_SECONDS):
+            self.stuck = f"the shell did not answer for {_ANSWER_SECONDS:g} s and was killed"
+            await self.close()
+        return answer.whole()
 
     async def send(self, line: Callable[[str], bytes], output: Output) -> None:
         """Send a line, made for a nonce; `output` gets everything up to the marker with that nonce."""
@@ -124,13 +131,6 @@ class Shell:
             await self._burial
         self._detach()
         await self._finish(ended=False)
-
-    async def _answer(self, line: Callable[[str], bytes], seconds: float) -> str:
-        answer = Output()
-        await self.send(line, answer)
-        if not await self.wait(lambda: self.at_prompt, seconds):
-            await self.close()
-        return answer.whole()
 
     def _detach(self) -> None:
         if self._loop is not None and not self._loop.is_closed():

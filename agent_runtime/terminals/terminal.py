@@ -194,7 +194,7 @@ class Terminal:
             return
         if shell.ended:
             command.exit_code = shell.pty.exit_code
-            command.add(shell.pty.ended_for)
+            command.add(shell.pty.ended_for or shell.stuck)
             command.settle("killed" if shell.pty.ended_for else "restarted")
         elif shell.at_prompt and command.launched and shell.marker is not None:
             command.exit_code, command.pipe, command.ok = shell.marker.exit_code, shell.marker.pipe, shell.marker.ok

@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals import shell as shell_module
 from agent_runtime.terminals import terminal as terminal_module
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
@@ -419,6 +421,20 @@ async def test_input_after_the_shell_was_killed_from_outside_does_not_break(term
     os.kill(parent_of(sleep), 9)
     report = await terminal.send("x\n", timeout=5)
     assert (report.status, report.exit_code) == ("restarted", 137)
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_a_shell_that_does_not_answer_is_killed_and_the_report_says_so(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(terminal, "sleep 60661 &")
+    [sleep] = await eventually(lambda: processes_with("60661"))
+    os.kill(parent_of(sleep), signal.SIGSTOP)
+    with monkeypatch.context() as patched:
+        patched.setattr(shell_module, "_ANSWER_SECONDS", 0.3)
+        report = await run(terminal, "echo hi")
+    assert (report.status, report.exit_code) == ("restarted", 137)
+    assert report.note.startswith("the shell did not answer for 0.3 s and was killed; the shell itself ended;")
     assert (await run(terminal, "echo ok")).output == "ok\n"
 
 
