@@ -91,6 +91,7 @@ async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a busy machine takes minutes
 async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: LocalHub, tmp_path: Path) -> None:
     first = [acting(WAIT_FOR_GO), *DONE]
     async with staged(hub, tmp_path, first, *[DONE] * 60, operator={"caps": Caps(thread=3)}) as stage:
@@ -98,10 +99,10 @@ async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: Loc
         commands = [stage.say(issue.number, f"/codepilot fix {number}") for number in range(50)]
         jobs = [await stage.job_of(each) for each in commands]
         # All are greeted while the first one works: nobody has used the thread's share up by then.
-        await eventually(lambda: all(stage.reactions(each) for each in commands), within=180)
+        await eventually(lambda: all(stage.reactions(each) for each in commands), within=300)
         running = await eventually(lambda: [each for each in jobs if stage.files_of(each).is_dir()])
         await stage.let_go(running[0])
-        ends = [await stage.ended(each, within=120) for each in jobs]
+        ends = [await stage.ended(each, within=300) for each in jobs]
         assert sum(each.state is JobState.DONE for each in ends) == 3
         assert {each.state for each in ends} == {JobState.DONE, JobState.REFUSED}
         assert len(stage.providers) == 3
@@ -110,11 +111,12 @@ async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: Loc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a busy machine takes minutes
 async def test_fifty_commands_at_once_in_many_threads_are_all_answered(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, *[DONE] * 60, operator={"caps": Caps(repository=6, user=50)}) as stage:
         threads = [stage.issue().number for _ in range(10)]
         commands = [stage.say(number, "/codepilot ask why?") for _ in range(5) for number in threads]
-        ends = [await stage.end_of(each, within=120) for each in commands]
+        ends = [await stage.end_of(each, within=300) for each in commands]
         assert all(not TRANSITIONS[each.state] for each in ends)
         assert len(stage.providers) == 6
         for number in threads:
