@@ -87,6 +87,8 @@ class Egress:
                 raise
             self._served = wanted
             self._work = asyncio.create_task(self._serve(listener))
+            # Not the task itself: one that is cancelled before it begins does nothing.
+            self._work.add_done_callback(lambda _: listener.close())
 
     async def close(self) -> None:
         """End all connections and take no more; idempotent. `serve` can start again, within what is left."""
@@ -100,8 +102,8 @@ class Egress:
         most = self._rules.network.limits.connections
         try:
             async with asyncio.TaskGroup() as tunnels:
-                with listener:
-                    await self._accept(listener, tunnels)
+                await self._accept(listener, tunnels)
+                listener.close()
                 self._lost(f"{most} connections were made, and a sandbox may make no more")
         except ExceptionGroup as group:
             # Whatever it was, the network is gone, and the run's report must say so.
@@ -114,17 +116,21 @@ class Egress:
             await slots.acquire()
             self._made += 1
             try:
-                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                connection = await _next(listener)
             except ConnectionAbortedError:  # it was given up before it was taken
                 slots.release()
                 continue
-            tunnels.create_task(self._see_through(connection)).add_done_callback(lambda _: slots.release())
+
+            def over(_task: object, connection: socket.socket = connection) -> None:
+                connection.close()
+                slots.release()
+
+            tunnels.create_task(self._see_through(connection)).add_done_callback(over)
 
     async def _see_through(self, connection: socket.socket) -> None:
         try:
             client = await asyncio.open_connection(sock=connection)
         except OSError:  # gone already
-            connection.close()
             return
         tunnel = Tunnel(self._rules, client)
         try:
@@ -133,6 +139,24 @@ class Egress:
         finally:
             client[1].transport.abort()
             self._told(tunnel.record)
+
+
+async def _next(listener: socket.socket) -> socket.socket:
+    """The next connection; the event loop's own `sock_accept` loses one that comes while it is cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            came = asyncio.Event()
+            loop.add_reader(listener, came.set)
+            try:
+                await came.wait()
+            finally:
+                loop.remove_reader(listener)
+        else:
+            connection.settimeout(0)
+            return connection
 
 
 def _discard(opening: asyncio.Future[socket.socket]) -> None:
