@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,11 @@ def run_inside(
         timeout=60,
         check=False,
     )
+
+
+def seconds(number: int) -> str:
+    """A time to sleep for, by which a process is found again: no process of another worker's tests has the same."""
+    return f"{number}.{os.getpid()}"
 
 
 def processes_with(argument: str) -> list[int]:

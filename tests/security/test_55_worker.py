@@ -146,7 +146,7 @@ async def test_limits_and_a_killed_worker_are_told_as_ever(interpreter: Interpre
 
 async def test_it_dies_with_a_host_that_is_killed() -> None:
     inside = killed_host_had()
-    await eventually(lambda: not any(map(alive, inside)), within=2.0)
+    await eventually(lambda: not any(map(alive, inside)))
 
 
 def killed_host_had() -> list[Path]:

@@ -21,12 +21,13 @@ from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxLimits, SandboxSettings
 from agent_runtime.tools.shell import ShellTools
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 MIB = 1 << 20
 PYTHON = "/usr/bin/python3"
 SECONDS = 20
+_NEIGHBOUR = seconds(58058)
 """A deadline, not a measurement: other work may run on the machine."""
 
 
@@ -143,7 +144,7 @@ def tools_with(limits: dict[str, Any], workspace: Path) -> ShellTools:
 async def neighbour(tmp_path: Path) -> AsyncIterator[ShellTools]:
     """Another job's terminal, at work."""
     tools = tools_with({}, tmp_path / "neighbour")
-    await tools.execute("main", "echo kept >file; kept=yes; sleep 58058 &", SECONDS)
+    await tools.execute("main", f"echo kept >file; kept=yes; sleep {_NEIGHBOUR} &", SECONDS)
     yield tools
     await tools.close()
 
@@ -160,7 +161,7 @@ async def test_it_is_stopped_and_the_model_told(kind: str, neighbour: ShellTools
         assert f"| limit: {attack.told};" in result.text
         beside = await neighbour.execute("main", "echo $kept; cat file; jobs -r | wc -l", SECONDS)
         assert "yes\nkept\n1\n" in beside.text, "the other job"
-        assert len(processes_with("58058")) == 1
+        assert len(processes_with(_NEIGHBOUR)) == 1
     finally:
         await tools.close()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.shell import ShellTools
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 DAEMONS = {
@@ -26,24 +27,26 @@ DAEMONS = {
 
 @pytest.mark.parametrize("kind", DAEMONS)
 async def test_a_daemon_dies_with_its_session(kind: str, tmp_path: Path) -> None:
-    tag = f"7100{list(DAEMONS).index(kind)}"
+    tag = seconds(71000)
     tools = ShellTools(Bubblewrap(SandboxSettings()), tmp_path)
     await tools.execute("main", DAEMONS[kind].format(tag=tag))
     await eventually(lambda: processes_with(tag))
     await tools.close()
-    await eventually(lambda: not processes_with(tag), within=10)
+    await eventually(lambda: not processes_with(tag))
 
 
 async def test_a_daemon_dies_with_the_shell_that_exits(tmp_path: Path) -> None:
+    tag = seconds(71010)
     tools = ShellTools(Bubblewrap(SandboxSettings()), tmp_path)
-    await tools.execute("main", DAEMONS["setsid"].format(tag="71010"))
-    await eventually(lambda: processes_with("71010"))
+    await tools.execute("main", DAEMONS["setsid"].format(tag=tag))
+    await eventually(lambda: processes_with(tag))
     await tools.execute("main", "exit")
-    await eventually(lambda: not processes_with("71010"), within=10)
+    await eventually(lambda: not processes_with(tag))
     await tools.close()
 
 
 async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
+    tag = seconds(71020)
     bot = (
         "import asyncio, sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
         "from agent_runtime.sandbox.bubblewrap import Bubblewrap\n"
@@ -51,8 +54,8 @@ async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
         "from agent_runtime.tools.shell import ShellTools\n"
         "async def main():\n"
         "    tools = ShellTools(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))\n"
-        f"    await tools.execute('main', {DAEMONS['deaf'].format(tag='71020')!r})\n"
-        "    await tools.execute('main', 'sleep 71020', 0.1)\n"
+        f"    await tools.execute('main', {DAEMONS['deaf'].format(tag=tag)!r})\n"
+        f"    await tools.execute('main', 'sleep {tag}', 0.1)\n"
         "    print('ready', flush=True)\n"
         "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
@@ -61,31 +64,36 @@ async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", bot, tmp_path, root], stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - the bot's stand-in
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert processes_with("71020")
+        assert processes_with(tag)
         process.send_signal(signal.SIGKILL)
-    await eventually(lambda: not processes_with("71020"), within=10)
+    await eventually(lambda: not processes_with(tag))
 
 
 async def test_what_listens_to_nobody_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
     """Shells end when nobody listens to them any more; this one would not notice."""
+    tag = seconds(71030)
     bot = (
         "import subprocess, sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
         "from agent_runtime.sandbox.bubblewrap import Bubblewrap\n"
         "from agent_runtime.sandbox.protocol import SandboxSettings\n"
-        "launch = Bubblewrap(SandboxSettings()).launch(['sleep', '71030'], workspace=Path(sys.argv[1]))\n"
+        f"launch = Bubblewrap(SandboxSettings()).launch(['sleep', '{tag}'], workspace=Path(sys.argv[1]))\n"
         "subprocess.Popen(launch.argv, env=dict(launch.env))\n"
         "time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", bot, tmp_path, Path(__file__).parents[2]]) as process:  # noqa: ASYNC220 - the bot's stand-in
         try:
-            await eventually(lambda: "sleep" in _names("71030") or None)
+            await eventually(lambda: "sleep" in _names(tag) or None)
             process.kill()
-            await eventually(lambda: not processes_with("71030"), within=10)
+            await eventually(lambda: not processes_with(tag))
         finally:
             process.kill()
-            for left in processes_with("71030"):
+            for left in processes_with(tag):
                 os.kill(left, signal.SIGKILL)
 
 
 def _names(argument: str) -> set[str]:
-    return {Path(f"/proc/{pid}/comm").read_text().strip() for pid in processes_with(argument)}
+    found = set()
+    for pid in processes_with(argument):
+        with suppress(OSError):  # ended meanwhile
+            found.add(Path(f"/proc/{pid}/comm").read_text().strip())
+    return found

@@ -64,7 +64,7 @@ async def test_the_first_process_is_deaf_to_signals_from_inside(tools: ShellTool
 async def test_orphans_are_reaped(tools: ShellTools) -> None:
     await run(tools, "for i in 1 2 3 4 5; do (setsid sleep 0.01 &) ; done")
     count = "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (await run(tools, count))["output"] != "0\n":
         assert time.monotonic() < deadline
 
@@ -74,7 +74,7 @@ async def test_a_keeper_that_was_taken_over_holds_nobody_up(words: str, monkeypa
     monkeypatch.setattr(keeper_module, "_ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(keeper_module, "_START_SECONDS", 0.3)
     keeper = Keeper(Launch(argv=("/bin/bash", "-c", f"exec 2>/dev/null; {words}"), env={}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(SandboxError):
             await keeper.ready()
     assert not keeper.alive
@@ -98,7 +98,7 @@ async def test_a_group_number_is_signalled_only_inside(tmp_path: Path) -> None:
         assert bystander.poll() is None
         everywhere = ProcessFamily(mark="none", session=bystander.pid, namespace=None)
         everywhere.signal_group(bystander.pid, signal.SIGKILL)
-        assert bystander.wait(10) == -signal.SIGKILL
+        assert bystander.wait(60) == -signal.SIGKILL
 
 
 async def test_keepers_that_nobody_closes_give_their_descriptors_back(tmp_path: Path) -> None:

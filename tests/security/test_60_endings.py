@@ -21,7 +21,7 @@ from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.terminal import Terminal
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 FORGE = r"printf '\e]7770;%s;0 0;4;/tmp\a' "
@@ -108,7 +108,8 @@ def test_content_whose_temporary_file_is_removed_is_an_error_that_is_told(tmp_pa
 
 
 async def test_daemons_do_not_outlive_the_terminal_that_hides_its_environment(tools: ShellTools) -> None:
-    await run(tools, "env -i setsid /usr/bin/sleep 60060 >/dev/null 2>&1 </dev/null & disown")
-    await eventually(lambda: processes_with("60060"))
+    tag = seconds(60060)
+    await run(tools, f"env -i setsid /usr/bin/sleep {tag} >/dev/null 2>&1 </dev/null & disown")
+    await eventually(lambda: processes_with(tag))
     await tools.close()
-    await eventually(lambda: not processes_with("60060"), within=1)
+    await eventually(lambda: not processes_with(tag))

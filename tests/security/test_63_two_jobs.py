@@ -12,7 +12,7 @@ import pytest_asyncio
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.shell import ShellTools
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 SECRET = "only-in-the-other-job"
@@ -28,7 +28,8 @@ async def jobs(tmp_path: Path) -> AsyncIterator[tuple[ShellTools, ShellTools]]:
     victim, attacker = made
     serve = "/usr/bin/python3 -c \"import socket,time; a = socket.create_server(('127.0.0.1', 8799)); "
     serve += (
-        "b = socket.socket(socket.AF_UNIX); b.bind(chr(0) + 'victim'); b.listen(); print('up'); time.sleep(63063)\""
+        "b = socket.socket(socket.AF_UNIX); b.bind(chr(0) + 'victim'); b.listen(); print('up'); "
+        f'time.sleep({seconds(63063)})"'
     )
     hide = f"echo {SECRET} | tee secret /tmp/secret ~/secret /dev/shm/secret; export KEY={SECRET}; "
     await victim.execute("main", hide + serve, 0.2)

@@ -14,7 +14,7 @@ import pytest
 from agent_runtime.compat.coding import CodingTools, actions
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import bubblewrap
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import until
 
 
@@ -120,17 +120,18 @@ def test_lists_and_searches_pass_over_what_is_hidden_ignored_or_elsewhere(
 
 
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tools: CodingTools) -> None:
-    told = tools.execute_command("setsid sleep 3141.59 & echo begun; sleep 3141.59", timeout=1)
+    tag = seconds(3141)
+    told = tools.execute_command(f"setsid sleep {tag} & echo begun; sleep {tag}", timeout=1)
 
     assert told == "Error: command timed out after 1s\nPartial output:\nbegun\n"
-    until(lambda: not processes_with("3141.59"))
+    until(lambda: not processes_with(tag))
     assert tools.execute_command("echo again") == "again\nExit code: 0"
 
 
 def test_no_command_may_take_longer_than_ten_minutes(tools: CodingTools, monkeypatch: pytest.MonkeyPatch) -> None:
     assert actions._MOST_SECONDS == 600
     monkeypatch.setattr(actions, "_MOST_SECONDS", 1)
-    assert tools.execute_command("sleep 3141.59", timeout=10_000).startswith("Error: command timed out after 1s")
+    assert tools.execute_command("sleep 3141", timeout=10_000).startswith("Error: command timed out after 1s")
 
 
 def test_a_command_starts_afresh_in_the_root_without_the_users_environment(
@@ -187,10 +188,11 @@ def test_it_is_a_toolbox_of_llm_that_an_event_loop_can_call(tools: CodingTools, 
 
 def test_a_toolbox_that_nobody_closes_gives_everything_back(root: Path) -> None:
     tools = CodingTools(root)
-    tools.execute_command("sleep 2718.28 & echo begun")
-    until(lambda: processes_with("2718.28"))
+    tag = seconds(2718)
+    tools.execute_command(f"sleep {tag} & echo begun")
+    until(lambda: processes_with(tag))
 
     del tools
     gc.collect()  # whatever is left open warns, and warnings are errors
 
-    until(lambda: not processes_with("2718.28"))
+    until(lambda: not processes_with(tag))

@@ -10,7 +10,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.resident import Resident
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 
@@ -48,11 +48,11 @@ async def test_output_of_any_size_and_content_is_whole(tmp_path: Path) -> None:
 
 
 async def test_leaving_early_stops_the_program_and_the_next_one_starts_anew(tmp_path: Path) -> None:
-    resident = made(tmp_path)
-    async with aclosing(resident.run(["sh", "-c", "yes | head -c 100000; sleep 80801"])) as chunks:
+    resident, tag = made(tmp_path), seconds(80801)
+    async with aclosing(resident.run(["sh", "-c", f"yes | head -c 100000; sleep {tag}"])) as chunks:
         async for _ in chunks:
             break
-    await eventually(lambda: not processes_with("80801"))
+    await eventually(lambda: not processes_with(tag))
     assert await output(resident, "echo", "again") == b"again\n"
     resident.close()
 
@@ -65,9 +65,9 @@ async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_it_goes_with_its_object(tmp_path: Path) -> None:
-    resident = made(tmp_path)
-    await output(resident, "sh", "-c", "setsid sleep 80802 >/dev/null 2>&1 &")
-    await eventually(lambda: processes_with("80802"))
+    resident, tag = made(tmp_path), seconds(80802)
+    await output(resident, "sh", "-c", f"setsid sleep {tag} >/dev/null 2>&1 &")
+    await eventually(lambda: processes_with(tag))
     del resident
     gc.collect()
-    await eventually(lambda: not processes_with("80802"))
+    await eventually(lambda: not processes_with(tag))

@@ -22,7 +22,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.terminal import Terminal
-from tests.sandboxes import parent_of, processes_with
+from tests.sandboxes import parent_of, processes_with, seconds
 from tests.waiting import eventually
 
 
@@ -60,14 +60,14 @@ async def test_a_server_in_one_terminal_is_reached_from_another(main: Terminal, 
         said += later.output if later else ""
     fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/index.html').read())"
     assert (await run(main, f'/usr/bin/python3 -c "{fetch}"')).output == "b'hello\\n'\n"
-    ended = await server.send("\x03", timeout=5)
+    ended = await server.send("\x03", timeout=30)
     assert (ended.status, ended.exit_code) == ("completed", 0)
 
 
 async def test_temporary_files_and_processes_are_shared_and_shells_are_not(main: Terminal, server: Terminal) -> None:
     await run(main, "echo kept > /tmp/file; echo home > ~/file; x=1; cd /tmp")
-    await run(main, "sleep 50505 &")
-    seen = await run(server, 'cat /tmp/file ~/file; pgrep -f "sleep 50505" | wc -l; echo "[$x]"; pwd; tty')
+    await run(main, "sleep 50505 & until pgrep -f '^sleep 50505'; do :; done")
+    seen = await run(server, 'cat /tmp/file ~/file; pgrep -f "^sleep 50505" | wc -l; echo "[$x]"; pwd; tty')
     assert seen.output == "kept\nhome\n1\n[]\n/workspace\n/dev/pts/1\n"
 
 
@@ -80,7 +80,7 @@ async def test_the_process_id_is_the_one_that_programs_beside_it_see(main: Termi
 async def test_control_c_reaches_only_its_own_terminal(main: Terminal, server: Terminal) -> None:
     await run(main, "sleep 60", timeout=0.1)
     await run(server, "sleep 60", timeout=0.1)
-    assert (await server.send("\x03", timeout=5)).exit_code == 130
+    assert (await server.send("\x03", timeout=30)).exit_code == 130
     assert main.running == "sleep 60"
 
 
@@ -98,15 +98,16 @@ async def test_control_c_reaches_only_its_own_terminal(main: Terminal, server: T
 async def test_what_a_terminal_started_ends_with_it_and_the_others_go_on(
     main: Terminal, server: Terminal, daemon: str, ending: str
 ) -> None:
-    await run(main, "sleep 70699 &")
-    await run(server, daemon.format(tag="70600"))
-    await eventually(lambda: processes_with("70600"))
+    tag, others = seconds(70600), seconds(70699)
+    await run(main, f"sleep {others} &")
+    await run(server, daemon.format(tag=tag))
+    await eventually(lambda: processes_with(others) and processes_with(tag))
     if ending == "close":
         await server.close()
     else:
         assert (await run(server, "exit 3")).exit_code == 3
-    assert not processes_with("70600")
-    assert processes_with("70699")
+    assert not processes_with(tag)
+    assert processes_with(others)
     assert (await run(main, "echo ok")).output == "ok\n"
 
 
@@ -121,30 +122,34 @@ async def test_a_daemon_that_hides_from_its_terminal_ends_with_the_place(
     main: Terminal, server: Terminal, place: Backend
 ) -> None:
     await run(main, "true")
-    await run(server, "env -i setsid sleep 70701 >/dev/null 2>&1 </dev/null & disown")
-    await eventually(lambda: [pid for pid in processes_with("70701") if _program(pid) == "sleep"])
+    tag = seconds(70701)
+    await run(server, f"env -i setsid sleep {tag} >/dev/null 2>&1 </dev/null & disown")
+    await eventually(lambda: [pid for pid in processes_with(tag) if _program(pid) == "sleep"])
     await server.close()
-    assert processes_with("70701")
+    assert processes_with(tag)
     await place.close()
-    await eventually(lambda: not processes_with("70701"))
+    await eventually(lambda: not processes_with(tag))
 
 
 async def test_a_shell_that_exits_is_noticed_while_a_job_holds_its_terminal_open(main: Terminal) -> None:
-    report = await run(main, "sleep 70702 & exit 5", timeout=10)
+    tag = seconds(70702)
+    report = await run(main, f"sleep {tag} & exit 5")
     assert (report.status, report.exit_code) == ("restarted", 5)
-    assert not processes_with("70702")
+    assert not processes_with(tag)
 
 
 async def test_a_sandbox_that_is_killed_starts_again(main: Terminal, server: Terminal) -> None:
     await run(server, "sleep 60", timeout=0.1)
-    await run(main, "sleep 70705", timeout=0.1)
-    first = parent_of(parent_of(parent_of(processes_with("70705")[0])))  # the keeper, from its job, from the shell
+    tag = seconds(70705)
+    await run(main, f"sleep {tag}", timeout=0.1)
+    [sleep] = await eventually(lambda: processes_with(tag))
+    first = parent_of(parent_of(parent_of(sleep)))  # the keeper, from its job, from the shell
     os.kill(first, signal.SIGKILL)
-    report = await main.read(timeout=10)
+    report = await main.read(timeout=30)
     assert report is not None
     assert report.status == "restarted"
     assert (await run(main, "echo ok")).output == "ok\n"
-    broken = await server.read(timeout=5)
+    broken = await server.read(timeout=30)
     assert broken is not None
     assert broken.status == "restarted"
     assert (await run(server, "ls /proc | grep -c '^[0-9]' >/dev/null; echo ok")).output == "ok\n"
@@ -154,9 +159,10 @@ async def test_a_process_that_runs_away_by_forking_ends_with_its_terminal(main: 
     # One lineage, not a bomb: for root the kernel does not count processes.
     other = Terminal("other", backend=place)
     await run(main, "true")
-    await run(other, "sleep 70703 & f() { (exec -a 70704 sleep 0.005); f & }; f", timeout=0.3)
+    beside, runaway = seconds(70703), seconds(70704)
+    await run(other, f"sleep {beside} & f() {{ (exec -a {runaway} sleep 0.005); f & }}; f", timeout=0.3)
     await other.close()
-    await eventually(lambda: not processes_with("70703") + processes_with("70704"))
+    await eventually(lambda: not processes_with(beside) + processes_with(runaway))
     assert (await run(main, "set -- /proc/[0-9]*; echo $#")).output.strip() in {"3", "4", "5", "6"}
 
 
@@ -232,19 +238,22 @@ async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> 
 async def test_without_a_sandbox_a_terminal_ends_with_what_it_started(tmp_path: Path) -> None:
     place = backend(Local(SandboxSettings()), tmp_path)
     terminal, other = Terminal("main", backend=place), Terminal("other", backend=place)
-    await run(other, "sleep 70705 &")
-    await run(terminal, "setsid sleep 70706 >/dev/null 2>&1 </dev/null & disown; sleep 70706 &")
-    report = await run(terminal, "exit 4", timeout=10)
+    tag, others = seconds(70706), seconds(70708)
+    await run(other, f"sleep {others} &")
+    await run(terminal, f"setsid sleep {tag} >/dev/null 2>&1 </dev/null & disown; sleep {tag} &")
+    await eventually(lambda: processes_with(others) and len(processes_with(tag)) == 2)
+    report = await run(terminal, "exit 4")
     assert (report.status, report.exit_code) == ("restarted", 4)
-    assert not processes_with("70706")
-    assert processes_with("70705")
+    assert not processes_with(tag)
+    assert processes_with(others)
     await place.close()
-    await eventually(lambda: not processes_with("70705"))
+    await eventually(lambda: not processes_with(others))
     await terminal.close()
     await other.close()
 
 
-_PROGRAM = """
+_TAG = seconds(70707)
+_PROGRAM = f"""
 import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
@@ -254,9 +263,9 @@ async def main():
     place = backend(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))
     for name in ("a", "b"):
         terminal = Terminal(name, backend=place)
-        await terminal.run("sleep 70707", timeout=0.2)
-        print((await terminal.send("\\x03", timeout=5)).exit_code)
-        await terminal.run("setsid sleep 70707 & disown", timeout=1)
+        await terminal.run("sleep {_TAG}", timeout=0.2)
+        print((await terminal.send("\\x03", timeout=30)).exit_code)
+        await terminal.run("setsid sleep {_TAG} & disown", timeout=30)
         await terminal.close()
     await place.close()
 asyncio.run(main())
@@ -273,7 +282,7 @@ def _interrupts(directory: Path, *before: str, python: str = sys.executable) -> 
 def test_control_c_works_for_a_bot_that_was_started_deaf_to_it(tmp_path: Path) -> None:
     done = _interrupts(tmp_path, "bash", "-c", "trap '' INT QUIT; exec \"$@\"", "bash")
     assert done.stdout == "130\n130\n", done.stderr
-    assert not processes_with("70707")
+    assert not processes_with(_TAG)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
@@ -287,4 +296,4 @@ def test_an_ordinary_user_has_the_same_terminals() -> None:
         Path(directory).chmod(0o755)
         done = _interrupts(Path(directory), *user, python=python)
     assert done.stdout == "130\n130\n", done.stderr
-    assert not processes_with("70707")
+    assert not processes_with(_TAG)

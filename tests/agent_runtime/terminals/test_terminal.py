@@ -23,7 +23,7 @@ from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
-from tests.sandboxes import parent_of, processes_with
+from tests.sandboxes import parent_of, processes_with, seconds
 from tests.waiting import eventually
 
 
@@ -416,10 +416,11 @@ async def test_a_shell_that_another_terminal_kills_says_so(terminal: Terminal, p
 
 
 async def test_input_after_the_shell_was_killed_from_outside_does_not_break(terminal: Terminal) -> None:
-    await run(terminal, "sleep 60660", timeout=0.1)
-    (sleep,) = processes_with("60660")
+    tag = seconds(60660)
+    await run(terminal, f"sleep {tag}", timeout=0.1)
+    [sleep] = await eventually(lambda: processes_with(tag))
     os.kill(parent_of(sleep), 9)
-    report = await terminal.send("x\n", timeout=5)
+    report = await terminal.send("x\n", timeout=30)
     assert (report.status, report.exit_code) == ("restarted", 137)
     assert (await run(terminal, "echo ok")).output == "ok\n"
 
@@ -427,8 +428,9 @@ async def test_input_after_the_shell_was_killed_from_outside_does_not_break(term
 async def test_a_shell_that_does_not_answer_is_killed_and_the_report_says_so(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await run(terminal, "sleep 60661 &")
-    [sleep] = await eventually(lambda: processes_with("60661"))
+    tag = seconds(60661)
+    await run(terminal, f"sleep {tag} &")
+    [sleep] = await eventually(lambda: processes_with(tag))
     os.kill(parent_of(sleep), signal.SIGSTOP)
     with monkeypatch.context() as patched:
         patched.setattr(shell_module, "_ANSWER_SECONDS", 0.3)

@@ -20,7 +20,7 @@ from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
 from agent_runtime.workspace.files import Workspace
-from tests.sandboxes import processes_with
+from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 
 
@@ -163,10 +163,11 @@ async def test_input_reaches_programs_but_never_the_shell(shell: ShellTools) -> 
 
 
 async def test_terminated_terminals_are_gone_and_main_starts_anew(shell: ShellTools) -> None:
-    await shell.execute("server", "sleep 61616", 0.1, new_terminal=True)
-    assert processes_with("61616")
+    tag = seconds(61616)
+    await shell.execute("server", f"sleep {tag}", 0.1, new_terminal=True)
+    await eventually(lambda: processes_with(tag))
     await shell.terminate_terminal("server")
-    await eventually(lambda: not processes_with("61616"))
+    await eventually(lambda: not processes_with(tag))
     with pytest.raises(ToolError, match="there are: main"):
         await shell.read_output("server")
     await shell.execute("main", "x=1")
