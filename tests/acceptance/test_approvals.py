@@ -539,7 +539,7 @@ async def test_a_service_killed_at_an_approved_call_makes_it_no_second_time_unas
         async with here.serving() as first:
             command, pause = await _paused(stage, issue.number)
             stage.say(issue.number, f"/codepilot approve {pause.short_id}")
-            await eventually((stage.files_of(pause.job_id) / "ran.txt").exists, within=20)
+            await eventually((stage.files_of(pause.job_id) / "ran.txt").exists, within=60)
             await first.kill()
         (tmp_path / "script.yaml").write_text(yaml.safe_dump([{"reply": NOTHING_LEFT}]))
         async with here.serving() as second:

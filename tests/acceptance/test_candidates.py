@@ -92,7 +92,7 @@ async def test_where_no_attempt_can_be_started_stop_ends_the_one_that_is_made_in
     async with staged(hub, tmp_path, [runs]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix --candidates 2")
-        await eventually(lambda: len(processes_with(marker)) > 0, within=20)
+        await eventually(lambda: len(processes_with(marker)) > 0, within=60)
         stage.say(issue.number, "/codepilot stop")
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED, end

@@ -209,7 +209,7 @@ async def at_work(stage: Stage) -> tuple[Comment, str]:
     command = stage.say(stage.issue().number, "/codepilot fix")
     job_id = await stage.job_of(command)
     changed = stage.files_of(job_id) / "calc.py"
-    await eventually(lambda: (changed.exists() and changed.read_text() == FIXED_CALC) or None, within=20)
+    await eventually(lambda: (changed.exists() and changed.read_text() == FIXED_CALC) or None, within=60)
     return command, job_id
 
 

@@ -53,7 +53,7 @@ async def test_a_second_signal_ends_it_at_once_and_its_job_goes_on_in_the_next_o
             service.process.send_signal(signal.SIGTERM)
             await eventually(lambda: "waiting up to 120 s for 1 jobs" in service.log.read_text())
             service.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(service.process.wait(), 20) == -signal.SIGTERM
+            assert await asyncio.wait_for(service.process.wait(), 60) == -signal.SIGTERM
         async with here.serving() as service:
             (await here.waiting(job_id)).touch()
             end = await stage.ended(job_id)

@@ -66,7 +66,7 @@ async def test_one_job_is_one_trace_and_is_counted_and_logged_by_its_name(hub: L
                     async with client.get(f"{port}{path}") as answer:
                         assert answer.status == status
             service.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(service.process.wait(), 20) == 0
+            assert await asyncio.wait_for(service.process.wait(), 60) == 0
         lines = [json.loads(line) for line in service.log.read_text().splitlines()]
 
     assert metrics["codepilot_deliveries_total", "accepted"] == 1
@@ -98,12 +98,12 @@ async def test_a_job_that_another_process_finishes_stays_one_trace(hub: LocalHub
             job_id = await here.stage.job_of(command)
             await here.waiting(job_id)
             first.process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(first.process.wait(), 20)
+            await asyncio.wait_for(first.process.wait(), 60)
         async with here.serving() as second:
             (await here.waiting(job_id)).touch()
             assert (await here.stage.end_of(command)).state is JobState.DONE, second.log.read_text()
             second.process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(second.process.wait(), 20)
+            await asyncio.wait_for(second.process.wait(), 60)
         root = _root(collector.spans)
         attempts = [span for span in collector.spans if span.name == "job"]
         assert [(span.trace_id, span.parent_span_id) for span in attempts] == [(root.trace_id, root.span_id)] * 2

@@ -77,7 +77,7 @@ class Site:
                 found = re.search(r"listening on (http://\S+)/webhook", log.read_text())
                 return found[1] if found else ""
 
-            address = await eventually(listening, within=20)
+            address = await eventually(listening, within=60)
             self.stage.hub.set_webhook(self.stage.app, f"{address}/webhook", WEBHOOK_SECRET)
             yield Served(process=process, log=log, address=address)
         finally:
@@ -91,7 +91,7 @@ class Site:
 
     async def waiting(self, job_id: str) -> Path:
         """Wait until the agent waits for the file `go`; gives where to make it."""
-        await eventually(lambda: len(processes_with(self.marker)) > 0, within=20)
+        await eventually(lambda: len(processes_with(self.marker)) > 0, within=60)
         return self.stage.files_of(job_id) / "go"
 
 
@@ -197,7 +197,7 @@ async def test_a_service_that_ends_before_it_reads_an_answer_publishes_nothing_t
             async with here.serving() as service:
                 stage.on_call = partial(end_at, moment, service, how)
                 command = command or stage.say(issue.number, "/codepilot fix")
-                await asyncio.wait_for(service.process.wait(), 20)
+                await asyncio.wait_for(service.process.wait(), 60)
                 assert service.process.returncode == (-how if how is signal.SIGKILL else 0), service.log.read_text()
                 stage.on_call = None
         assert command is not None
@@ -216,7 +216,7 @@ async def test_work_that_is_done_is_published_without_asking_the_model_again(hub
         async with here.serving() as service:
             stage.on_call = partial(end_at, "POST /graphql", service, signal.SIGKILL)
             command = stage.say(issue.number, "/codepilot fix")
-            await asyncio.wait_for(service.process.wait(), 20)
+            await asyncio.wait_for(service.process.wait(), 60)
             stage.on_call = None
         # Asked a second time, a model would say something else.
         here.rewrite("```completion\nI did nothing.\n```\n")
@@ -239,7 +239,7 @@ async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path
             job_id = await stage.job_of(command)
             await here.waiting(job_id)
             first.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(first.process.wait(), 15) == 0, first.log.read_text()
+            assert await asyncio.wait_for(first.process.wait(), 60) == 0, first.log.read_text()
             assert "Traceback" not in first.log.read_text()
         stored = await stage.queue.get(job_id)
         assert stored is not None
@@ -306,7 +306,7 @@ async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes
         async with here.serving(*arguments) as service:
             await eventually(lambda: ready in service.log.read_text() or None)
             (tmp_path / "bot" / "jobs.sqlite").unlink()
-            assert await asyncio.wait_for(service.process.wait(), 20) == 2
+            assert await asyncio.wait_for(service.process.wait(), 60) == 2
             records = re.split(r"\n(?!  \| )", service.log.read_text().rstrip())
             assert re.match("codepilot: the job database .* was deleted or replaced while this process", records[-1])
             # DBOS may log what it tries on the missing file until it has ended.

@@ -41,7 +41,7 @@ async def test_stop_ends_a_running_command_and_keeps_what_was_done(hub: LocalHub
     async with staged(hub, tmp_path, [runs]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
-        await eventually(lambda: len(processes_with(marker)) > 0, within=20)
+        await eventually(lambda: len(processes_with(marker)) > 0, within=60)
         stop = stage.say(issue.number, "/codepilot stop")
         # The sleep takes ten minutes: an end within the helper's half minute can only be the stop's doing.
         end = await stage.end_of(command)
@@ -149,7 +149,7 @@ async def test_continue_answers_the_question_that_waits(hub: LocalHub, tmp_path:
         await stage.waits(command)
         stage.say(issue.number, "/codepilot continue The sum of two.")
         # What the agent then asks for is a yes to its command: the answer itself was no such yes.
-        await eventually(lambda: "sh check.sh" in stage.bot_comments(issue.number)[0] or None, within=20)
+        await eventually(lambda: "sh check.sh" in stage.bot_comments(issue.number)[0] or None, within=60)
         await stage.waits(command)
         assert len(stage.providers) == 2
         assert stage.nothing_published()

@@ -39,6 +39,6 @@ async def test_a_worker_that_lost_its_job_writes_nothing_more(
 
         stage.on_call = partial(on_call, taken=partial(take_over, stage, job_id))
         stage.open_for_work.set()
-        await eventually(lambda: "taken over by another worker; this one stops" in caplog.text, within=20)
+        await eventually(lambda: "taken over by another worker; this one stops" in caplog.text, within=60)
     assert len(written) == 1, written
     assert not stage.bot_branches()

@@ -176,7 +176,7 @@ async def test_a_review_is_sent_once_although_the_service_dies_before_it_reads_t
             moment = f"POST /repos/mona/calc/pulls/{number}/reviews"
             stage.on_call = partial(end_at, moment, service, signal.SIGKILL)
             command = stage.say(number, "/codepilot review")
-            await asyncio.wait_for(service.process.wait(), 20)
+            await asyncio.wait_for(service.process.wait(), 60)
             stage.on_call = None
         assert len(hub.reviews(stage.repo, number)) == 1
         here.rewrite("```completion\nI was asked a second time.\n```\n")
