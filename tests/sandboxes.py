@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
@@ -44,6 +45,29 @@ def processes_with(argument: str) -> list[int]:
         if argument.encode() in words:
             found.append(int(entry.name))
     return found
+
+
+def descriptors() -> int:
+    """How many files this process has open; threads of earlier tests may be about to close some."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children() -> set[str]:
+    """The children of this process, zombies among them."""
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread of an earlier test that ends just now
+            found.update((task / "children").read_text().split())
+    return found
+
+
+def opened_in(folder: Path) -> list[Path]:
+    """What this process has open of a folder, as often as it is open."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            found.append(entry.readlink())
+    return sorted(each for each in found if each.is_relative_to(folder))
 
 
 def parent_of(pid: int) -> int:

@@ -20,6 +20,7 @@ from agent_runtime.core.errors import ControlError, FormatError, LimitError, Res
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
 from tests.agent_runtime.one_leg import STUBS, leg
 from tests.codes import coded
+from tests.sandboxes import children
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,10 +256,6 @@ async def test_the_worker_is_gone_once_a_block_is_frozen() -> None:
         await Interpreter(tools=["ask"], stubs=STUBS).run("ask('q')", call=call, show=print)
     assert workers - before
     await eventually(lambda: not (workers - before) & children())
-
-
-def children() -> set[str]:
-    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
 
 
 async def test_a_run_can_be_stopped_while_a_resumed_call_is_made() -> None:

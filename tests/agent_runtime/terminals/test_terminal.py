@@ -23,7 +23,7 @@ from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
-from tests.sandboxes import parent_of, processes_with, seconds
+from tests.sandboxes import children, descriptors, parent_of, processes_with, seconds
 from tests.waiting import eventually
 
 
@@ -474,7 +474,7 @@ async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
 
 async def test_twenty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
     sandbox = Bubblewrap(SandboxSettings())
-    before, children = _descriptors(), _children()
+    before, had = descriptors(), children()
     for _ in range(20):
         place = backend(sandbox, tmp_path)
         terminal = Terminal("main", backend=place)
@@ -482,14 +482,5 @@ async def test_twenty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path
         await terminal.close()
         await place.close()
     # Fewer than half of a terminal's would be: other parts of the process come and go.
-    await eventually(lambda: _descriptors() < before + 10)
-    await eventually(lambda: _children() <= children)
-
-
-def _descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def _children() -> set[str]:
-    """Children of this process, zombies among them."""
-    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+    await eventually(lambda: descriptors() < before + 10)
+    await eventually(lambda: children() <= had)

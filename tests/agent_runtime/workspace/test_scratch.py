@@ -13,6 +13,7 @@ from agent_runtime.workspace.confined import held
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.scratch import Scratch
 from tests.block_files import BlockFiles
+from tests.sandboxes import opened_in
 
 TMP = Scratch.prefix
 
@@ -91,11 +92,11 @@ def test_a_machine_without_room_for_it_is_told(
 
 
 def test_descriptors_of_sandboxes_that_ended_are_given_back(scratch: Scratch, tmp_path: Path) -> None:
-    open_before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    open_before = opened_in(tmp_path)
     for number in range(5):
         attach(scratch, root_of(tmp_path, str(number)))
         scratch.detach()
-    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == open_before
+    assert opened_in(tmp_path) == open_before
 
 
 @pytest.mark.parametrize(
