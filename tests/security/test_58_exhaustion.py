@@ -167,8 +167,9 @@ async def test_it_is_stopped_and_the_model_told(kind: str, neighbour: ShellTools
 
 
 async def test_the_next_command_has_a_shell_and_the_workspace(tmp_path: Path) -> None:
-    tools = tools_with({"seconds": 1.0}, tmp_path / "job")
-    await tools.execute("main", "echo kept >file; echo lost >/tmp/file; sleep 60", SECONDS)
+    tools = tools_with({"files": 20}, tmp_path / "job")
+    first = await tools.execute("main", "echo kept >file; echo lost >/tmp/file; mkdir {1..60}; sleep 60", SECONDS)
+    assert "limit: files 20;" in first.text
     result = await tools.execute("main", "cat file /tmp/file", SECONDS)
     assert "kept\n" in result.text
     assert "file: No such file" in result.text

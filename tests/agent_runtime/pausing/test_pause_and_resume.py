@@ -324,7 +324,7 @@ async def test_the_run_s_clock_stands_still_while_a_person_is_asked(place: Path,
         provider=ScriptedProvider([COUNT]),
         work_dir=place,
         sandbox=sandbox,
-        policy=Policy(rules=ASKS, limits=RunLimits(max_seconds=5)),
+        policy=Policy(rules=ASKS, limits=RunLimits(max_seconds=60)),
     )
     async with AsyncRuntime(agent) as runtime:
         seconds: list[float] = []

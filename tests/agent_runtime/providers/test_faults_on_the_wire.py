@@ -90,7 +90,7 @@ async def test_a_service_that_is_not_there_is_unreachable(wire: Wire) -> None:
 async def test_a_silent_service_is_given_up_on(wire: Wire) -> None:
     naps = Naps()
     async with ModelServer(replies=[Breaks("silence"), "Awake."]) as server:
-        reply = await ask(server, wire, options=ModelOptions(silence=0.3, retry=naps.retry()))
+        reply = await ask(server, wire, options=ModelOptions(silence=1.0, retry=naps.retry()))
     assert (reply.text, reply.attempts) == ("Awake.", 2)
 
 

@@ -47,6 +47,13 @@ async def run(terminal: Terminal, command: str, timeout: float = 20) -> CommandR
     return await terminal.run(command, timeout=timeout)
 
 
+async def begun(terminal: Terminal, command: str) -> None:
+    """Run a command until it has written that it has begun; pytest's own limit ends one that does not."""
+    report: CommandReport | None = await run(terminal, command, timeout=0.05)
+    while report is None or "begun" not in report.output:
+        report = await terminal.read(timeout=0.05)
+
+
 @pytest.mark.parametrize(
     ("command", "exit_code", "output"),
     [
@@ -187,13 +194,13 @@ async def test_full_screen_programs_show_their_screen_and_can_be_left(
     await run(terminal, "seq 100 > numbers")
     screen = (await run(terminal, program, timeout=0.3)).output
 
-    for _ in range(30):
+    for _ in range(100):
         if shows in screen:
             break
         report = await terminal.read(timeout=0.3)
         screen = report.output if report is not None else ""
     assert shows in screen
-    ended = await terminal.send(leave, timeout=5)
+    ended = await terminal.send(leave, timeout=30)
     assert (ended.status, ended.exit_code) == ("completed", 0)
     assert (await run(terminal, "echo ok")).output == "ok\n"
 
@@ -267,9 +274,9 @@ async def test_nothing_can_forge_the_end_of_a_command(terminal: Terminal) -> Non
 async def test_a_command_that_goes_on_is_read_in_pieces_without_repetition(terminal: Terminal) -> None:
     first = await run(terminal, "echo one; read line; echo two; read line; echo three")
     assert (first.status, first.exit_code, first.output) == ("waiting for input", None, "one\n")
-    second = await terminal.send("x\n", timeout=5)
+    second = await terminal.send("x\n", timeout=30)
     assert (second.status, second.output) == ("waiting for input", "two\n")
-    third = await terminal.send("x\n", timeout=5)
+    third = await terminal.send("x\n", timeout=30)
     assert (third.status, third.exit_code, third.output) == ("completed", 0, "three\n")
     again = await terminal.read(timeout=1)
     assert again is not None
@@ -278,7 +285,7 @@ async def test_a_command_that_goes_on_is_read_in_pieces_without_repetition(termi
 
 async def test_reading_waits_for_the_end(terminal: Terminal) -> None:
     await run(terminal, "sleep 0.3; echo done", timeout=0.01)
-    report = await terminal.read(timeout=10)
+    report = await terminal.read(timeout=30)
     assert report is not None
     assert (report.status, report.output) == ("completed", "done\n")
 
@@ -293,22 +300,22 @@ async def test_a_second_command_is_refused_while_one_runs(terminal: Terminal) ->
 async def test_a_repl_takes_input_and_ends_with_control_d(terminal: Terminal) -> None:
     started = await run(terminal, "/usr/bin/python3 -q")
     assert started.output.endswith(">>> ")
-    assert "42" in (await terminal.send("print(6 * 7)\n", timeout=10)).output
-    ended = await terminal.send("\x04", timeout=10)
+    assert "42" in (await terminal.send("print(6 * 7)\n", timeout=30)).output
+    ended = await terminal.send("\x04", timeout=30)
     assert (ended.status, ended.exit_code) == ("completed", 0)
 
 
 async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
     asked = await run(terminal, "read -s -p 'Password: ' word; echo; echo \"${#word} characters\"")
     assert (asked.status, asked.output) == ("waiting for input", "Password: ")
-    assert (await terminal.send("secret\n", timeout=5)).output == "\n6 characters\n"
+    assert (await terminal.send("secret\n", timeout=30)).output == "\n6 characters\n"
 
 
 async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -> None:
-    await run(terminal, "sleep 60", timeout=0.1)
-    assert (await terminal.send("\x03", timeout=5)).exit_code == 130
-    await run(terminal, "sleep 60", timeout=0.1)
-    stopped = await terminal.send("\x1a", timeout=5)
+    await begun(terminal, "sh -c 'echo begun; exec sleep 60'")
+    assert (await terminal.send("\x03", timeout=30)).exit_code == 130
+    await begun(terminal, "sh -c 'echo begun; exec sleep 60'")
+    stopped = await terminal.send("\x1a", timeout=30)
     assert (stopped.status, stopped.exit_code) == ("completed", 148)
     assert "Stopped" in stopped.output
     assert (await run(terminal, "kill %1; echo ok")).output.endswith("ok\n")
@@ -317,19 +324,19 @@ async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -
 @pytest.mark.parametrize(
     ("command", "survives"),
     [
-        ("x=1; sleep 60", True),
-        ("x=1; cat", True),
-        ("x=1; bash -c 'trap \"\" INT; while :; do sleep 0.1; done'", True),
-        ("x=1; trap '' INT; while :; do :; done", False),
+        ("x=1; sh -c 'echo begun; exec sleep 60'", True),
+        ("x=1; sh -c 'echo begun; exec cat'", True),
+        ("x=1; bash -c 'trap \"\" INT; echo begun; while :; do sleep 0.1; done'", True),
+        ("x=1; trap '' INT; echo begun; while :; do :; done", False),
     ],
 )
 async def test_an_interrupt_ends_even_what_ignores_it(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, *, survives: bool
 ) -> None:
     monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
-    await run(terminal, command, timeout=0.2)
+    await begun(terminal, command)
     await terminal.interrupt("told to stop")
-    report = await terminal.read(timeout=5)
+    report = await terminal.read(timeout=30)
     assert report is not None
     assert (report.status, report.ok) == ("stopped", False)
     assert "told to stop" in report.note
@@ -343,7 +350,7 @@ async def test_what_a_killed_program_left_unread_is_no_part_of_the_next_command(
 ) -> None:
     monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
     used = Terminal("alone", backend=backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
-    await run(used, f'x=1; bash -c "{beforehand}stty raw -echo; while :; do sleep 0.1; done"', timeout=0.5)
+    await begun(used, f'x=1; bash -c "{beforehand}stty raw -echo; echo begun; while :; do sleep 0.1; done"')
     await used.interrupt("told to stop")
     after = await run(used, "echo $x")
     assert (after.status, after.output) == ("completed", "1\n")
@@ -360,10 +367,10 @@ async def test_background_output_comes_with_the_next_look(terminal: Terminal) ->
 async def test_a_full_screen_program_is_shown_as_its_screen(terminal: Terminal) -> None:
     await run(terminal, "seq 1000 > numbers")
     report = await run(
-        terminal, "printf '\\033[?1049h\\033[2J\\033[5;3Hhello'; read x; printf '\\033[?1049l'", timeout=1
+        terminal, "printf '\\033[?1049h\\033[2J\\033[5;3Hhello'; read x; printf '\\033[?1049l'", timeout=30
     )
     assert report.output == "[full-screen program; its screen:]\n\n\n\n\n  hello"
-    assert (await terminal.send("\n", timeout=5)).status == "completed"
+    assert (await terminal.send("\n", timeout=30)).status == "completed"
 
 
 async def test_output_over_the_quota_stops_the_command_and_the_session_goes_on(
@@ -410,7 +417,7 @@ async def test_a_shell_that_another_terminal_kills_says_so(terminal: Terminal, p
     other = Terminal("other", backend=place)
     await run(other, f"kill -9 {terminal.pid}")
     await other.close()
-    report = await terminal.read(timeout=5)
+    report = await terminal.read(timeout=30)
     assert report is not None
     assert (report.status, report.exit_code) == ("restarted", 137)
 
