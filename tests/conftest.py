@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 pytest_plugins = ["localhub.pytest_plugin"]
 
 # A busy machine makes no test fail.
-hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.register_profile("suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("suite")
 
 # Each worker, and each of the hundreds of processes that tests start, would compile all of the code anew.

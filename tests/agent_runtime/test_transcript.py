@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.context.transcript import Transcript, messages
@@ -335,7 +335,7 @@ def test_a_log_with_images_grows_like_any_other(log: list[Recorded]) -> None:
         assert growing.messages(log[:end]) == messages(log[:end])
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(events=st.lists(any_event(), max_size=12), calls_tools=st.booleans())
 def test_whatever_a_log_holds_each_request_has_its_answer_in_the_next_message(
     events: list[Recorded], *, calls_tools: bool

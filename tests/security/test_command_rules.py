@@ -115,7 +115,9 @@ _FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(_FRAGMENTS, min_size=1, max_size=9), st.sampled_from(["pytest ", "git status", "echo ", ""]))
 def test_whatever_is_approved_bash_runs_only_what_was_read(
     tmp_path: Path, fragments: list[str], beginning: str

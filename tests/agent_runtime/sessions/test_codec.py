@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from agent_runtime.core.errors import SessionNewerError
 from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
@@ -18,7 +18,7 @@ from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 HEADER = Header(session_id="a/b", agent_name="agent", created_at=1.5)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=400)
 @given(event=any_event())
 def test_any_event_comes_back_as_it_was(event: Recorded) -> None:
     line = encode(event)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.events import Recorded, Replied
@@ -14,7 +14,6 @@ from agent_runtime.sessions.scrubbing import scrubbed
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(any_event())
 def test_what_holds_no_secret_comes_back_as_it_is(event: Recorded) -> None:
     assert scrubbed(event, lambda text: text) == event

@@ -26,7 +26,9 @@ def test_whole_files_come_and_go() -> None:
     assert unified(["a"], ["a"]) == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(LINES, LINES)
 def test_git_applies_it(tmp_path: Path, before: list[str], after: list[str]) -> None:
     hunks = unified(before, after)

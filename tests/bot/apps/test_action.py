@@ -114,7 +114,7 @@ def test_a_value_that_holds_the_delimiter_gets_another_one(tmp_path: Path) -> No
     assert _outputs(path) == {"summary": "x\nEOF\nadmin<<END\n1\nEND"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_-]{0,8}", fullmatch=True), st.text()))
 def test_any_value_comes_back_whole(tmp_path: Path, outputs: dict[str, str]) -> None:
     path = tmp_path / "out"
