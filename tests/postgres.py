@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.ports import free_port
 
 PASSWORD = "correct-horse-battery-staple"
 _NUMBERS = itertools.count()
@@ -82,10 +83,8 @@ def running(bin_directory: Path, *, fsync: bool = False) -> Iterator[Postgres]:
     """Start a server and stop it again; `fsync` for one whose commits are on the disk."""
     user = _USER_INSTEAD_OF_ROOT if os.geteuid() == 0 else None
     # Not below pytest's directory: that is closed to other users.
-    with tempfile.TemporaryDirectory(prefix="postgres-") as name, socket.create_server(("127.0.0.1", 0)) as free:
-        home = Path(name)
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory(prefix="postgres-") as name:
+        home, port = Path(name), free_port()
         password = home / "password"
         password.write_text(PASSWORD)
         if user:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from tests.acceptance.test_demo import environment
 from tests.forked import Forked, codepilot
 from tests.hub_pages import browser
 from tests.origin import Origin
+from tests.ports import free_port
 from tests.stage import FILES, FIX
 from tests.waiting import eventually
 
@@ -35,9 +34,7 @@ async def test_a_person_tries_the_bot_on_their_repository_without_github(tmp_pat
     head = origin.commit(FILES)
     script = tmp_path / "script.yaml"
     script.write_text(yaml.safe_dump([{"reply": FIX}]), encoding="utf-8")
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    settings = tmp_path / "hub"
+    settings, port = tmp_path / "hub", free_port()
     hub = ("hub", str(tmp_path / "src"), "--settings", str(settings), "--webhook", f"http://127.0.0.1:{port}/webhook")
     env: Mapping[str, str] = environment(tmp_path)
     scripted = {"CODEPILOT_PROVIDER": "scripted", "CODEPILOT_MODEL": str(script), "CODEPILOT_ALLOW_ROOT": "yes"}

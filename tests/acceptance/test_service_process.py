@@ -22,6 +22,7 @@ from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
 from localhub import LocalHub
 from tests.forked import Forked, codepilot, completed
+from tests.ports import free_port
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, Stage, acting, build, watch
@@ -277,9 +278,7 @@ async def test_a_command_that_was_given_while_the_service_was_down_is_done_once_
     hub: LocalHub, tmp_path: Path
 ) -> None:
     async with site(hub, tmp_path, script=[{"reply": FIX}]) as made:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        here = replace(made, variables={**made.variables, "CODEPILOT_PORT": str(port)})
+        here = replace(made, variables={**made.variables, "CODEPILOT_PORT": str(free_port())})
         stage = here.stage
         async with here.serving():
             pass

@@ -40,6 +40,7 @@ from agent_runtime.sandbox.docker import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
 from tests.agent_runtime.mcp.parts import HERE, agent_with, block, notes, odd, python_sandbox
 from tests.agent_runtime.transports.native.parts import Model, asks
+from tests.ports import free_port
 from tests.sandboxes import descriptors
 from tests.waiting import eventually
 
@@ -119,8 +120,7 @@ CALLS = [("notes_search", '{"query": "ink"}'), ("notes_paint", "{}")]
 
 
 async def test_a_server_at_an_address_is_used_where_it_is_defined_as_private(place: Path, sandbox: Sandbox) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     program = await asyncio.create_subprocess_exec(
         sys.executable, str(HERE / "notes_server.py"), "http", str(port), stderr=asyncio.subprocess.DEVNULL
     )

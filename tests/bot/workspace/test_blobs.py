@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from bot.domain.errors import BlobTooLargeError, StorageError
 from bot.workspace.blob_address import open_blobs
 from bot.workspace.blobs import BlobAccess, BlobStore, DirectoryBlobs
 from tests import s3
+from tests.ports import free_port
 
 LARGE = os.urandom(17 * 1024 * 1024)
 
@@ -127,8 +127,7 @@ def test_a_store_without_space_says_so_and_keeps_what_was_there(tmp_path: Path) 
 
 
 def test_a_server_that_is_not_there_is_told_without_the_key() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    endpoint = f"http://127.0.0.1:{free_port()}"
     access = s3.S3(port=1).access
     blobs = open_blobs(
         "s3://nowhere/x",
