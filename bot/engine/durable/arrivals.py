@@ -19,9 +19,10 @@ from bot.engine.durable.bulk import Enqueued
 from bot.engine.durable.gathering import Gathering
 from bot.engine.durable.store import JobStore, Transaction
 
+# Asked with LIMIT, for each job by itself: PostgreSQL would turn EXISTS into one look at all jobs that have not ended.
 _BUSY = (
-    "EXISTS (SELECT 1 FROM jobs AS other WHERE other.lane = new.lane AND other.repo_id = new.repo_id "
-    "AND other.thread = new.thread AND other.state IN ('queued', 'running'))"
+    "coalesce((SELECT true FROM jobs AS other WHERE other.lane = new.lane AND other.repo_id = new.repo_id "
+    "AND other.thread = new.thread AND other.state IN ('queued', 'running') LIMIT 1), false)"
 )
 _COMPUTED = (("released", f"NOT {_BUSY}"), ("leg", f"CASE WHEN {_BUSY} THEN 0 ELSE 1 END"))
 

@@ -109,6 +109,23 @@ async def test_each_of_those_that_arrive_together_is_stored_as_if_it_were_alone(
     assert set(await store.run(lambda tx: rows(tx, "workflow_status", "workflow_uuid"))) == {"known", "first"}
 
 
+async def test_no_job_of_another_thread_is_read_however_many_wait(store: JobStore) -> None:
+    def wait(tx: Transaction) -> None:
+        assert accept_together(tx, arrivals(*(a_job(f"waits-{n}", number=n) for n in range(1, 301)))) == [True] * 300
+
+    # PostgreSQL counts the rows of a table that a transaction reads; SQLite does not.
+    counted = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'jobs'"
+    counted = counted if store.path is None else "SELECT 0"
+
+    def read_for_more(tx: Transaction) -> int:
+        more = [a_job(f"new-{n}", number=n) for n in range(291, 311)]
+        assert accept_together(tx, arrivals(*more)) == [True] * 20
+        return int(tx.rows.exec_driver_sql(counted).scalar_one())
+
+    await store.run(wait)
+    assert await store.run(read_for_more) < 100
+
+
 async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store: JobStore) -> None:
     await store.run(lambda tx: jobs.accept(tx, a_job("left", number=1), 0.0))
     # As a process leaves it that bounds the jobs of a repository, which this one does not.
