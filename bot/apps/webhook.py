@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from aiohttp import web
 from pydantic import SecretStr
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from bot.apps import endpoints, large_deliveries
 from bot.apps.stranger_log import StrangerLog
@@ -150,8 +150,11 @@ class _Webhook:
         claimed_id = request.headers.get("X-GitHub-Delivery", "")
         # Not proven yet, so it is shown only when it cannot forge a log line.
         delivery_id = claimed_id if _SHOWABLE_ID.fullmatch(claimed_id) else "-"
-        with bound_contextvars(delivery=delivery_id):
+        bound = bind_contextvars(delivery=delivery_id)
+        try:
             status, answer = await self._answer(request)
+        finally:
+            reset_contextvars(**bound)
         self._answered(answer["status"])
         response = web.json_response(answer, status=status)
         if answer["status"] == "refused":
@@ -189,7 +192,9 @@ class _Webhook:
             raise _Refused(413, f"a delivery has at most {options.max_body_bytes:,} bytes")
         secret, listening = options.secret.get_secret_value(), options.listening
         if size <= _LARGE_BYTES:
-            body = await self._arrived(request.content.readexactly(size))
+            # A body that is there already, as most are, needs no timer.
+            seconds = None if request.content.is_eof() else options.read_seconds
+            body = await self._arrived(request.content.readexactly(size), seconds)
             delivery = from_webhook(request.headers, body, secret)
             _check_sender(request)
             return _with_installation(job_from(delivery, listening))
@@ -197,7 +202,7 @@ class _Webhook:
         with self._room_for(size):
             async with AsyncExitStack() as stack:
                 opened = large_deliveries.received(options.folder, request.content, size, proof)
-                path = await self._arrived(stack.enter_async_context(opened))
+                path = await self._arrived(stack.enter_async_context(opened), options.read_seconds)
                 proof.check()
                 _check_sender(request)
                 return _with_installation(await large_deliveries.read(path, request.headers, listening))
@@ -214,12 +219,13 @@ class _Webhook:
         finally:
             self._large_bytes -= large
 
-    async def _arrived(self, body: Awaitable[T]) -> T:
+    @staticmethod
+    async def _arrived(body: Awaitable[T], seconds: float | None) -> T:
         try:
-            async with asyncio.timeout(self._options.read_seconds):
+            async with asyncio.timeout(seconds):
                 return await body
         except TimeoutError as error:
-            raise _Refused(408, f"the body did not arrive within {self._options.read_seconds:g} s") from error
+            raise _Refused(408, f"the body did not arrive within {seconds:g} s") from error
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its Content-Length") from error
 
@@ -232,7 +238,7 @@ class _Webhook:
             log.info("a duplicate")
             return 200, {"status": "duplicate", "job": job.id}
         log.info("accepted")
-        trace_delivery(job, begun)
+        trace_delivery(begun)
         self._accepted(job)
         return 202, {"status": "accepted", "job": job.id}
 

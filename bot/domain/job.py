@@ -187,6 +187,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 """Which state may follow which; anything else is a bug."""
 
 Lane = Literal["work", "steer", "event"]
+_STEERS = StartRecipe | Steering | Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,4 +234,4 @@ class Job:
         """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
         if isinstance(self.command, RepoEvent):
             return "event"
-        return "steer" if isinstance(self.command, StartRecipe | Steering | Talk) else "work"
+        return "steer" if isinstance(self.command, _STEERS) else "work"

@@ -13,10 +13,11 @@ from opentelemetry.trace import (
     SpanContext,
     SpanKind,
     TraceFlags,
+    get_current_span,
     get_tracer,
     set_span_in_context,
 )
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from bot.domain.job import Job
 
@@ -38,21 +39,22 @@ def observed(job: Job, *, attempt: int | None = None) -> Iterator[None]:
     names = {"job": job.id, "delivery": job.delivery_id, "repository": job.repo.full_name, "repository_id": job.repo.id}
     place = {"thread": job.thread.number} if job.thread.has_comments else {}
     token = attach(set_span_in_context(NonRecordingSpan(root_of(job))))
+    # Not with `bound_contextvars`, which goes through the whole context twice.
+    bound = bind_contextvars(**names, **place, **({} if attempt is None else {"attempt": attempt}))
     try:
-        with bound_contextvars(**names, **place, **({} if attempt is None else {"attempt": attempt})):
-            yield
+        yield
     finally:
+        reset_contextvars(**bound)
         detach(token)
 
 
-def trace_delivery(job: Job, begun: int) -> None:
-    """Make the first span of a job, now that it is stored.
+def trace_delivery(begun: int) -> None:
+    """Make the first span of the job that this is done for, now that it is stored; see `observed`.
 
     Args:
-        job: the job.
         begun: when its delivery began to arrive, in nanoseconds since the epoch.
     """
-    token = ROOT.set(root_of(job))
+    token = ROOT.set(get_current_span().get_span_context())
     try:
         _tracer.start_span("delivery", context=Context(), kind=SpanKind.SERVER, start_time=begun).end()
     finally:

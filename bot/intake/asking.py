@@ -167,4 +167,4 @@ def job_id(event: str, place: int, unique: str) -> str:
         unique: what the job came from, unique for the event and place.
     """
     digest = hashlib.sha256(f"{event}:{place}:{unique}".encode()).digest()
-    return base64.b32encode(digest)[:12].decode().lower()
+    return base64.b32encode(digest[:10])[:12].decode().lower()

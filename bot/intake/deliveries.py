@@ -6,10 +6,12 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gidgethub.sansio import Event
+from pydantic_core import from_json
 
 from bot.domain.errors import MalformedError, UnauthenticatedError
 
@@ -122,15 +124,22 @@ def from_proven(headers: Mapping[str, str], body: bytes) -> Delivery:
             f"the webhook sends {content_type or 'no content type'}; "
             "set its content type to application/json in the webhook's settings on GitHub"
         )
+    data = _parsed(body)
+    event, delivery_id = names.get("x-github-event", ""), names.get("x-github-delivery", "")
+    return _delivery(Event(data, event=event, delivery_id=delivery_id))
+
+
+def _parsed(body: bytes) -> object:
+    # UTF-8 whatever charset the header claims (RFC 8259).
+    with suppress(ValueError):
+        return from_json(body, cache_strings="keys")
+    # It is twice as fast, and takes less: half a surrogate pair, for example, is JSON.
     try:
-        # UTF-8 whatever charset the header claims (RFC 8259).
-        data = json.loads(body.decode("utf-8"))
+        return json.loads(body.decode("utf-8"))
     except ValueError as error:
         raise MalformedError("the body is not JSON in UTF-8") from error
     except RecursionError as error:
         raise MalformedError("the body's JSON is nested too deeply") from error
-    event, delivery_id = names.get("x-github-event", ""), names.get("x-github-delivery", "")
-    return _delivery(Event(data, event=event, delivery_id=delivery_id))
 
 
 def lowered(headers: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ in each other's way, one of them is left to `jobs.accept`, and so is each job of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from sqlalchemy.exc import DBAPIError
@@ -69,19 +68,15 @@ class Arrivals:
             return await self._store.run(lambda tx: jobs.accept(tx, job, held_seconds))
         return stored
 
-    def _accept(self, begun: list[tuple[Arrival, Future[bool | None]]]) -> None:
-        arrivals = [arrival for arrival, _ in begun]
-        results: Sequence[bool | None]
+    def _accept(self, arrivals: Sequence[Arrival]) -> Sequence[bool | None]:
         try:
-            results = self._store.run_here(lambda tx: accept_together(tx, arrivals))
+            return self._store.run_here(lambda tx: accept_together(tx, arrivals))
         except QueueError as error:
             # What a lost connection has stored is unknown. All else stored nothing, and one job may be at fault.
             cause = error.__cause__
-            if len(begun) == 1 or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
+            if len(arrivals) == 1 or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
                 raise
-            results = [None] * len(begun)
-        for (_, done), stored in zip(begun, results, strict=True):
-            done.set_result(stored)
+            return [None] * len(arrivals)
 
 
 def accept_together(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool | None]:

@@ -5,7 +5,6 @@ SQLAlchemy and DBOS take about a millisecond of processor time to store a job an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 from dbos import DBOSClient, EnqueueOptions
+from pydantic_core import to_json
 from sqlalchemy.engine import Connection
 
 _STATUS_COLUMNS = (
@@ -53,7 +53,7 @@ def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
     """Take the locks that nobody else has; for each name whether it is one of them. See `Transaction.lock`."""
     if rows.dialect.name != "postgresql":
         return [True] * len(names)
-    return list(rows.exec_driver_sql(_TRY_LOCKS, (json.dumps(names),)).scalars())
+    return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
 
 
 def put(
@@ -73,7 +73,7 @@ def put(
         more: the end of the statement.
     """
     statement = _putting(rows.dialect.name, table, tuple(values[0]), computed)
-    return rows.exec_driver_sql(statement + more, (json.dumps(values),))
+    return rows.exec_driver_sql(statement + more, (to_json(values).decode(),))
 
 
 @cache

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Generic, TypeVar
 
 A = TypeVar("A")
@@ -18,34 +18,57 @@ _MOST_AT_ONCE = 100
 class Gathering(Generic[A, R]):
     """Gathers items while its thread is busy.
 
+    Waking a thread takes longer than most of what is done for an item. So the thread is called once for all that
+    wait, and it calls each event loop once for all that it has dealt with.
+
     Args:
         threads: with one thread, or items are dealt with out of their order.
-        deal: called in a thread with up to 100 items and the futures that their callers wait for. It ends each of
-            them; what it raises ends all.
+        deal: called in a thread with up to 100 items. It gives back what becomes of each: a result, or the error that
+            its caller gets. What it raises, all of them get.
     """
 
-    def __init__(self, threads: Executor, deal: Callable[[list[tuple[A, Future[R]]]], None]) -> None:
+    def __init__(self, threads: Executor, deal: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
         self._threads, self._deal = threads, deal
-        self._waiting = SimpleQueue[tuple[A, Future[R]]]()
+        self._lock = Lock()
+        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
 
     async def put(self, item: A) -> R:
         """Have an item dealt with, and wait for that."""
-        done = Future[R]()
-        self._waiting.put((item, done))
-        self._threads.submit(self._deal_with_waiting)
-        return await asyncio.wrap_future(done)
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if not self._waiting:
+                self._threads.submit(self._deal_with_waiting)
+            self._waiting.append((item, done))
+        return await done
 
     def _deal_with_waiting(self) -> None:
-        batch: list[tuple[A, Future[R]]] = []
-        with suppress(Empty):
-            while len(batch) < _MOST_AT_ONCE:
-                batch.append(self._waiting.get_nowait())
-        begun = [(item, done) for item, done in batch if done.set_running_or_notify_cancel()]
-        if not begun:  # an earlier call has taken them along
-            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for first in range(0, len(waiting), _MOST_AT_ONCE):
+            # Nobody waits any more for what was cancelled.
+            begun = [each for each in waiting[first : first + _MOST_AT_ONCE] if not each[1].cancelled()]
+            if begun:
+                self._deal_with(begun)
+
+    def _deal_with(self, begun: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
+        ended: Sequence[R | BaseException]
         try:
-            self._deal(begun)
+            ended = self._deal([item for item, _ in begun])
         except BaseException as error:  # noqa: BLE001 - it is for who waits
-            for _, done in begun:
-                if not done.done():
-                    done.set_exception(error)
+            ended = [error] * len(begun)
+        told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
+        for (_, done), result in zip(begun, ended, strict=True):
+            told.setdefault(done.get_loop(), []).append((done, result))
+        for loop, results in told.items():
+            with suppress(RuntimeError):  # the loop was closed, and with it went who waits
+                loop.call_soon_threadsafe(_tell, results)
+
+
+def _tell(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> None:
+    for done, result in results:
+        if done.cancelled():
+            continue
+        if isinstance(result, BaseException):
+            done.set_exception(result)
+        else:
+            done.set_result(result)

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Never, TypeVar, cast
 
@@ -204,21 +203,15 @@ class JobStore:
     def _transaction(self, rows: Connection) -> Transaction:
         return Transaction(rows, self.client, self.clock(), self.jobs_of_repository)
 
-    def _run_together(self, begun: list[tuple[Callable[[Transaction], Any], Future[Any]]]) -> None:
+    def _run_together(self, operations: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
         """Commit everything that waits at once: the disk takes as long for one job as for a hundred."""
-        if len(begun) == 1:
-            [(operation, done)] = begun
-            done.set_result(self.run_here(operation))
-            return
+        if len(operations) == 1:
+            return [self.run_here(operations[0])]
         with self.checked(), self.engine.begin() as rows:
-            ended = [self._run_one(rows, operation, done) for operation, done in begun]
-        for tell in ended:
-            tell()
+            return [self._run_one(rows, operation) for operation in operations]
 
-    def _run_one(
-        self, rows: Connection, operation: Callable[[Transaction], Any], done: Future[Any]
-    ) -> Callable[[], None]:
-        """Run one of those that are committed together; give back what tells its caller."""
+    def _run_one(self, rows: Connection, operation: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401 - or its error
+        """Run one of those that are committed together; its result, or the error that undid it alone."""
         point = rows.begin_nested()
         try:
             with self.checked():
@@ -227,9 +220,9 @@ class JobStore:
             if not rows.connection.in_transaction:
                 raise  # on a full disk SQLite rolls back what the others wrote, too
             point.rollback()
-            return partial(done.set_exception, error)
+            return error
         point.commit()
-        return partial(done.set_result, result)
+        return result
 
     @contextmanager
     def checked(self) -> Iterator[None]:
