@@ -7,9 +7,9 @@ import statistics
 import subprocess
 import sys
 
-from bench.measure import Figure
+from bench.measure import Figure, installed
 
-_BOUNDS = {"import agent_runtime": (25, 15), "from agent_runtime import Agent, Runtime": (250, 40)}
+_BOUNDS = {"import agent_runtime": (25, 15), "from agent_runtime import Agent, AsyncRuntime": (150, 30)}
 """Milliseconds and MB of the whole process."""
 _CHILD = """
 import json, re, socket, sys, time
@@ -29,7 +29,8 @@ def measure() -> list[Figure]:
     for statement, (most_ms, most_mb) in _BOUNDS.items():
         command = [sys.executable, "-c", _CHILD, statement]
         runs = [
-            json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout) for _ in range(9)
+            json.loads(subprocess.run(command, env=installed(), capture_output=True, check=True, text=True).stdout)
+            for _ in range(9)
         ]
         seconds, megabytes = (statistics.median(run[place] for run in runs) for place in (0, 1))
         figures += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -37,6 +38,11 @@ def table(figures: list[Figure]) -> str:
         mark = "" if figure.holds else " **(too slow)**"
         lines.append(f"| {figure.what} | {figure.value:.4g} {figure.unit}{mark} | {bound} | {figure.beside} |")
     return "\n".join(lines)
+
+
+def installed() -> dict[str, str]:
+    """The environment of a process whose bytecode is kept, as pip leaves that of installed packages."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
-from agent_runtime.index.embeddings import EmbeddingService
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
-from agent_runtime.sandbox.select import pick
 from agent_runtime.sessions.scrubbing import Scrub
+
+if TYPE_CHECKING:  # an agent that is described in code needs neither the file's reader nor all providers
+    from agent_runtime.agent.agent_file import AgentFile
+    from agent_runtime.index.embeddings import EmbeddingService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,9 @@ class Agent:
             SettingsError: the file does not fit, or a key that it names is not in the environment.
             SandboxError: this machine has no sandbox of the kind it asks for.
         """
+        from agent_runtime.agent.agent_file import AgentFile  # noqa: PLC0415 - see TYPE_CHECKING above
+        from agent_runtime.sandbox.select import pick  # noqa: PLC0415 - the same
+
         described = file if isinstance(file, AgentFile) else AgentFile.load(file)
         image = described.docker_image
         container = ContainerSettings(image=image) if image else None

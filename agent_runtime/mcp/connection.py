@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import deque
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
@@ -159,6 +158,8 @@ class McpConnection:
 
     async def _own(self, ready: asyncio.Future[Client]) -> None:
         """Hold the connection: what was entered in a task must be left in it."""
+        from importlib.metadata import version  # noqa: PLC0415 - few agents have servers
+
         from mcp.client import Client  # noqa: PLC0415 - see TYPE_CHECKING above
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - the same
         from mcp_types import Implementation  # noqa: PLC0415 - the same

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 _EVERY_RUN = (
+    "agent_runtime.agent.agent_file",
+    "agent_runtime.run.run",
     "agent_runtime.run.runtime",
     "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",

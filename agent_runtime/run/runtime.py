@@ -9,35 +9,32 @@ from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.agent.delegation import Delegation
-from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.transcript import messages
 from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.core.task import Task
-from agent_runtime.delegation.children import Children
-from agent_runtime.delegation.protocol import DelegatingRun
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.sight import require_sight
-from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
-from agent_runtime.run.output_schema import require_output_schema
-from agent_runtime.run.run import Run
-from agent_runtime.run.serving import ToolServer
 from agent_runtime.run.signing_keys import StateKey
 from agent_runtime.run.state import RunState
-from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.sessions.stored import StoredSession
-from agent_runtime.tools.registry import Registry
+
+if TYPE_CHECKING:  # most of the library: loaded when a runtime is made or first runs, `preload` does it before
+    from agent_runtime.agent.agent_file import AgentFile
+    from agent_runtime.context.conversation import Conversation
+    from agent_runtime.delegation.children import Children
+    from agent_runtime.delegation.protocol import DelegatingRun
+    from agent_runtime.run.run import Run
+    from agent_runtime.tools.registry import Registry
 
 RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
 """The runtime in whose run this code is called, also in a thread that a handler or tool was given."""
@@ -94,6 +91,9 @@ class AsyncRuntime:
             SettingsError: something in it cannot work.
             SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
+        from agent_runtime.run.approvals import Gate  # noqa: PLC0415 - see TYPE_CHECKING above
+        from agent_runtime.run.toolbox import Toolbox  # noqa: PLC0415 - the same
+
         self.agent = agent_file if isinstance(agent_file, Agent) else Agent.from_file(agent_file)
         name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
@@ -144,6 +144,8 @@ class AsyncRuntime:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The conversation as the model would read it now: `role` and `content` of each message."""
+        from agent_runtime.context.transcript import messages  # noqa: PLC0415 - see TYPE_CHECKING above
+
         return [{"role": each.role, "content": each.worded} for each in messages(self.session.events)]
 
     @property
@@ -205,6 +207,8 @@ class AsyncRuntime:
             raise UsageError("The task is empty: say what the agent should do.")
         require_sight(self.agent.provider, task.images)
         if task.output_schema is not None:
+            from agent_runtime.run.output_schema import require_output_schema  # noqa: PLC0415 - few tasks have one
+
             await require_output_schema(task.output_schema)
         resets = self._resets
         async with self._lock:
@@ -233,6 +237,8 @@ class AsyncRuntime:
             SessionError: the session cannot be written.
             UsageError: as for `run`.
         """
+        from agent_runtime.run.approvals import answer_to  # noqa: PLC0415 - see TYPE_CHECKING above
+
         self._require_outside()
         resets = self._resets
         async with self._lock:
@@ -331,6 +337,8 @@ class AsyncRuntime:
             SettingsError: the package `mcp` is not installed.
             UsageError: as for `run`.
         """
+        from agent_runtime.run.serving import ToolServer  # noqa: PLC0415 - few runtimes are servers
+
         self._require_outside()
         resets = self._resets
         async with self._lock:
@@ -375,6 +383,8 @@ class AsyncRuntime:
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""
+        from agent_runtime.run.run import Run  # noqa: PLC0415 - see TYPE_CHECKING above
+
         self._toolbox.servers.restore()
         run = Run(
             agent=self.agent,
@@ -408,6 +418,8 @@ class AsyncRuntime:
 
     def _conversation(self) -> Conversation:
         """The one of this session; a new one when tools were added or removed, so that the model knows them."""
+        from agent_runtime.context.conversation import Conversation  # noqa: PLC0415 - see TYPE_CHECKING above
+
         agent, system, tools = self.agent, self._toolbox.system_prompt, self._toolbox.schemas
         if self._talk is None or (self._talk.system, self._talk.tools) != (system, tools):
             self._talk = Conversation(

@@ -19,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.bench_search import copy_of_stdlib
+from bench.measure import installed
 from bench.peers.sessions import SESSIONS
 from bench.peers.steps import STEPS
 from bench.peers.tools import TOOLS
@@ -39,6 +40,7 @@ _IMPORTS = {
 _ROUNDS = 5
 _ROWS = {
     "import": ("import, processor time", "ms"),
+    "start": ("start of a process to the end of its first step, processor time", "ms"),
     "step 30": ("a step around the 30th, processor time", "ms"),
     "step 300": ("a step around the 300th, processor time", "ms"),
     "growth": ("what 300 steps add to a step", "ms"),
@@ -106,7 +108,9 @@ def _environment(at: Path, package: str) -> Path:
 
 def _run(python: Path, program: str, *arguments: str) -> dict[str, float]:
     """The figures that a program prints as the last line on standard error."""
-    done = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        [python, "-c", program, *arguments], env=installed(), capture_output=True, text=True, timeout=900, check=False
+    )
     if done.returncode != 0:
         sys.exit(f"{python}: {done.stderr[-2000:]}")
     told: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
@@ -115,7 +119,7 @@ def _run(python: Path, program: str, *arguments: str) -> dict[str, float]:
 
 def _processor_seconds(python: Path, program: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([python, "-c", program], capture_output=True, timeout=60, check=True)
+    subprocess.run([python, "-c", program], env=installed(), capture_output=True, timeout=60, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

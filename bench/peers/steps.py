@@ -1,7 +1,8 @@
 """Programs that run 300 steps with a model that takes no time, in this library and in the originals.
 
-Each prints the processor time of a step around the 30th and the 300th, in ms: the median of the twenty before. A step
-reads 20 lines of a file. The session is in memory. The time is that of the agent's process.
+Each prints the processor time of a step around the 30th and the 300th, in ms: the median of the twenty before; and what
+the process took up to the end of its first step. A step reads 20 lines of a file. The session is in memory. The time is
+that of the agent's process.
 """
 
 _COMMON = """
@@ -16,6 +17,7 @@ def last():
 def tell():
     taken = [later - before for before, later in zip(stamps, stamps[1:])]
     told = {f'step {n}': statistics.median(taken[n - 20:n]) * 1000 for n in (30, 300)}
+    told['start'] = stamps[1] * 1000
     print(json.dumps(told), file=sys.stderr)
 """
 
@@ -23,8 +25,8 @@ _OURS = (
     _COMMON
     + """
 import asyncio
-from agent_runtime import *
-from agent_runtime.core.policy import RunLimits
+from agent_runtime import (Agent, AsyncRuntime, CallChunk, InMemorySession, Policy, ReplyEnd, ReplyStart, RunLimits,
+    SandboxSettings, Status, TextChunk, Usage, pick_sandbox)
 class Model:
     model, sees_images = 'none', False
     tool_calling = 'supported' if BLOCKS else 'preferred'

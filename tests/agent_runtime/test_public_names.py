@@ -66,6 +66,32 @@ def test_nothing_heavy_is_loaded_before_it_is_used(names: str) -> None:
     assert not loaded & {*_HEAVY}
 
 
+def test_what_a_run_works_with_is_loaded_when_a_runtime_is_made() -> None:
+    loaded = imported_by("from agent_runtime import Agent, AsyncRuntime")
+    later = ("agent.agent_file", "index", "providers.catalog", "run.run.", "run.toolbox", "tools", "transports")
+    assert not {name for name in loaded for part in later if f"{name}.".startswith(f"agent_runtime.{part}")}
+
+
+def test_after_preloading_a_run_loads_nothing_of_the_library(tmp_path: Path) -> None:
+    program = f"""
+import asyncio
+from pathlib import Path
+from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, Status, pick_sandbox, preload
+preload("anthropic")
+before = {{*sys.modules}}
+replies = ['```codepilot\\nwrite_file("a.py")\\nexecute("main", "true")\\n```\\n```write a.py\\nx = 1\\n```\\n',
+    '```completion\\nDone.\\n```\\n']
+agent = Agent(provider=ScriptedProvider(replies), work_dir=Path({str(tmp_path)!r}),
+    sandbox=pick_sandbox("local", SandboxSettings()))
+async def run():
+    async with AsyncRuntime(agent) as runtime:
+        assert (await runtime.run("Write a.py")).status is Status.FINISHED
+asyncio.run(run())
+"""
+    loaded = imported_by(program)
+    assert not {name for name in loaded if name.startswith("agent_runtime")}
+
+
 def test_what_was_not_asked_for_yet_is_listed() -> None:
     assert {*agent_runtime._MODULE_OF} <= {*dir(agent_runtime)}
 
