@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from agent_runtime.context.estimate import estimate_message
 from agent_runtime.core.calls import ToolAnswer, ToolRequest, with_answers, with_requests
@@ -36,6 +37,10 @@ _ID_CHARS = 50
 """Of the id of a call, where another one had it before: services take 64 with what tells the two apart."""
 _LATEST = 40
 """Pieces of the conversation that tell how fast it grows: about twenty steps."""
+
+
+_ALONE: tuple[list[Role], ...] = (["assistant", "user"], ["assistant", "user", "assistant"])
+"""Who says what stands before results that are a message of their own, they, and what stands behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,8 @@ class _Mark:
 class Transcript:
     """The conversation that a growing log tells; each event is rendered once, so that late steps cost no more.
 
-    What is left out later is rendered again, with what stands behind it.
+    Results that are left out later are rendered again, in place where they are a message of their own. Whatever else is
+    told in another way is rendered again with what stands behind it.
 
     Attributes:
         entries: the pieces of the conversation, in order.
@@ -125,7 +131,7 @@ class Transcript:
         if len(events) < self._taken:
             self._forget()
         changed = [position for event in events[self._taken :] for position in self._decides(event)]
-        if changed:
+        if not all(self._retell(position, events[position]) for position in changed):
             self._rewind(min(changed))
         for event in events[self._taken :]:
             self._tell(event)
@@ -202,6 +208,30 @@ class Transcript:
         while len(self._ids) > mark.ids:
             self._ids.popitem()
 
+    def _retell(self, position: int, event: Recorded) -> bool:
+        """Render an event again in place, where that can be done: results which are a message of their own."""
+        mark = self._marks[position] if position else _Mark()
+        beside = self.entries[mark.entries : mark.entries + 2]
+        if (
+            not isinstance(event, Observed)
+            or mark.last is None
+            or mark.task in self._archived
+            or [mark.last.role, *(each.role for each in beside)] not in _ALONE
+            or beside[0].position != position
+        ):
+            return False
+        message = self._answering(self._results(event, position, mark.calls), mark.last)
+        before, self._told[mark.told] = self._told[mark.told], message
+        self.entries[mark.entries] = self._entry(message, position, mark.task)
+        sizes = (each.tokens for each in self.entries[mark.entries :])
+        self._running[mark.entries :] = accumulate(sizes, initial=self._running[mark.entries])
+        for at in range(position + 1, self._taken):
+            if (later := self._marks.get(at)) is not None:
+                if later.last is not before:
+                    break
+                self._marks[at] = replace(later, last=message)
+        return True
+
     def _decides(self, event: Recorded) -> Sequence[int]:
         """Note what an event says about others; positions of those that were told already and change."""
         match event:
@@ -239,7 +269,7 @@ class Transcript:
                 self._calls.append(event.label or event.tool)
             case Observed():
                 self._mark()
-                self._observed(event)
+                self._add_message(self._results(event, self._taken, self._calls), part=True)
                 self._calls = []
             case Replied():
                 self._replied(event)
@@ -276,19 +306,19 @@ class Transcript:
         is_same = name == request.id and arguments is request.arguments
         return request if is_same else replace(request, id=name, arguments=arguments)
 
-    def _observed(self, event: Observed) -> None:
+    def _results(self, event: Observed, position: int, calls: Sequence[str]) -> Message:
+        """What a step of these calls showed, unless it is left out."""
         text, answers = event.text, event.answers
-        if self._taken in self._outputs:
-            text = notes.left_out(len(with_answers(text, answers)), self._calls)
+        if position in self._outputs:
+            text = notes.left_out(len(with_answers(text, answers)), calls)
             answers = tuple(replace(each, text=notes.ANSWER_LEFT_OUT, images=()) for each in answers)
         if not self._calls_tools:
-            self._add("user", with_answers(text, answers), part=True)
-            return
+            return Message(role="user", text=with_answers(text, answers))
         if not self._sees_images:
             answers = tuple(
                 replace(each, text=notes.without_images(each.text, each.images), images=()) for each in answers
             )
-        self._add_message(Message(role="user", text=text, answers=self._fitting(answers)), part=True)
+        return Message(role="user", text=text, answers=self._fitting(answers))
 
     def _fitting(self, answers: tuple[ToolAnswer, ...]) -> tuple[ToolAnswer, ...]:
         """Answers that can be sent, those of a step that told too much cut."""
@@ -320,33 +350,17 @@ class Transcript:
     def _add_message(self, message: Message, *, part: bool = False, task: int | None = None) -> None:
         """Add a piece, unless a summary tells it: that of the whole beginning, or for a `part` that of its task.
 
-        Two messages in a row from the same side become one, since providers want them to alternate. They also want an
-        answer to each request, in the next message: one that has none, because its step was cut off, gets a note.
+        Two messages in a row from the same side become one, since providers want them to alternate.
         """
         if self._is_summarised or (part and self._task in self._archived):
             return
-        text = sendable(message.text)
-        text = text if self._max is None else notes.cut(text, self._max)
-        if text is not message.text:
-            message = replace(message, text=text)
         told = self._told
         last = told[-1] if told else None
-        if last is not None and last.requests:
-            known = {each.id: each for each in message.answers}
-            nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
-            both = [(known.get(self._ids[each.id], nothing), each.id) for each in last.requests]
-            answers = tuple(each if each.id == name else replace(each, id=name) for each, name in both)
-            if message.role == "assistant":
-                told.append(Message(role="user", text="", answers=answers))
-                last = told[-1]
-            else:
-                message = message if answers == message.answers else replace(message, answers=answers)
-        elif message.answers:
-            message = replace(message, text=with_answers(message.text, message.answers), answers=())
-        number = self._task if task is None else task
-        text, before = message.worded, self._again.get(self._taken)
-        tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
-        entry = TranscriptEntry(position=self._taken, task=number, role=message.role, text=text, tokens=tokens)
+        if last is not None and last.requests and message.role == "assistant":
+            told.append(self._answering(Message(role="user", text=""), last))
+            last = told[-1]
+        message = self._answering(message, last)
+        entry = self._entry(message, self._taken, self._task if task is None else task)
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
         if last is not None and last.role == message.role:
@@ -361,6 +375,30 @@ class Transcript:
         if last is None and message.role == "assistant":
             told.append(Message(role="user", text=notes.BEGINNING))
         told.append(message)
+
+    def _answering(self, message: Message, last: Message | None) -> Message:
+        """A message as it can be sent behind another.
+
+        Providers want an answer to each request, in the next message: one that has none, because its step was cut off,
+        gets a note.
+        """
+        text, answers = sendable(message.text), message.answers
+        text = text if self._max is None else notes.cut(text, self._max)
+        if last is not None and last.requests:
+            known = {each.id: each for each in answers}
+            nothing = ToolAnswer(id="", text=notes.UNANSWERED, ok=False)
+            both = [(known.get(self._ids[each.id], nothing), each.id) for each in last.requests]
+            answers = tuple(each if each.id == name else replace(each, id=name) for each, name in both)
+        elif answers:
+            text, answers = with_answers(text, answers), ()
+        is_same = text is message.text and answers == message.answers
+        return message if is_same else replace(message, text=text, answers=answers)
+
+    def _entry(self, message: Message, position: int, task: int) -> TranscriptEntry:
+        """The piece that an event tells."""
+        text, before = message.worded, self._again.get(position)
+        tokens = before.tokens if before is not None and before.text == text else estimate_message(message)
+        return TranscriptEntry(position=position, task=task, role=message.role, text=text, tokens=tokens)
 
 
 def sendable(text: str) -> str:

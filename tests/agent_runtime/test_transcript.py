@@ -221,6 +221,47 @@ def test_what_stands_before_a_result_that_is_left_out_is_not_told_again() -> Non
     assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 6 + [False] * 3
 
 
+def test_results_that_are_a_message_of_their_own_are_left_out_in_place() -> None:
+    log: list[Recorded] = [started("a", "do a"), replied("1"), observed("one"), replied("2"), observed("two")]
+    growing = Transcript()
+    first = growing.messages(log)
+    second = growing.messages([*log, Shrunk(outputs=(2,))])
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 2 + [False] + [True] * 2
+    assert second == messages([*log, Shrunk(outputs=(2,))])
+
+
+STEP: st.SearchStrategy[list[Recorded]] = st.sampled_from(
+    [
+        [replied("r"), returned(label="l"), observed("o")],
+        [
+            replace(replied("n"), requests=(ToolRequest(id="c", name="read_file", arguments="{}"),)),
+            returned(label="l"),
+            replace(observed(""), answers=(ToolAnswer(id="c", text="read", ok=True),)),
+        ],
+        [replied("cut off"), Recovered(text="[died]")],
+        [started("next", "do it")],
+    ]
+)
+
+
+@given(
+    parts=st.lists(st.one_of(STEP, st.sets(st.integers(0, 24), max_size=4)), max_size=12),
+    calls_tools=st.booleans(),
+    asked=st.integers(1, 5),
+)
+def test_steps_whose_results_are_left_out_are_told_as_when_the_log_is_read_at_once(
+    parts: list[list[Recorded] | set[int]], asked: int, *, calls_tools: bool
+) -> None:
+    log: list[Recorded] = [started("first", "do a")]
+    growing = Transcript(calls_tools=calls_tools)
+    for number, part in enumerate(parts):
+        log += part if isinstance(part, list) else [Shrunk(outputs=tuple(sorted(part)))]
+        if number % asked == 0:
+            fresh = Transcript(calls_tools=calls_tools)
+            assert growing.messages(log) == fresh.messages(log)
+            assert (growing.entries, growing.tokens) == (fresh.entries, fresh.tokens)
+
+
 def test_a_log_that_was_emptied_begins_anew() -> None:
     transcript = Transcript()
     transcript.messages(LOG + CHANGES)
