@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -44,9 +45,9 @@ async def started(
     )
 
 
-async def seen_through(start: Coroutine[Any, Any, T], *, end: Callable[[T], Awaitable[object]]) -> T:
+async def seen_through(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
     """Await a start that must not be broken off in the middle: cancelled, it is let come to its end, and ended then."""
-    starting = asyncio.create_task(start)
+    starting = asyncio.ensure_future(start)
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -60,7 +61,9 @@ async def seen_through(start: Coroutine[Any, Any, T], *, end: Callable[[T], Awai
 
 async def in_thread(call: Callable[[], T]) -> T:
     """`asyncio.to_thread` for what must not go on when nobody waits for it any more: cancelled, it is waited for."""
-    return await seen_through(asyncio.to_thread(call), end=_nothing)
+    # No task of its own, as `to_thread` would take.
+    done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+    return await seen_through(done, end=_nothing)
 
 
 async def _nothing(_answer: object) -> None:

@@ -47,9 +47,8 @@ from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportL
 class FileWatch(Protocol):
     """What the tools that track files learn about a step, and what they report."""
 
-    @property
-    def knows_any(self) -> bool:
-        """Whether there is a file that the agent knows."""
+    def may_differ(self) -> bool:
+        """Whether a look could find something to tell; answered at once, by the stamps of a few files at most."""
         ...
 
     def changed_by_others(self) -> str:
@@ -205,8 +204,8 @@ class Loop:
         return self.withdrawn[-1]
 
     async def _told(self, look: Callable[[], str]) -> str:
-        """What there is to say about files; they are looked at in a thread."""
-        return await in_thread(look) if self.files.knows_any else look()
+        """What there is to say about files; where it may be something, they are looked at in a thread."""
+        return await in_thread(look) if self.files.may_differ() else ""
 
     async def _ask(self, step: int) -> tuple[ReplyReader, StopReason]:
         """Send the conversation and take in the reply; one that the model finds too long is sent shortened."""

@@ -65,10 +65,9 @@ class FileTools:
         self._writer = Writer(self._workspace, self._seen, self._watch, partial(self._withholds, "write_file"))
         self._away: list[str] = []
 
-    @property
-    def knows_any(self) -> bool:
-        """Whether there is a file that the agent knows."""
-        return bool(self._watch.tracked())
+    def may_differ(self) -> bool:
+        """Whether a look could find that a file which the agent knows has changed; see `Watch.may_differ`."""
+        return bool(self._away) or self._watch.may_differ()
 
     def changed_by_others(self) -> str:
         """What changed in the files that the agent knows since its last step; empty for nothing. Call before a step."""
@@ -162,9 +161,10 @@ class FileTools:
         path, symbol = self._parted(path)
         if symbol:
             start_line, end_line = self._lines_of(path, symbol)
-        canonical = self._workspace.resolve(path)
+        files = Overlay(self._workspace)
+        canonical = files.resolve(path)
         try:
-            file = Overlay(self._workspace).text_file(path)
+            file = files.text_file(path)
         except ToolError as error:
             if error.kind == "FileNotFoundError":
                 self._watch.note(canonical)

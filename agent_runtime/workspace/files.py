@@ -303,22 +303,31 @@ class Workspace:
         if other := self._elsewhere(canonical):
             prefix, place, _ = other  # elsewhere than in `/tmp` only we write
             return place.stamp(canonical[len(prefix) + 1 :]) if self.is_temporary(canonical) else None
-        home = () if canonical.startswith("/") else self._home
-        *parents, name = [*home, *canonical.strip("/").split("/")]
-        status: os.stat_result | None
         try:
-            with confined.held(self._open(self._root, parents, confined.PATH_ONLY | os.O_DIRECTORY)) as directory:
-                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
+            return self.quick_stamp(canonical)
         except OSError:  # a directory may have become a link, which must not say what stands outside
             try:
                 status = self._status(canonical)
             except ToolError:  # no longer to be reached: it is as good as gone
                 return None
-        if status is None:
+        return _stamp_of(status) if status is not None else None
+
+    def quick_stamp(self, canonical: str) -> tuple[int, int, int, int] | None:
+        """The same without following anything, for callers that must not be held up by what others made there.
+
+        Raises:
+            OSError: that is not enough: a directory on the way has become a link, say; or the file is not beneath the
+                root.
+        """
+        if self._elsewhere(canonical):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), canonical)
+        home = () if canonical.startswith("/") else self._home
+        *parents, name = [*home, *canonical.strip("/").split("/")]
+        try:
+            with confined.held(self._open(self._root, parents, confined.PATH_ONLY | os.O_DIRECTORY)) as directory:
+                return _stamp_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
+        except FileNotFoundError:
             return None
-        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
     def open_directory(self, canonical: str) -> int:
         """A descriptor of a directory, to be closed by the caller.
@@ -386,6 +395,10 @@ class Workspace:
 
 def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable: Mapping[str, Path]) -> Workspace:  # noqa: FBT001 - called by pickle
     return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _require_regular(mode: int, path: str) -> None:

@@ -104,8 +104,15 @@ class Overlay:
         Raises:
             ToolError: there is no such file, or it is no regular one, or too large.
         """
+        canonical = self.resolve(path)
+        if canonical not in self._pending and not self._is_new_directory(canonical):
+            try:
+                return self._workspace.read_bytes(path, MAX_BYTES)
+            except ToolError as error:
+                if error.kind not in {"FileNotFoundError", "IsADirectoryError"}:
+                    raise
         if not self.exists(path):
-            parent, _, name = self.resolve(path).rpartition("/")
+            parent, _, name = canonical.rpartition("/")
             if not self._workspace.is_directory(parent or "."):
                 raise ToolError(f"{path!r} does not exist, nor does its directory", kind="FileNotFoundError")
             near = get_close_matches(name, [each.rstrip("/") for each in self._workspace.names(parent or ".")], n=3)
@@ -116,7 +123,7 @@ class Overlay:
             more = f", … {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
             listing = ", ".join(names[:_NAMES_SHOWN]) + more or "nothing"
             raise ToolError(f"{path!r} is a directory; in it: {listing}", kind="IsADirectoryError")
-        pending = self._pending.get(self.resolve(path))
+        pending = self._pending.get(canonical)
         return self._workspace.read_bytes(path, MAX_BYTES) if pending is None else pending
 
     def text_file(self, path: str) -> TextFile:

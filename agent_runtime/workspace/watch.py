@@ -22,6 +22,7 @@ _MOST_FILES = 50
 _MAX_BYTES = 10_000_000
 _MOST_COMPARED = 1_000_000  # characters of a file of which the changed lines are told
 _KEPT_CHARS = 16_000_000  # of all files
+_FEW = 16  # files whose stamps take a tenth of a millisecond, which is less than a thread takes to start looking
 
 _Stamp = tuple[int, int, int, int]
 
@@ -69,6 +70,16 @@ class Watch:
     def kept_chars(self) -> int:
         """How much room the texts take."""
         return self._chars
+
+    def may_differ(self) -> bool:
+        """Whether `changes` could find something: quickly answered, since of many files it is not known."""
+        if len(self._known) > _FEW:
+            return True
+        stamp_of = self._workspace.quick_stamp
+        try:
+            return any(known.may_have_changed(stamp_of(path)) for path, known in self._known.items())
+        except OSError:
+            return True
 
     def note(self, canonical: str) -> None:
         """Remember a file as it is now, or that it is not there.

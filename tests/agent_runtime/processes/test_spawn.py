@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from typing_extensions import override
 
 from agent_runtime.interpreter.limits import InterpreterLimits
 from agent_runtime.interpreter.worker import InterpreterWorker
-from agent_runtime.processes.spawn import seen_through
+from agent_runtime.processes.spawn import in_thread, seen_through
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
 from agent_runtime.sandbox.resident import Resident
@@ -80,6 +82,27 @@ async def test_a_start_that_fails_after_it_was_stopped_is_stopped() -> None:
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
+
+
+async def test_a_call_in_a_thread_is_waited_for_when_its_caller_is_stopped() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
+    ambient: ContextVar[str] = ContextVar("ambient")
+
+    def call() -> None:
+        begun.set()
+        may_end.wait(30)
+        ended.append(ambient.get())
+
+    ambient.set("the caller's context")
+    calling = asyncio.create_task(in_thread(call))
+    await asyncio.to_thread(begun.wait, 30)
+    calling.cancel()
+    await asyncio.sleep(0)
+    assert not calling.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert ended == ["the caller's context"]
 
 
 async def test_the_interpreters_worker_is_never_killed_while_its_sandbox_starts(tmp_path: Path) -> None:

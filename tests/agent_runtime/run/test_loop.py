@@ -52,11 +52,13 @@ class Diary:
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "None", "execute": "int"}
     labels: ClassVar[dict[str, str]] = {"execute": "Running `{command}`"}
     stub_types: ClassVar[str] = ""
-    knows_any = True
 
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.transport = BlockTransport()
+
+    def may_differ(self) -> bool:
+        return True
 
     def changed_by_others(self) -> str:
         return ""

@@ -37,6 +37,48 @@ def test_nothing_changed_nothing_told(workspace: Workspace, tmp_path: Path) -> N
     assert watch.changes() == []
 
 
+def test_what_cannot_have_changed_needs_no_look() -> None:
+    with Workspace(Path(__file__).parent) as old:
+        watch = Watch(old)
+        assert not watch.may_differ()
+        watch.note(Path(__file__).name)
+        watch.note("none.py")
+        assert not watch.may_differ()
+
+
+def test_what_may_have_changed_needs_one(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "a", LINES)
+    watch = Watch(workspace)
+    watch.note("a")
+    assert watch.may_differ()  # so young that its times could not tell a second change
+    (tmp_path / "a").unlink()
+    assert watch.may_differ()
+    assert watch.changes() == ["Deleted: a"]
+    assert not watch.may_differ()
+    put(tmp_path / "a", LINES)
+    assert watch.may_differ()
+
+
+def test_nothing_that_others_made_is_followed_to_know_it(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    watch = Watch(workspace)
+    watch.note("there/none")
+    assert not watch.may_differ()
+    (tmp_path / "there").rmdir()
+    (tmp_path / "there").symlink_to("elsewhere")
+    assert watch.may_differ()
+    assert watch.changes() == []
+
+
+def test_of_many_files_it_is_not_known_at_once() -> None:
+    with Workspace(Path(__file__).parent) as old:
+        watch = Watch(old)
+        for number in range(17):
+            watch.note(f"none_{number}.py")
+        assert watch.may_differ()
+        assert watch.changes() == []
+
+
 def test_changed_lines_are_told_by_their_new_numbers_and_once(workspace: Workspace, tmp_path: Path) -> None:
     put(tmp_path / "main.py", LINES)
     watch = Watch(workspace)
