@@ -94,6 +94,8 @@ def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool 
     Raises:
         OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.
     """
+    if _is_canonical(root, parts, opener):
+        return tuple(parts)
     done: list[str] = []
     todo = deque(parts)
     links = 0
@@ -128,6 +130,16 @@ def held(descriptor: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
+    """Whether nothing is to be followed, by one look: the opener refuses links above the last component."""
+    if not parts or not {"", ".", ".."}.isdisjoint(parts):
+        return False
+    try:
+        return _link_target(root, parts[:-1], parts[-1], opener) is None
+    except OSError:
+        return False
 
 
 def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -> str | None:
