@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
 
+from agent_runtime.core.calls import with_answers
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Message
@@ -92,14 +93,9 @@ def estimate(text: str) -> int:
 def estimate_message(message: Message) -> int:
     """About how many tokens a message has, its frame aside; of each image the most that one has."""
     images = len(message.images) + sum(len(each.images) for each in message.answers)
-    calls = "\n".join(
-        [
-            *(f"{each.name}{each.arguments}" for each in message.requests),
-            *(each.text for each in message.answers),
-            message.reasoning,
-        ]
-    )
-    return estimate(message.text) + (estimate(calls) if calls.strip() else 0) + IMAGE_TOKENS * images
+    calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
+    beside = with_answers("\n\n".join(filter(None, calls)), message.answers)
+    return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
 
 
 @dataclass(slots=True)
