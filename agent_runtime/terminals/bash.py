@@ -41,9 +41,11 @@ PROMPT_COMMAND=__cp_prompt
 # The colon makes a body of a command that is only a comment.
 _CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || :"""
 _AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
+# Under `set -v` and `set -x` bash repeats the command, too, which may hold the same words.
 _UNFINISHED = re.compile(
-    r"unexpected EOF while looking|unexpected end of file|here-document .*delimited by end-of-file"
-    r"|near unexpected token `}'"
+    r"^bash: (?P<reason>.*(?:unexpected EOF while looking|unexpected end of file"
+    r"|here-document .*delimited by end-of-file|near unexpected token `}').*)$",
+    re.MULTILINE,
 )
 
 
@@ -139,16 +141,19 @@ def remember(nonce: str, *, piece: str, first: bool) -> bytes:
     return f"__cp_nonce={nonce} __cp_text{operator}{piece}\n".encode(errors="replace")
 
 
-def check(nonce: str) -> bytes:
-    """The line that has bash parse the remembered command without running it: as the body of a function."""
-    return f"{_secret(nonce)} {_CHECK}\n".encode()
+def check(nonce: str, *, piece: str, first: bool) -> bytes:
+    """The line that adds the last piece, and has bash parse the command without running it: as a function's body."""
+    operator = "=" if first else "+="
+    line = f"{_secret(nonce, f'__cp_text{operator}{piece}')} {_CHECK}\n"
+    return line.encode(errors="replace")
 
 
 def unfinished(said: str) -> str | None:
     """What is missing when what bash said to `check` means that the command stops in the middle, else None."""
-    if _UNFINISHED.search(said) is None:
+    found = _UNFINISHED.search(said)
+    if found is None:
         return None
-    reason = said.strip().splitlines()[0].removeprefix("bash: ")
+    reason = found["reason"]
     # The brace is the one that closes our function.
     detail = "" if "`}'" in reason else f" ({reason})"
     return f"nothing was run: a quote, bracket, heredoc or compound command is not closed{detail}"
@@ -160,9 +165,9 @@ def run(nonce: str, *, last_exit_code: int) -> bytes:
     return f'{_secret(nonce)} __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
 
 
-def _secret(nonce: str) -> str:
-    """Set the nonce; under `set -a` bash would hand it to the programs, and under `set -x` print it."""
-    return f"{{ __cp_nonce={nonce}; declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
+def _secret(nonce: str, more: str = ":") -> str:
+    """Set the nonce, and do more; under `set -a` bash would hand it to the programs, and under `set -x` print it."""
+    return f"{{ __cp_nonce={nonce}; {more}; declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
 
 
 def _quoted(character: str) -> str:

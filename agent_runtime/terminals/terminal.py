@@ -251,10 +251,11 @@ async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, a
 
 async def _parse(shell: Shell, text: str) -> str | None:
     """Hand a command over; why it cannot be run as it stands, or None. The shell may die of it, too."""
-    for index, piece in enumerate(bash.pieces(text)):
+    *pieces, last = bash.pieces(text)
+    for index, piece in enumerate(pieces):
         if not shell.ended:
             await shell.ask(partial(bash.remember, piece=piece, first=index == 0))
-    said = "" if shell.ended else await shell.ask(bash.check)
+    said = "" if shell.ended else await shell.ask(partial(bash.check, piece=last, first=not pieces))
     return bash.unfinished(said)
 
 

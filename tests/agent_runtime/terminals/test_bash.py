@@ -41,6 +41,7 @@ def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
     pieces = bash.pieces(text)
     assert all(len(piece.encode()) < 4_000 for piece in pieces)
     assert all("\n" not in piece for piece in pieces)
+    assert all(len(bash.check("0" * 32, piece=piece, first=False)) < 4_096 for piece in pieces)
     script = "printf %s " + "".join(pieces)
     done = subprocess.run(["bash", "-c", script], env={"LANG": "C.UTF-8"}, capture_output=True, check=True)
     assert done.stdout == text.encode()

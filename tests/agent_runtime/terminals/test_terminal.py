@@ -129,6 +129,19 @@ async def test_an_unfinished_command_is_not_run_and_said_to_be_incomplete(termin
     assert (await run(terminal, "ls")).output == ""
 
 
+@pytest.mark.parametrize("mode", ["set -v", "set -x", "set -vx", "set -a", "set -u"])
+async def test_what_a_shell_repeats_of_a_command_is_not_taken_for_an_error(terminal: Terminal, mode: str) -> None:
+    await run(terminal, mode)
+    report = await run(terminal, "echo 'unexpected end of file' | tr a-z A-Z; false")
+    assert (report.status, report.exit_code) == ("completed", 1)
+    assert "UNEXPECTED END OF FILE" in report.output
+    report = await run(terminal, "touch ran\necho 'open")
+    assert (report.status, report.exit_code) == ("incomplete", None)
+    assert report.note.endswith("is not closed (unexpected EOF while looking for matching `'')")
+    assert "ran" not in (await run(terminal, "ls")).output.split()
+    assert "__cp_text" not in (await run(terminal, "env")).output
+
+
 @pytest.mark.parametrize(
     ("command", "exit_code"), [("exit 4", 4), ("exec false", 1), ("set -e; false", 1), ("kill -9 $$", 137)]
 )
