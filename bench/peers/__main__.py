@@ -37,6 +37,7 @@ _IMPORTS = {
     "pygent": "import pygent",
     "llm-coding-agent": "import llm_coding_agent",
 }
+_BARE = "a bare program on a terminal"
 _ROUNDS = 5
 _ROWS = {
     "import": ("import, processor time", "ms"),
@@ -62,7 +63,7 @@ def measure(directory: Path) -> _Figures:
     stdlib = directory / "stdlib"
     if not stdlib.exists():
         copy_of_stdlib(directory)
-    pythons = {"ours": Path(sys.executable), "ours, control blocks": Path(sys.executable)}
+    pythons = dict.fromkeys(["ours", "ours, control blocks", _BARE], Path(sys.executable))
     pythons |= {name: _environment(directory / name, package) for name, package in _PACKAGES.items()}
     found: _Figures = defaultdict(dict)
     for number in range(_ROUNDS):
@@ -77,7 +78,8 @@ def measure(directory: Path) -> _Figures:
             for row, value in (item for run in runs for item in run.items()):
                 found[name][row] = min(value, found[name].get(row, value))
     for figures in found.values():
-        figures["growth"] = max(0.0, figures["step 300"] - figures["step 30"])
+        if "step 300" in figures:
+            figures["growth"] = max(0.0, figures["step 300"] - figures["step 30"])
     return found
 
 

@@ -1,7 +1,8 @@
 """Programs that run commands and search files, in this library and in the originals.
 
 Each takes a directory to search and the sizes of outputs in MB. It prints milliseconds by the clock: the median of
-twenty commands, of each output once, of seven searches; and the memory that the outputs added, in MiB.
+twenty commands, of each output once, of seven searches; and the memory that the outputs added, in MiB. One of them only
+reads the terminal and keeps nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ def timed(call, times):
     for _ in range(times):
         begun = time.perf_counter(); call(); taken.append(time.perf_counter() - begun)
     return sorted(taken)[times // 2]
+sizes = [*filter(None, sys.argv[2].split(','))]
+def output(size):
+    return f'yes %s | head -c {size}000000' % ('0123456789' * 5)
 done = {}
 def measure(execute, find):
     execute('true')
     done['command'] = timed(lambda: execute('true'), 20) * 1000
     before = rss()
-    for size in filter(None, sys.argv[2].split(',')):
-        done[f'{size} MB'] = timed(lambda: execute(f'yes %s | head -c {size}000000' % ('0123456789' * 5)), 1) * 1000
+    for size in sizes:
+        done[f'{size} MB'] = timed(lambda: execute(output(size)), 1) * 1000
         done['memory'] = (rss() - before) / 1024
     if find is not None:
         done['find'] = timed(lambda: find('class Popen'), 7) * 1000
@@ -102,4 +106,28 @@ with tempfile.TemporaryDirectory() as work_dir:
     measure(lambda command: tools.execute_command(command, 300), CodingTools(sys.argv[1]).search_files)
 """
 )
-TOOLS = {"ours": _OURS, "codepilot": _CODEPILOT, "pygent": _PYGENT, "llm-coding-agent": _LLM_CODING_AGENT}
+_BARE = (
+    _COMMON
+    + """
+import os, pty
+def execute(command):
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp('bash', ['bash', '-c', f'stty -onlcr; {command}'])
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        pass  # the other side is closed
+    os.waitpid(child, 0)
+    os.close(terminal)
+print(json.dumps({f'{size} MB': timed(lambda: execute(output(size)), 1) * 1000 for size in sizes}), file=sys.stderr)
+"""
+)
+TOOLS = {
+    "a bare program on a terminal": _BARE,
+    "ours": _OURS,
+    "codepilot": _CODEPILOT,
+    "pygent": _PYGENT,
+    "llm-coding-agent": _LLM_CODING_AGENT,
+}
