@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from agent_runtime.index.store import calls_and_imports, split_words
 
-_WEIGHTS = (8.0, 4.0, 6.0, 2.0)
+_WEIGHTS = (8.0, 4.0, 6.0, 4.0)
 """Of name, signature, docstring and body."""
-_FILE_WEIGHTS = (3.0, 1.0, 1.0)
+_FILE_WEIGHTS = {"path": 2.0, "names": 1.0, "text": 1.5}
 """Of a file's path, of the names that it defines, and of its text."""
 _FILE_PART = 0.3
 """What a file's definitions together add to each of them."""
@@ -22,7 +22,7 @@ _FOLLOWED = 8
 """Files in which calls are followed."""
 _ALIKE = 2
 """Definitions of one name in a file that a call of that name may all mean."""
-_AGAIN = 0.9
+_AGAIN = 0.75
 """What each further definition of a file counts, after the one that is ranked before it."""
 _CANDIDATES = 300
 _SMOOTH = 60
@@ -45,7 +45,7 @@ _BEST = (
     "JOIN definitions d ON d.id = words.rowid JOIN files f ON f.id = d.file WHERE words MATCH ? "
     "ORDER BY score * f.weight DESC LIMIT ?"
 )
-_FILES = "SELECT rowid, -bm25(file_words, ?, ?, ?) FROM file_words WHERE file_words MATCH ?"
+_FILES = "SELECT rowid, -bm25(file_words) FROM file_words WHERE file_words MATCH ?"
 
 
 def terms(text: str) -> list[str]:
@@ -61,7 +61,11 @@ def ranked(database: sqlite3.Connection, text: str, most: int) -> list[int]:
     if not words:
         return []
     query = " OR ".join(f'"{word}"' for word in words)
-    texts: dict[int, float] = dict(database.execute(_FILES, (*_FILE_WEIGHTS, query)))
+    texts: dict[int, float] = {}
+    # One question for each column: a word that every text has may be in the path of one file only.
+    for column, factor in _FILE_WEIGHTS.items():
+        for file, score in database.execute(_FILES, (f"{column} : ({query})",)):
+            texts[file] = texts.get(file, 0.0) + factor * score
     own: dict[int, float] = {}
     weights: dict[int, float] = {}
     by_file: dict[int, list[float]] = {}
@@ -82,7 +86,7 @@ def ranked(database: sqlite3.Connection, text: str, most: int) -> list[int]:
             reverse=True,
         )
         scored += [
-            ((score + of_file[file]) * weights[file] * _AGAIN**before, each)
+            ((score + of_file[file] * _AGAIN**before) * weights[file], each)
             for before, (score, each) in enumerate(found)
         ]
     return [number for _, number in sorted(scored, key=lambda each: -each[0])[:most]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -33,8 +35,11 @@ _SOURCES = {
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
-    root = tmp_path_factory.mktemp("ranked")
-    for name, text in _SOURCES.items():
+    return _indexed(tmp_path_factory.mktemp("ranked"), _SOURCES)
+
+
+def _indexed(root: Path, sources: Mapping[str, str]) -> sqlite3.Connection:
+    for name, text in sources.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     _, _, data = building.refresh(Workspace(root), str(root / "none"), 100, 60.0, []).partition(b"\n")
@@ -60,6 +65,15 @@ def test_of_two_definitions_that_fit_alike_the_one_in_a_file_about_the_question_
     database: sqlite3.Connection,
 ) -> None:
     assert _found(database, "connect to a host with TLS")[:2] == ["z.py:connect", "a.py:connect"]
+
+
+def test_a_word_that_every_text_has_counts_in_the_one_path_that_has_it(tmp_path: Path) -> None:
+    text = "def send(order):\n    return order.parcel\n"
+    sources = {f"step_{each}.py": text for each in "abcdefg"} | {
+        "parcel.py": text,
+        "quay.py": f"# At the dock.\n\n{text}",
+    }
+    assert _found(_indexed(tmp_path, sources), "a parcel at the dock")[0] == "parcel.py:send"
 
 
 def test_a_copy_comes_after_what_it_was_made_from(database: sqlite3.Connection) -> None:
