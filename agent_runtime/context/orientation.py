@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from agent_runtime.context import passages
@@ -21,11 +21,13 @@ from agent_runtime.workspace.text import Text, decode
 
 MESSAGE_CHARS = 6_000
 """What the first message is to come to, as far as the task itself leaves room."""
-TREE_CHARS = 800
+TREE_CHARS = 300
+"""A name of every entry at the top; more of the tree would take the place of a function."""
 _LEAST_EXCERPT_CHARS = 3_000
 _FRAME_CHARS = 500
 _READ_BYTES = 1_000_000
-_CHILDREN = 25
+_CHILDREN = (25, 10, 4, 0)
+"""How many names of each directory are shown: the most with which all directories are."""
 _LOOK_INTO = 100
 _MOST_NAMES = 1_000
 
@@ -55,7 +57,7 @@ async def orient(
     ready = asyncio.create_task(_ready(index, seconds))
     try:
         tree, named, _ = await asyncio.gather(
-            asyncio.to_thread(lambda: clip_tree(list(_tree(workspace, hides)), TREE_CHARS)),
+            asyncio.to_thread(_tree, workspace, hides),
             asyncio.to_thread(clues, given[0], given[1:]),
             asyncio.wait([ready], timeout=seconds / 2),
         )
@@ -77,18 +79,27 @@ async def _ready(index: CodeIndex, seconds: float) -> bool:
     return seconds > 0 and await index.ready(seconds)
 
 
-def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:
+def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
     """Two levels, directories first; what `.gitignore` files name and hidden directories are left out."""
     ignored = IgnoredPaths(partial(_read, workspace))
     names = [name for name in _listed(workspace, "", ignored) if not hides(name.rstrip("/"))]
-    for number, name in enumerate(names):
-        if not name.endswith("/") or number >= _LOOK_INTO:
-            yield printable(name)
-            continue
-        children = [child for child in _listed(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
-        more = f"  ... ({len(children)} in all)" if len(children) > _CHILDREN else ""
-        shown = "  ".join(printable(child) for child in children[:_CHILDREN])
-        yield f"{printable(name)}: {shown}{more}" if children else printable(name)
+    children = {
+        name: [child for child in _listed(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
+        for name in names[:_LOOK_INTO]
+        if name.endswith("/")
+    }
+    drawn = (list(_drawn(names, children, most)) for most in _CHILDREN)
+    fitting = next((lines for lines in drawn if len("\n".join(lines)) <= TREE_CHARS), None)
+    return "\n".join(fitting) if fitting else clip_tree(list(_drawn(names, children, 0)), TREE_CHARS)
+
+
+def _drawn(names: Sequence[str], children: Mapping[str, Sequence[str]], most: int) -> Iterator[str]:
+    """A line of each entry at the top, with some of what is in it."""
+    for name in names:
+        inside = children.get(name, ())
+        shown = "  ".join(printable(child) for child in inside[:most])
+        more = f"  ... ({len(inside)} in all)" if len(inside) > most else ""
+        yield f"{printable(name)}: {shown}{more}" if shown else printable(name)
 
 
 def _listed(workspace: Workspace, directory: str, ignored: IgnoredPaths) -> list[str]:

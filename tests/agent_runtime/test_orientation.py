@@ -124,6 +124,23 @@ async def test_binary_huge_and_unreadable_files_do_no_harm(root: Path, workspace
     (root / "closed").chmod(0o700)
 
 
+async def test_a_directory_of_many_files_takes_no_other_entry_out_of_the_tree(root: Path, workspace: Workspace) -> None:
+    for number in range(40):
+        (root / "docs" / f"chapter_{number:02}.rst").parent.mkdir(exist_ok=True)
+        (root / "docs" / f"chapter_{number:02}.rst").write_text("x\n")
+    shown = "  ".join(f"chapter_{number:02}.rst" for number in range(10))
+    assert (await look(workspace)).tree.splitlines() == [
+        f"docs/: {shown}  ... (40 in all)",
+        "src/: pkg/",
+    ]
+    for number in range(27):
+        (root / f"part_{number}").mkdir()
+    tree = (await look(workspace)).tree.splitlines()
+    assert len(tree) == 29
+    assert tree[0] == "docs/"
+    assert tree[-1] == "src/"
+
+
 async def test_tree_and_excerpts_are_capped(root: Path, workspace: Workspace) -> None:
     for number in range(300):
         (root / f"module_{number}.py").write_text("x = 1\n" * 100)
