@@ -1,82 +1,128 @@
 """How long GitHub waits for an answer to a delivery, and how many are answered a second: SQLite, PostgreSQL, Probot.
 
-The receiver stores each job for good before it answers. Probot, which is installed here from npm, stores nothing.
+The receiver stores each job for good before it answers. Probot, which is installed here from npm, stores nothing. Each
+is measured twice: without its log, and with the log that it writes as installed. All get the same requests over the
+same number of kept connections. The requests are made beforehand, so that the sender leaves the processors to them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import hmac
 import json
 import multiprocessing
 import os
 import shutil
+import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
 from bench.stores import stores
+from bot.apps.logs import start_log
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.store import JobStore
+from bot.publishing.redact import Redactor
 
 SECRET = "bench" * 8
 RATE = 100
 SECONDS = 10
 PERSON = {"id": 1, "login": "mona", "type": "User"}
 COMMAND = "/codepilot fix it"
-_ALL, _AT_ONCE = 3000, 32
+_ALL, _AT_ONCE = 6000, 32
 _LEAST = {"SQLite": 300, "PostgreSQL": 500}
+_MOST_MS = 100
 _PROBOT = "14.3.2"
 Signed = tuple[bytes, dict[str, str]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A server that is measured."""
+
+    url: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """How fast a server answers.
+
+    Attributes:
+        rate: answers a second, with many at once.
+        processor_us: of its processor time, each of these took.
+        middle_ms: to an answer, sent on a fixed schedule; the median.
+        late_ms: the same, the 99th percentile.
+    """
+
+    rate: float
+    processor_us: float
+    middle_ms: float
+    late_ms: float
+
+    @property
+    def words(self) -> str:
+        """The same for people."""
+        return f"{self.rate:.0f}/s, {self.processor_us:.0f} µs of its processor time, {self.late_ms:.1f} ms (p99)"
+
+
 def measure() -> list[Figure]:
     """Each server in a process of its own; all are sent the same by this one."""
-    with _probot() as url:
-        theirs = asyncio.run(_load(url)) if url else None
-    beside = f"Probot {_PROBOT}: {theirs[0]:.0f}/s, {theirs[2]:.1f} ms" if theirs else "no Node here for Probot"
-    figures = []
+    return _beside_probot(logs=False) + _beside_probot(logs=True)
+
+
+def _beside_probot(*, logs: bool) -> list[Figure]:
+    figures, style = [], ", with its log" if logs else ""
+    with _probot(logs=logs) as probot:
+        beside = f"Probot {_PROBOT}: {asyncio.run(_load(probot)).words}" if probot else "no Node here for Probot"
     with stores() as found:
         for name, new in found.items():
-            with _receiver(new()) as url:
-                rate, middle, late = asyncio.run(_load(url))
-            least = _LEAST[name]
+            with _receiver(new(), logs=logs) as server:
+                ours = asyncio.run(_load(server))
             figures += [
                 Figure(
-                    what=f"answer to a delivery, as many as can be, {name}", value=1000 / rate, unit="ms",
-                    bound=1000 / least, beside=f"{rate:.0f}/s; {beside}",
+                    what=f"answer to a delivery, as many as can be, {name}{style}", value=1000 / ours.rate, unit="ms",
+                    bound=1000 / _LEAST[name], beside=f"ours: {ours.words}; {beside}",
                 ),
-                Figure(what=f"answer to a delivery at {RATE}/s, {name} (median)", value=middle, unit="ms"),
-                Figure(what=f"the same (p99), {name}", value=late, unit="ms", bound=100, beside=beside),
+                Figure(what=f"at {RATE}/s (median), {name}{style}", value=ours.middle_ms, unit="ms"),
+                Figure(what=f"at {RATE}/s (p99), {name}{style}", value=ours.late_ms, unit="ms", bound=_MOST_MS),
             ]  # fmt: skip
     return figures
 
 
 @contextmanager
-def _receiver(store: str) -> Iterator[str]:
+def _receiver(store: str, *, logs: bool) -> Iterator[_Server]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, store), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, store, logs), daemon=True)
     server.start()
-    yield f"http://127.0.0.1:{ours.recv()}/webhook"
+    assert server.pid is not None
+    yield _Server(url=f"http://127.0.0.1:{ours.recv()}/webhook", pid=server.pid)
     ours.send("stop")
     server.join(timeout=10)
 
 
-def _serve(pipe: Connection, store: str) -> None:
-    asyncio.run(_server(pipe.send, pipe.recv, store))
+def _serve(pipe: Connection, store: str, logs: bool) -> None:  # noqa: FBT001 - a process gets its arguments by place
+    if logs:
+        with Path(os.devnull).open("w") as stream:
+            start_log(Redactor((SECRET,)), stream=stream)
+            asyncio.run(_server(pipe.send, pipe.recv, store))
+    else:
+        asyncio.run(_server(pipe.send, pipe.recv, store))
 
 
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: str) -> None:
@@ -85,6 +131,8 @@ async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: 
     runner = make_runner(make_app(options, DurableEngine(store)))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+    gc.collect()
+    gc.freeze()  # as the service does
     tell(runner.addresses[0][1])
     await asyncio.to_thread(wait)
     await runner.cleanup()
@@ -92,10 +140,10 @@ async def _server(tell: Callable[[int], None], wait: Callable[[], object], url: 
 
 
 @contextmanager
-def _probot() -> Iterator[str]:
-    """An App on Probot that does nothing with what it is sent; empty when there is no Node."""
+def _probot(*, logs: bool) -> Iterator[_Server | None]:
+    """An App on Probot that does nothing with what it is sent; None when there is no Node."""
     if shutil.which("npm") is None or shutil.which("node") is None:
-        yield ""
+        yield None
         return
     folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / f"codepilot-bench/probot-{_PROBOT}"
     if not (folder / "node_modules").exists():
@@ -103,45 +151,105 @@ def _probot() -> Iterator[str]:
         npm = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"probot@{_PROBOT}"]
         subprocess.run(npm, cwd=folder, check=True, capture_output=True)
     program = shutil.copy(Path(__file__).with_name("probot_server.mjs"), folder)
-    with subprocess.Popen(["node", program, SECRET], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["node", program, SECRET, str(port), "logs" if logs else "quiet"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as server:
         try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}/webhook"
+            _wait_for(port)
+            yield _Server(url=f"http://127.0.0.1:{port}/webhook", pid=server.pid)
         finally:
             server.kill()
 
 
-async def _load(url: str) -> tuple[float, float, float]:
-    """Answers a second with many at once; then the median and the 99th percentile in ms, sent on a fixed schedule."""
-    async with aiohttp.ClientSession() as session:
-        await asyncio.gather(*(_send(session, url, signed(10**6 + number)) for number in range(_AT_ONCE)))
-        deliveries = iter([signed(number) for number in range(_ALL)])
+def _wait_for(port: int) -> None:
+    until = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, "Probot does not listen"
+            time.sleep(0.05)
+        else:
+            return
 
-        async def some() -> None:
-            for delivery in deliveries:
-                await _send(session, url, delivery)
 
-        begun = time.perf_counter()
-        await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
-        rate = _ALL / (time.perf_counter() - begun)
+async def _load(server: _Server) -> _Measured:
+    url = server.url
+    async with _connected(url) as idle:
+        await _hurry(idle, _requests(url, 10**6, _ALL // 4))
+        deliveries = _requests(url, 0, _ALL)
+        begun, used = time.perf_counter(), _processor_seconds(server.pid)
+        await _hurry(idle, deliveries)
+        seconds, used = time.perf_counter() - begun, _processor_seconds(server.pid) - used
+        deliveries = _requests(url, _ALL, RATE * SECONDS)
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             tasks = []
-            for number in range(RATE * SECONDS):
+            for number, delivery in enumerate(deliveries):
                 await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
-                tasks.append(group.create_task(_send(session, url, signed(_ALL + number))))
+                tasks.append(group.create_task(_send(idle, delivery)))
     waits = [task.result() * 1000 for task in tasks]
-    return rate, percentile(waits, 0.5), percentile(waits, 0.99)
+    return _Measured(
+        rate=_ALL / seconds,
+        processor_us=used / _ALL * 1e6,
+        middle_ms=percentile(waits, 0.5),
+        late_ms=percentile(waits, 0.99),
+    )
 
 
-async def _send(session: aiohttp.ClientSession, url: str, delivery: Signed) -> float:
-    body, headers = delivery
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, proc(5)
+
+
+async def _hurry(idle: asyncio.Queue[_Connection], requests: list[bytes]) -> None:
+    """Send as fast as answers come, over all connections."""
+    left = iter(requests)
+
+    async def some() -> None:
+        for request in left:
+            await _send(idle, request)
+
+    await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
+
+
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[asyncio.Queue[_Connection]]:
+    place, idle = urlsplit(url), asyncio.Queue[_Connection]()
+    for _ in range(_AT_ONCE):
+        idle.put_nowait(await asyncio.open_connection(place.hostname, place.port))
+    yield idle
+    while not idle.empty():
+        _, writer = idle.get_nowait()
+        writer.close()
+        await writer.wait_closed()
+
+
+def _requests(url: str, first: int, count: int) -> list[bytes]:
+    place, requests = urlsplit(url), []
+    for number in range(first, first + count):
+        body, headers = signed(number)
+        named = {"Host": place.netloc, "Accept": "*/*", "Content-Length": str(len(body)), **headers}
+        lines = [f"POST {place.path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items()), "", ""]
+        requests.append("\r\n".join(lines).encode() + body)
+    return requests
+
+
+async def _send(idle: asyncio.Queue[_Connection], request: bytes) -> float:
+    """Send a request; the seconds until its answer is there, which has to be what an accepted delivery gets."""
     begun = time.perf_counter()
-    async with session.post(url, data=body, headers=headers) as response:
-        answer = await response.text()
-        assert response.status in {200, 202}, answer
-        assert "duplicate" not in answer, answer
-        assert "ignored" not in answer, answer
+    reader, writer = connection = await idle.get()
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    answer = await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
+    idle.put_nowait(connection)
+    assert head.split()[1] in {b"200", b"202"}, answer
+    assert b"duplicate" not in answer, answer
+    assert b"ignored" not in answer, answer
     return time.perf_counter() - begun
 
 
