@@ -377,7 +377,8 @@ def _bound(connection: sa.engine.interfaces.DBAPIConnection, _record: object) ->
 
 def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
     cursor = connection.cursor()
-    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    # A thousand pages, as SQLite has it, are full after four transactions under load, and twice more is synced then.
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
 
