@@ -26,6 +26,8 @@ _INVISIBLE = re.compile(
 
 def clean(text: str) -> str:
     """Take out terminal codes, control and invisible characters; a carriage return keeps only what was drawn last."""
+    if text.isascii() and text.isprintable():  # as most words of a log line are
+        return text
     text = _ANSI.sub("", text).replace("\r\n", "\n")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     text = _INVISIBLE.sub("", _CONTROL.sub("", "\n".join(lines)))
