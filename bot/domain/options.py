@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -164,7 +164,7 @@ def read_options(line: str, *, allowed: Collection[str], of: str) -> Read | Malf
             chosen[OPTIONS[name].field] = value
         number += width
         end = words[number - 1].end()
-    return Read(options=replace(Options(), **chosen), text="".join(kept).strip())
+    return Read(options=Options(**chosen), text="".join(kept).strip())
 
 
 def _with_code_hidden(line: str) -> str:
