@@ -22,7 +22,7 @@ from bot.publishing.live import sealed
 from bot.publishing.pieces import may_be_approved
 from bot.publishing.render import STARTED_BY_CI, framing, render_status, title_of
 from bot.publishing.text import clean, clip, duration, fenced, one_line
-from bot.publishing.verdict import Check, Verdict, failing
+from bot.publishing.verdict import Verdict, failing
 from bot.publishing.view import StatusView
 
 _STOP = Button(label="Stop", description="Stop the run and keep its work", identifier="stop")
@@ -87,6 +87,10 @@ def render_check(
     # No branch has a colon in its name.
     place = f"branch:{thread.branch}" if thread.kind == "branch" else f"{thread.kind}:{thread.number}"
     asked = f"{STARTED_BY_CI} {view.failed} failed" if view.failed else view.unasked or view.asked
+    summary = render_status(view).removesuffix(view.marker).rstrip()
+    if len(summary) > CHECK_TEXT_LIMIT:
+        cut = clip(summary, CHECK_TEXT_LIMIT, "_Truncated: see the comment for the rest._")
+        summary = sealed(cut, view.allowed, replace(framing(view), marker=""), limit=CHECK_TEXT_LIMIT)
     return CheckDraft(
         # One line in the list of checks for each thing that can be asked for; many issues share one commit.
         name=f"Codepilot {job.command.verb}" + (f" #{thread.number}" if thread.kind == "issue" else ""),
@@ -95,7 +99,7 @@ def render_check(
         status=under_way or "completed",
         conclusion=None if under_way else conclusion(view, status, blocking=job.thread.kind == "pull"),
         title=one_line(f"{title_of(view)[1]}: {asked}", TITLE_LIMIT),
-        summary=_summary(view),
+        summary=summary,
         text=_patch_text(patch, job.id),
         annotations=annotations_of(view, review) if view.state in _ENDED else (),
         buttons=_answers(view) if view.state == "waiting" else _BUTTONS.get(view.state, ()),
@@ -135,14 +139,6 @@ def _answers(view: StatusView) -> tuple[Button, ...]:
     )
 
 
-def _summary(view: StatusView) -> str:
-    said = render_status(view).removesuffix(view.marker).rstrip()
-    if len(said) <= CHECK_TEXT_LIMIT:
-        return said
-    cut = clip(said, CHECK_TEXT_LIMIT, "_Truncated: see the comment for the rest._")
-    return sealed(cut, view.allowed, replace(framing(view), marker=""), limit=CHECK_TEXT_LIMIT)
-
-
 def _patch_text(patch: str, job_id: str) -> str:
     if not patch:
         return ""
@@ -169,11 +165,9 @@ def _patch_text(patch: str, job_id: str) -> str:
 
 def annotations_of(view: StatusView, review: ReviewDraft | None) -> tuple[Annotation, ...]:
     """What is to be said beside lines, and of checks that failed, once a job has ended."""
-    return (*_failed_checks(view), *_notes(review))
-
-
-def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
-    return tuple(
+    failed = failing(view.checks)
+    hanging = [each for each in view.checks if each.standing == "counts" and each.exit_code is None]
+    of_checks = (
         Annotation(
             path=NO_FILE,
             start_line=1,
@@ -184,20 +178,10 @@ def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
             if check.exit_code is not None
             else f"Did not finish within {duration(check.seconds)}.",
         )
-        for check in _annotated(view)
+        for check in (*failed, *hanging)
     )
-
-
-def _annotated(view: StatusView) -> tuple[Check, ...]:
-    """The checks that failed in their last run, and those that did not end."""
-    failed = failing(view.checks)
-    hanging = [each for each in view.checks if each.standing == "counts" and each.exit_code is None]
-    return (*failed, *hanging)
-
-
-def _notes(review: ReviewDraft | None) -> tuple[Annotation, ...]:
     # An annotation stands on lines of the file as it is now; a note on removed lines has none.
-    return tuple(
+    of_lines = (
         Annotation(
             path=note.path,
             start_line=note.line if note.start_line is None else note.start_line,
@@ -208,3 +192,4 @@ def _notes(review: ReviewDraft | None) -> tuple[Annotation, ...]:
         for note in (review.notes if review else ())
         if note.side == "RIGHT"
     )
+    return (*of_checks, *of_lines)

@@ -32,6 +32,8 @@ _MOST_CHARS = 10_000
 _PUNCTUATION = "();<>|&\n"
 _SETS = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
 _VERSION = re.compile(r"(?<=[a-z])[0-9.]+\Z")
+# Where a program that is called by its place is the same as by its name: in a virtual environment, in the system.
+_ANY_PLACE = re.compile(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z")
 _PIPES = frozenset({"|", "|&"})
 _BEFORE = frozenset({"", ";", "(", "&&", *_PIPES})
 
@@ -77,37 +79,42 @@ def checking(command: str, *, declared: bool) -> Checking | None:
     """
     if len(command) > _MOST_CHARS:
         return _any_other(command) if declared else None
-    parts = _parts(command.strip())
+    command = command.strip()
+    try:
+        # Nothing is known of what runs on unseen.
+        parts = [] if command.endswith("&") else list(_simple_commands(command))
+    except ValueError:  # a quote that is not closed
+        parts = []
     kinds = [_kind(words) for _, words in parts]
     best = "check" if "check" in kinds else "ad_hoc" if "ad_hoc" in kinds else "other"
-    if best == "other" or (best == "ad_hoc" and not declared) or not _speaks(parts, kinds, declared=declared):
+    if best == "other" or (best == "ad_hoc" and not declared):
+        return None
+    # The exit code of the whole has to be that of its checks.
+    first = next(index for index, kind in enumerate(kinds) if kind != "other")
+    after = [joint for joint, _ in parts[first + 1 :]]
+    if parts[first][0] not in _BEFORE or any(joint != "&&" and not (joint in _PIPES and declared) for joint in after):
         return None
     if best == "ad_hoc":
         return _any_other(command)
     if kinds.count("check") > 1:
         return Checking(known=True, tool=tuple(word for _, words in parts for word in words), rest=())
     where = [word for _, words in parts if words[0] == "cd" for word in words]
-    tool, rest = _tool(_plain(parts[kinds.index("check")][1]))
-    shown = tuple(word for word in rest if not VERBOSITY.fullmatch(word))
-    return Checking(known=True, tool=(*where, *tool), rest=shown)
+    plain = _plain(parts[kinds.index("check")][1])
+    # The program with what says which of its checks is meant, and the other arguments.
+    known = TOOLS | FORMATTERS.keys()
+    size = next((size for size in (3, 2) if " ".join(plain[:size]) in known), 1)
+    if plain[0] in TARGETED | SCRIPTED:
+        size = len(plain)
+    rest = tuple(word for word in plain[size:] if not VERBOSITY.fullmatch(word))
+    return Checking(known=True, tool=(*where, *plain[:size]), rest=rest)
 
 
 def _any_other(command: str) -> Checking:
     return Checking(known=False, tool=(" ".join(command.split()),), rest=())
 
 
-def _parts(command: str) -> list[tuple[str, list[str]]]:
-    """Each simple command with what joins it to the one before; none where they cannot be told, or run on unseen."""
-    if command.endswith("&"):
-        return []
-    try:
-        return list(_read(command))
-    except ValueError:  # a quote that is not closed
-        return []
-
-
-def _read(command: str) -> Iterator[tuple[str, list[str]]]:
-    """The same; of a here-document, what it is given to."""
+def _simple_commands(command: str) -> Iterator[tuple[str, list[str]]]:
+    """Each simple command with what joins it to the one before; of a here-document, what it is given to."""
     reader = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=_PUNCTUATION)
     reader.whitespace, reader.commenters, reader.whitespace_split = " \t\r", "", True
     joint, words, skipping, comment = "", list[str](), False, False
@@ -129,20 +136,6 @@ def _read(command: str) -> Iterator[tuple[str, list[str]]]:
             joint, words, comment = token.strip("\n"), [], False
     if words:
         yield joint, words
-
-
-def _speaks(parts: Sequence[tuple[str, list[str]]], kinds: Sequence[_Kind], *, declared: bool) -> bool:
-    """Whether the exit code of the whole is that of its checks."""
-    for index, kind in enumerate(kinds):
-        if kind == "other":
-            continue
-        after = [joint for joint, _ in parts[index + 1 :]]
-        if any(joint != "&&" and not (joint in _PIPES and declared) for joint in after):
-            return False
-        before = parts[index][0]
-        if before not in _BEFORE:
-            return False
-    return True
 
 
 def _kind(words: Sequence[str]) -> _Kind:
@@ -179,7 +172,8 @@ def _plain(words: Sequence[str]) -> list[str]:
     while left and _SETS.fullmatch(left[0]):
         left.pop(0)
     while left:
-        left[0] = _VERSION.sub("", left[0].rpartition("/")[2]) if _is_program(left[0]) else left[0]
+        if "/" not in left[0] or _ANY_PLACE.search(left[0]):
+            left[0] = _VERSION.sub("", left[0].rpartition("/")[2])
         runner = next((each for each in RUNNERS if left[: len(each)] == list(each) and len(left) > len(each)), None)
         if runner is None:
             break
@@ -188,17 +182,3 @@ def _plain(words: Sequence[str]) -> list[str]:
             while len(left) > 1 and (left[0].startswith("-") or left[0][:1].isdigit()):
                 left.pop(0)
     return left
-
-
-def _is_program(word: str) -> bool:
-    """Whether the place that a program is called by does not matter: one of a virtual environment, of the system."""
-    return "/" not in word or re.search(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z", word) is not None
-
-
-def _tool(plain: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The program with what says which of its checks is meant, and the other arguments."""
-    if plain[0] in TARGETED | SCRIPTED:
-        return plain, ()
-    known = TOOLS | FORMATTERS.keys()
-    size = next((size for size in (3, 2) if " ".join(plain[:size]) in known), 1)
-    return plain[:size], plain[size:]

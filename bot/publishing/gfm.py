@@ -19,6 +19,8 @@ _EXTENSIONS = (b"autolink", b"table", b"strikethrough", b"tagfilter", b"tasklist
 _FOOTNOTES = 1 << 13
 _VALIDATE_UTF8 = 1 << 9
 _DONE, _EXIT = 1, 3
+# What cmark says of a fence beside whether it is one: its length, its indentation and its character.
+_FENCE = (ctypes.c_int, ctypes.c_int, ctypes.c_char)
 
 LINED = frozenset({"code_block", "paragraph", "heading", "table"})
 """The blocks of which the lines are told."""
@@ -76,7 +78,18 @@ def _walked(library: ctypes.CDLL, root: int) -> Iterator[Node]:
                 depth -= 1
                 yield Node(kind, depth, leaving=True)
                 continue
-            yield _read(library, node, kind, depth)
+            held, block, lined = kind in {"link", "image"}, kind == "code_block", kind in LINED
+            yield Node(
+                kind,
+                depth,
+                text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
+                target=_string(library.cmark_node_get_url(node)) if held else "",
+                info=_string(library.cmark_node_get_fence_info(node)) if block else "",
+                fenced=block and bool(library.cmark_node_get_fenced(node, *(ctypes.byref(each()) for each in _FENCE))),
+                lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node))
+                if lined
+                else (0, 0),
+            )
             depth += kind not in _LEAVES
     finally:
         library.cmark_iter_free(iterator)
@@ -86,28 +99,6 @@ def _walked(library: ctypes.CDLL, root: int) -> Iterator[Node]:
 _LEAVES = frozenset(
     {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
 )
-
-
-def _read(library: ctypes.CDLL, node: int, kind: str, depth: int) -> Node:
-    if kind == "text":
-        return Node(kind, depth, text=_string(library.cmark_node_get_literal(node)))
-    held, block = kind in {"link", "image"}, kind == "code_block"
-    lined = kind in LINED
-    return Node(
-        kind,
-        depth,
-        text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
-        target=_string(library.cmark_node_get_url(node)) if held else "",
-        info=_string(library.cmark_node_get_fence_info(node)) if block else "",
-        fenced=block and _is_fenced(library, node),
-        lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node)) if lined else (0, 0),
-    )
-
-
-def _is_fenced(library: ctypes.CDLL, node: int) -> bool:
-    length, indentation, character = ctypes.c_int(), ctypes.c_int(), ctypes.c_char()
-    written = (ctypes.byref(length), ctypes.byref(indentation), ctypes.byref(character))
-    return bool(library.cmark_node_get_fenced(node, *written))
 
 
 def _string(value: bytes | None) -> str:

@@ -41,12 +41,17 @@ def escape_markdown(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) 
     lines = text.split("\n")
     out: list[str] = []
     position = 0
-    for first, last, kind in _parts(text, lines):
+    for node in parse(text):
+        # The parser counts no lines of a paragraph that it found to stand before a table.
+        if node.kind not in LINED or node.leaving or not node.lines[0]:
+            continue
+        # No code span leaves such a part.
+        first, last = node.lines[0] - 1, _end_of_code(node, lines) if node.kind == "code_block" else node.lines[1]
         out += [_rewrite_part(line, allowed) for line in lines[position:first]]
         part = lines[max(first, position) : last]
-        if kind == "code_block":
+        if node.kind == "code_block":
             out += [_inert_fence(part[0]), *part[1:]] if part and first >= position else part
-        elif kind == "table":
+        elif node.kind == "table":
             out += ["|".join(_rewrite_part(cell, allowed) for cell in _CELL.split(line)) for line in part]
         elif part:
             out.append(_rewrite_part("\n".join(part), allowed))
@@ -56,27 +61,14 @@ def escape_markdown(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) 
     return shown if len(shown) <= 2 * limit and harmless(shown, allowed) else fenced(text, "text")
 
 
-def _parts(text: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """First line, the line after the last, and kind of each part that holds words; no code span leaves one."""
-    for node in parse(text):
-        # The parser counts no lines of a paragraph that it found to stand before a table.
-        if node.kind in LINED and not node.leaving and node.lines[0]:
-            first = node.lines[0] - 1
-            yield first, _end_of_code(node, lines) if node.kind == "code_block" else node.lines[1], node.kind
-
-
 def _end_of_code(node: Node, lines: list[str]) -> int:
     """The line after a code block's last: the parser's own count takes in a line too many where a quote ends it."""
     end = node.lines[0] - 1 + node.fenced + node.text.count("\n")
-    return end + 1 if node.fenced and _closes(lines, end, node) else end
-
-
-def _closes(lines: list[str], number: int, node: Node) -> bool:
-    opened = _FENCE.search(lines[node.lines[0] - 1])
-    if opened is None or not number < min(len(lines), node.lines[1]):
-        return False
-    run = lines[number].strip(" \t>")
-    return set(run) == {opened["fence"][0]} and len(run) >= len(opened["fence"])
+    opened = _FENCE.search(lines[node.lines[0] - 1]) if node.fenced else None
+    if opened is None or end >= min(len(lines), node.lines[1]):
+        return end
+    run = lines[end].strip(" \t>")
+    return end + (set(run) == {opened["fence"][0]} and len(run) >= len(opened["fence"]))
 
 
 def _inert_fence(line: str) -> str:
@@ -104,7 +96,12 @@ def _joined(left: str, right: str) -> str:
 def _code_spans(text: str) -> Iterator[tuple[int, int]]:
     """Code spans by the parser's rule: a run of back ticks up to the next run of the same length."""
     runs = [(m.start(), m.end()) for m in _TICKS.finditer(text)]
-    closers = _next_of_same_length(runs)
+    following: dict[int, int] = {}
+    closers: list[int | None] = [None] * len(runs)
+    for number, (start, end) in reversed(list(enumerate(runs))):
+        if end - start <= MOST_TICKS:
+            closers[number] = following.get(end - start)
+            following[end - start] = number
     number = 0
     while number < len(runs):
         start = runs[number][0]
@@ -116,17 +113,6 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
             yield start, runs[closing][1]
             number = closing
         number += 1
-
-
-def _next_of_same_length(runs: list[tuple[int, int]]) -> list[int | None]:
-    seen: dict[int, int] = {}
-    found: list[int | None] = [None] * len(runs)
-    for number in range(len(runs) - 1, -1, -1):
-        length = runs[number][1] - runs[number][0]
-        if length <= MOST_TICKS:
-            found[number] = seen.get(length)
-            seen[length] = number
-    return found
 
 
 def _rewrite_text(text: str, allowed: Allowed) -> str:
@@ -144,7 +130,9 @@ def _rewrite_text(text: str, allowed: Allowed) -> str:
 
 def _neutral(match: re.Match[str], allowed: Allowed) -> str:
     if match["target"] is None:
-        return match[0] if _may_stay(match, allowed) else code(match[0])
+        url = match["url"]
+        stays = allowed.spoken(match) if url is None else allowed.link(url.rstrip(".,:;!?)*_~"))
+        return match[0] if stays else code(match[0])
     label, target = match["label"], match["target"]
     if not match["image"] and allowed.link(target):
         return f"[{_rewrite_text(label, allowed)}]({target})"
@@ -173,9 +161,3 @@ def _balanced(text: str) -> str:
     opened = _FENCE.search(lines[last.lines[0] - 1])
     closed = last.lines[0] + last.text.count("\n") < len(lines)
     return text if closed or opened is None else f"{text}\n{opened['fence']}"
-
-
-def _may_stay(match: re.Match[str], allowed: Allowed) -> bool:
-    if match["url"] is not None:
-        return allowed.link(match["url"].rstrip(".,:;!?)*_~"))
-    return allowed.spoken(match)

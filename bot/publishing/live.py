@@ -127,18 +127,17 @@ def _spoken(nodes: Iterable[Node], own: Own) -> Iterator[str]:
         if node.kind == "link":
             link = None if node.leaving else node
         elif node.kind == "text":
-            yield node.text if link is None else _label(node.text, link, own)
+            if link is None:
+                yield node.text
+            elif link.target not in own.links:
+                # GitHub takes nothing inside a link for a reference; the texts of the model's links are still checked.
+                yield _ADDRESS.sub(" ", node.text)
         elif node.kind == "code":
             yield "\ufffc"
         elif node.kind in _HTML:
             yield _ours_out(node.text, own)
         elif node.kind not in _INLINE:
             yield "\n"
-
-
-def _label(text: str, link: Node, own: Own) -> str:
-    """GitHub takes nothing inside a link for a reference; the texts of the model's links are still checked."""
-    return "" if link.target in own.links else _ADDRESS.sub(" ", text)
 
 
 def _live(markdown: str) -> set[str]:

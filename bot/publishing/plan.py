@@ -155,7 +155,9 @@ def plan(
     """
     if not change:
         return Publication(commit=None, pull_request=None)
-    proof = _proof(job, report) if outcome.status is Status.FINISHED else None
+    # Of a change that nobody but CI asked for it has to be proven that it fixes what failed.
+    is_to_prove = job.origin.kind == "ci" and outcome.status is Status.FINISHED
+    proof = (report.rerun or Rerun()) if is_to_prove else None
     if withheld := _reason_to_withhold(grant, change, proof, left_out):
         return Publication(commit=None, pull_request=None, withheld=withheld)
     found = objections(change, grant.protected)
@@ -163,7 +165,8 @@ def plan(
         words = " ".join(each.words for each in found)
         withheld = Withheld(cause="needs-approval", reason=f"{words} This requires a separate approval.")
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
-    notes = _notes(proof, found, change)
+    approvals = [f"Approved by a person. {each.words}" for each in found]
+    notes = (*(_proof_notes(proof, change) if proof else ()), *approvals, *cautions(change))
     if outcome.status is not Status.FINISHED:
         return _unfinished(job, outcome.status, change, to, notes=notes)
     new = branch_name(job, prefix=to.prefix, number=to.number)
@@ -266,20 +269,9 @@ def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, n
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
-def _proof(job: Job, report: RunReport) -> Rerun | None:
-    """What has to be proven before a change is published that nobody but CI asked for; None for all others."""
-    return (report.rerun or Rerun()) if job.origin.kind == "ci" else None
-
-
 def _is_weak(proof: Rerun | None, change: Change) -> bool:
     """Whether what passes may be less than what failed."""
     return proof is not None and (proof.other or bool(tests_cut(change)))
-
-
-def _notes(proof: Rerun | None, approved: tuple[Objection, ...], change: Change) -> tuple[str, ...]:
-    """What a reader should look at twice, the proof first."""
-    words = [f"Approved by a person. {each.words}" for each in approved]
-    return (*(_proof_notes(proof, change) if proof else ()), *words, *cautions(change))
 
 
 def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:

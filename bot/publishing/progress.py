@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 from agent_runtime import (
     ChildWatched,
@@ -118,37 +119,36 @@ class Progress:
 
     def after(self, event: Event) -> Progress:
         """The progress once `event` has happened."""
+        changed: dict[str, Any] = {}
         match event:
-            case Started() | StepStarted():
-                changed = {"run_id": event.run_id} if isinstance(event, Started) else {"steps": event.step}
-                return replace(self, **changed)
-            case ChildWatched(task=task, event=inner):
-                return self._attempted(task, inner)
-            case Replied() | ReplyBroken() | Summarised() | ModelAwaited():
-                return self._heard(event)
+            case Started():
+                changed = {"run_id": event.run_id}
+            case StepStarted():
+                changed = {"steps": event.step}
+            case Replied():
+                changed = {"usage": self.usage + event.usage, "steps": event.step, "awaits": ""}
+            # What several attempts spend counts, until one of them is taken.
+            case (
+                ReplyBroken(usage=spent)
+                | Summarised(usage=spent)
+                | ChildWatched(event=Replied(usage=spent) | ReplyBroken(usage=spent) | Summarised(usage=spent))
+            ):
+                changed = {"usage": self.usage + spent}
+            case ChildWatched(task=task, event=ToolReturned(label=label, ok=ok)):
+                label = f"attempt {task.removeprefix('t')}: {label}"
+                return self.told(Activity(label=label, state="done" if ok else "failed"))
+            case ModelAwaited():
+                again = duration(event.seconds)
+                changed = {"awaits": f"the model service does not answer; trying again in {again}"}
+            case NetworkLost():
+                changed = {"network_lost": event.reason}
             case ToolCalled():
                 return self.told(Activity(label=event.label, state="doing"))
             case ToolReturned():
                 return self._returned(event)
             case _:
-                return replace(self, network_lost=event.reason) if isinstance(event, NetworkLost) else self
-
-    def _attempted(self, task: str, event: Event) -> Progress:
-        """The progress once one of several attempts has done something, until one of them is taken."""
-        if isinstance(event, Replied | ReplyBroken | Summarised):
-            return replace(self, usage=self.usage + event.usage)
-        if isinstance(event, ToolReturned):
-            label = f"attempt {task.removeprefix('t')}: {event.label}"
-            return self.told(Activity(label=label, state="done" if event.ok else "failed"))
-        return self
-
-    def _heard(self, event: Replied | ReplyBroken | Summarised | ModelAwaited) -> Progress:
-        """The progress once the model answered, or did not."""
-        if isinstance(event, ModelAwaited):
-            again = duration(event.seconds)
-            return replace(self, awaits=f"the model service does not answer; trying again in {again}")
-        progress = replace(self, usage=self.usage + event.usage)
-        return replace(progress, steps=event.step, awaits="") if isinstance(event, Replied) else progress
+                return self
+        return replace(self, **changed)
 
     def _returned(self, event: ToolReturned) -> Progress:
         """The progress once a tool has run: what it checked, and whether it changed a file."""

@@ -109,7 +109,13 @@ def reason(
             whole = verdict_of(checks, changed=changed)
             return _PARTIAL if partial and whole is Verdict.VERIFIED else _unverified(checks)
         case Verdict.RED:
-            return _red(failing(checks))
+            failed = failing(checks)
+            said = f"{_named(failed[-1])} ended with exit code {failed[-1].exit_code}"
+            if failed[-1].standing == "outdated":
+                said += " and was not run again after the last change"
+            if others := len(failed) - 1:
+                said += f"; {others} other {'check' if others == 1 else 'checks'} failed, too"
+            return f"{said}."
         case Verdict.UNCHANGED:
             return "The agent changed no files."
         case Verdict.SETUP_FAILED:
@@ -134,16 +140,6 @@ def _unverified(checks: Sequence[Check]) -> str:
     if checks:
         return "No check ran after the change."
     return "No known test, build or lint command ran."
-
-
-def _red(failed: Sequence[Check]) -> str:
-    last = failed[-1]
-    said = f"{_named(last)} ended with exit code {last.exit_code}"
-    if last.standing == "outdated":
-        said += " and was not run again after the last change"
-    if others := len(failed) - 1:
-        return f"{said}; {others} other {'check' if others == 1 else 'checks'} failed, too."
-    return f"{said}."
 
 
 def table(checks: Sequence[Check]) -> list[str]:

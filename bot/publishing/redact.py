@@ -185,7 +185,13 @@ class RedactedStream:
     def feed(self, chunk: str) -> str:
         """Take a chunk; give back what can be shown already."""
         self._held += chunk
-        cut = self._safe_cut()
+        # No secret spans the place after the last white space, before a key block that is still open.
+        begun = self._held.rfind("-----BEGIN ")
+        limit = begun if begun >= 0 and "-----END " not in self._held[begun:] else len(self._held)
+        cut = max(self._held.rfind(space, 0, limit) for space in " \n\t") + 1
+        if len(self._held) - cut > self._HOLD and begun < 0:
+            # A word without end is no secret; showing none of it would hold back a whole binary file.
+            cut = len(self._held) - self._HOLD // 2
         ready, self._held = self._held[:cut], self._held[cut:]
         return self._redactor.redact(ready)
 
@@ -193,14 +199,6 @@ class RedactedStream:
         """Give back the rest."""
         ready, self._held = self._held, ""
         return self._redactor.redact(ready)
-
-    def _safe_cut(self) -> int:
-        """Where no secret can span: after the last white space, before a key block that is still open."""
-        begun = self._held.rfind("-----BEGIN ")
-        limit = begun if begun >= 0 and "-----END " not in self._held[begun:] else len(self._held)
-        cut = max(self._held.rfind(space, 0, limit) for space in " \n\t") + 1
-        # A word without end is no secret; showing none of it would hold back a whole binary file.
-        return cut if len(self._held) - cut <= self._HOLD or begun >= 0 else len(self._held) - self._HOLD // 2
 
 
 def plain_forms(secret: str) -> Iterator[str]:

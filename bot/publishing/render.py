@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -173,9 +172,24 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
     files = [file_line(each) for each in view.files[:_FILES_LISTED]]
     run = f"[run]({view.run_url})" if view.run_url else ""
+    why = ""
+    if view.verdict is not None and view.state == "done":
+        changed = bool(view.files or view.checks)
+        why = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
+    # What must not be overlooked, each with the kind of its box.
+    boxes = (
+        ("WARNING", "**Not published.** ", view.withheld),
+        ("WARNING", "", view.warning),
+        ("NOTE", "**Dry run: nothing was published.** ", view.would),
+        ("NOTE", "**Kept.** ", view.kept),
+        ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
+    )
+    # A person who waits wants to know how old this is, and how to end it.
+    updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if live and view.at else ""
+    stop = f"stop it with {code(view.stop)}" if live and view.stop else ""
     return _Shown(
         headline=" · ".join(filter(None, [" ".join(title_of(view)), _asker(view), duration(view.seconds), run])),
-        why=_why(view),
+        why=_words(why, view, _REASON_LIMIT),
         pending=_pending(view) if view.pending and view.state == "waiting" else None,
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
         earlier_activities=[] if live or bare else activities,
@@ -184,7 +198,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         reason=_words(view.reason, view, _REASON_LIMIT),
         # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
         remedy=_words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
-        boxes=_boxes(view),
+        boxes=[(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text],
         notes=[_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
         changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
         files=files[:_FILES_SHOWN],
@@ -194,17 +208,9 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         attempts=[attempt_line(each) for each in view.attempts],
         withheld_diff="" if bare else withheld_diff(view),
         links=links(view),
-        footer=" · ".join([*(_meanwhile(view) if live else ()), footer(view)]),
+        footer=" · ".join(filter(None, [updated, stop, footer(view)])),
         marker=view.marker,
     )
-
-
-def _meanwhile(view: StatusView) -> Iterator[str]:
-    """What a person who waits wants to know: how old this is, and how to end it."""
-    if view.at:
-        yield f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC"
-    if view.stop:
-        yield f"stop it with {code(view.stop)}"
 
 
 def _asker(view: StatusView) -> str:
@@ -230,14 +236,6 @@ def title_of(view: StatusView) -> tuple[str, str]:
     return sign, words
 
 
-def _why(view: StatusView) -> str:
-    if view.verdict is None or view.state != "done":
-        return ""
-    changed = bool(view.files or view.checks)
-    said = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
-    return _words(said, view, _REASON_LIMIT)
-
-
 def _pending(view: StatusView) -> _Pending | None:
     pending = view.pending
     if pending is None:
@@ -251,18 +249,6 @@ def _pending(view: StatusView) -> _Pending | None:
         like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
         expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
     )
-
-
-def _boxes(view: StatusView) -> list[tuple[str, str]]:
-    """What must not be overlooked, each with the kind of its box."""
-    texts = (
-        ("WARNING", "**Not published.** ", view.withheld),
-        ("WARNING", "", view.warning),
-        ("NOTE", "**Dry run: nothing was published.** ", view.would),
-        ("NOTE", "**Kept.** ", view.kept),
-        ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
-    )
-    return [(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in texts if text]
 
 
 def _inside(markdown: str, prefix: str) -> str:

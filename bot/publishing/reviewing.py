@@ -43,27 +43,24 @@ async def publish_review(
     if dry_run:
         count = len(draft.notes)
         return Delivered(would=f"A review with {counted(count, 'comment')} on lines.")
-    url = (await record.read()).review_url
-    if url is None:
-        made = await _once(github, record, draft, place)
-        url = made.html_url
-        await record.update(lambda done: replace(done, review_url=made.html_url))
+    done = await record.read()
+    if done.review_url is not None:
+        return Delivered(review_url=done.review_url)
+    review = await _find(github, place) if done.review_requested else None
+    if review is None:
+        # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
+        await record.update(lambda done: replace(done, review_requested=True))
+        marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
+        try:
+            review = await github.reviews.create(place.repo, place.number, marked)
+        except GitHubError as error:
+            # The answer was lost, but the review may be there: look before asking a second time.
+            if not error.may_be_done:
+                raise
+            review = await _find(github, place) or await github.reviews.create(place.repo, place.number, marked)
+    url = review.html_url
+    await record.update(lambda done: replace(done, review_url=url))
     return Delivered(review_url=url)
-
-
-async def _once(github: GitHub, record: RecordPart[Published], draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
-    if (await record.read()).review_requested and (found := await _find(github, place)) is not None:
-        return found
-    # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
-    await record.update(lambda done: replace(done, review_requested=True))
-    marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
-    try:
-        return await github.reviews.create(place.repo, place.number, marked)
-    except GitHubError as error:
-        # The answer was lost, but the review may be there: look before asking a second time.
-        if not error.may_be_done:
-            raise
-        return await _find(github, place) or await github.reviews.create(place.repo, place.number, marked)
 
 
 async def _find(github: GitHub, place: ReviewPlace) -> ReviewFacts | None:

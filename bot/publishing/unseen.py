@@ -57,8 +57,8 @@ def adds_unseen(section: str) -> bool:
             at = section.find("\n", at)
             if at < 0:
                 return False
-        elif _is_first_mark(section, begin, at):
-            at += 1
+        elif section[at] == "\ufeff" and at == begin + 1 and _FIRST_LINE.search(section[max(0, begin - 1_000) : at]):
+            at += 1  # over the mark that says at the beginning of a file how it is encoded
         else:
             return True
     return True
@@ -75,12 +75,6 @@ def _next(section: str, start: int) -> int:
         else:
             return found.start()
     return -1
-
-
-def _is_first_mark(section: str, begin: int, at: int) -> bool:
-    """Whether it is the mark that says at the beginning of a file how it is encoded."""
-    before = section[max(0, begin - 1_000) : begin + 1]
-    return section[at] == "\ufeff" and at == begin + 1 and _FIRST_LINE.search(before) is not None
 
 
 def _name(found: re.Match[str]) -> str:

@@ -132,7 +132,13 @@ def commit_body(job: Job, *, run_url: str = "", report: RunReport | None = None)
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":
         return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}{known}"
-    return f"Codepilot job {job.id}, {place_of(job)}.{run}{known}{_trailer(job)}"
+    actor, trailer = job.actor, ""
+    # Whom GitHub names for the run of a workflow or a recipe asked for nothing.
+    if job.origin.kind not in {"workflow", "recipe"} and _LOGIN.fullmatch(actor.login):
+        # GitHub credits an account by this address without showing its real one:
+        # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
+        trailer = f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
+    return f"Codepilot job {job.id}, {place_of(job)}.{run}{known}{trailer}"
 
 
 def place_of(job: Job) -> str:
@@ -206,14 +212,3 @@ def unasked_of(job: Job) -> str:
     if not job.is_unasked or not isinstance(job.command, Review) or job.command.on is None:
         return ""
     return f"Review of this pull request, {_ON[job.command.on]}"
-
-
-def _trailer(job: Job) -> str:
-    actor = job.actor
-    if job.origin.kind in {"workflow", "recipe"}:  # whom GitHub names for the run asked for nothing
-        return ""
-    # GitHub credits an account by this address without showing its real one:
-    # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
-    if not _LOGIN.fullmatch(actor.login):
-        return ""
-    return f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"
