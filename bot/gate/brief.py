@@ -169,13 +169,16 @@ class Brief:
         return Task(goal=self.goal, quotes=(*self.quotes, *note), images=tuple(images))
 
 
+_Kind = Literal["comment", "review_comment", "review"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
     """What somebody said, and how it is quoted; `kind` is what it is on GitHub."""
 
     quote: Quote
     comment: ThreadComment
-    kind: Literal["comment", "review_comment", "review"]
+    kind: _Kind
 
 
 T = TypeVar("T")
@@ -225,11 +228,21 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     def before(items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind) -> list[T]:
         return _before(job, items, comment_of, kind, left_out)
 
-    comments = [_comment(each) for each in before(material.comments, lambda each: each, "comment")]
-    verdicts = [_verdict(each) for each in before(material.verdicts, lambda each: each.comment, "review")]
+    comments = [
+        _said(each, "comment", _author(each)) for each in before(material.comments, lambda each: each, "comment")
+    ]
+    verdicts = [
+        _said(each.comment, "review", f"review by @{_name(each.comment.author)}: {_name(each.state)}")
+        for each in before(material.verdicts, lambda each: each.comment, "review")
+    ]
     threads = _threads(before(material.line_comments, lambda each: each.comment, "review_comment"))
     lines, described = job.origin.lines, job.thread.title or job.thread.body
-    failing, diff = _failing(material), clean_code(material.diff, limit=BUDGET)
+    failed = material.failed
+    # A failed job's own check says nothing more than the job.
+    jobs = {each.name for each in failed.jobs} if failed is not None else set()
+    others = [each for each in material.checks if each.name not in jobs]
+    failing = [*(job_quotes(failed) if failed is not None else []), *map(_check, others[:_MOST_CHECKS])]
+    diff = clean_code(material.diff, limit=BUDGET)
     plan = clean(material.approved_plan, limit=_BODY_CHARS)
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         ("commented lines", 4_000, [_lines(lines)] if lines else []),
@@ -243,7 +256,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),
         ("diff", 17_000, [Quote(source="the pull request's diff", text=diff)] if material.diff.strip() else []),
-        ("changes since the last green run", 0, change_quotes(material.failed) if material.failed else []),
+        ("changes since the last green run", 0, change_quotes(failed) if failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
         ("reviews from the middle", 2_000, _quotes(verdicts)),
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
@@ -290,9 +303,14 @@ def _before(
     kept = []
     for item in items:
         comment = comment_of(item)
-        if kind == job.origin.kind and comment.id == job.origin.id:
-            continue
-        if _is_later(comment, job, kind):
+        # Within one kind ids grow with time; and times tell no order within a second.
+        if kind == job.origin.kind:
+            if comment.id == job.origin.id:
+                continue
+            is_later = comment.id > job.origin.id
+        else:
+            is_later = bool(job.origin.at) and comment.created_at >= job.origin.at
+        if is_later:
             if not comment.ours:  # as the answer to this very command is
                 left_out["comments made after the command"] += 1
         elif job.origin.at and comment.updated_at != comment.created_at and comment.updated_at >= job.origin.at:
@@ -307,13 +325,6 @@ def _before(
         left_out["comments from the middle of long threads"] += too_many
         kept[first : first + too_many] = []
     return kept
-
-
-def _is_later(comment: ThreadComment, job: Job, kind: OriginKind) -> bool:
-    # Within one kind ids grow with time; and times tell no order within a second.
-    if kind == job.origin.kind:
-        return comment.id > job.origin.id
-    return bool(job.origin.at) and comment.created_at >= job.origin.at
 
 
 def _name(text: str) -> str:
@@ -334,19 +345,15 @@ def _numbers(first: int | None, last: int | None) -> str:
 
 
 def _description(job: Job) -> Quote:
-    title = clean_line(job.thread.title, limit=_TITLE_CHARS)
-    body = clean(_without_command(job), limit=_BODY_CHARS)
-    return Quote(source=_thread(job), text=f"{title}\n\n{body}".rstrip())
-
-
-def _without_command(job: Job) -> str:
-    """The description without what the goal says already: the command that it holds, and the words of that."""
     body, asked = job.thread.body, job.command
     found = parse_command(body, triggers=(job.trigger,)) if job.origin.kind == "description" else None
-    if found is None or not isinstance(found.command, Work | Bare) or not isinstance(asked, Work | Bare):
-        return body
-    # Asked for once more by `retry`, it may have been edited since: then the goal does not say it.
-    return found.above if found.command.goal == asked.goal else body
+    given = found.command if found is not None else None
+    # The goal says the command that it holds, and the words of that. Asked for once more by `retry`, it may have been
+    # edited since: then the goal does not say it.
+    if found and isinstance(given, Work | Bare) and isinstance(asked, Work | Bare) and given.goal == asked.goal:
+        body = found.above
+    title = clean_line(job.thread.title, limit=_TITLE_CHARS)
+    return Quote(source=_thread(job), text=f"{title}\n\n{clean(body, limit=_BODY_CHARS)}".rstrip())
 
 
 def _thread(job: Job) -> str:
@@ -354,14 +361,6 @@ def _thread(job: Job) -> str:
         return f"branch {_name(job.thread.branch)}"
     kind = "issue" if job.thread.kind == "issue" else "pull request"
     return f"{kind} #{job.thread.number} by @{_name(job.thread.author)}"
-
-
-def _failing(material: Material) -> list[Quote]:
-    """The failed jobs of the run that started the job, and other red checks; a job's own check says nothing more."""
-    jobs = material.failed.jobs if material.failed is not None else ()
-    others = [each for each in material.checks if each.name not in {job.name for job in jobs}]
-    quotes = job_quotes(material.failed) if material.failed is not None else []
-    return [*quotes, *map(_check, others[:_MOST_CHECKS])]
 
 
 def _check(check: FailingCheck) -> Quote:
@@ -376,26 +375,18 @@ def _threads(comments: Sequence[LineComment]) -> list[_Told]:
     threads: dict[int, list[LineComment]] = {}
     for each in comments:
         threads.setdefault(each.root, []).append(each)
-    return [_line_comment(each, first=each is thread[0]) for thread in threads.values() for each in thread]
+    told: list[_Told] = []
+    for thread in threads.values():
+        for each in thread:
+            hunk = clean_code(each.hunk, limit=_HUNK_CHARS) if each is thread[0] else ""
+            source = f"{_author(each.comment)} on {_name(each.path)}{_numbers(None, each.line)}"
+            told.append(_said(each.comment, "review_comment", source, below=hunk))
+    return told
 
 
-def _line_comment(each: LineComment, *, first: bool) -> _Told:
-    place = f"{_name(each.path)}{_numbers(None, each.line)}"
-    said = clean(each.comment.body, limit=_COMMENT_CHARS)
-    hunk = clean_code(each.hunk, limit=_HUNK_CHARS) if first else ""
-    quote = Quote(source=f"{_author(each.comment)} on {place}", text=f"{hunk}\n\n{said}" if hunk else said)
-    return _Told(quote=quote, comment=each.comment, kind="review_comment")
-
-
-def _verdict(each: ReviewVerdict) -> _Told:
-    source = f"review by @{_name(each.comment.author)}: {_name(each.state)}"
-    quote = Quote(source=source, text=clean(each.comment.body, limit=_COMMENT_CHARS))
-    return _Told(quote=quote, comment=each.comment, kind="review")
-
-
-def _comment(comment: ThreadComment) -> _Told:
-    quote = Quote(source=_author(comment), text=clean(comment.body, limit=_COMMENT_CHARS))
-    return _Told(quote=quote, comment=comment, kind="comment")
+def _said(comment: ThreadComment, kind: _Kind, source: str, *, below: str = "") -> _Told:
+    said = clean(comment.body, limit=_COMMENT_CHARS)
+    return _Told(quote=Quote(source=source, text=f"{below}\n\n{said}" if below else said), comment=comment, kind=kind)
 
 
 def _author(comment: ThreadComment) -> str:
@@ -456,7 +447,9 @@ def _within(quotes: Sequence[Quote], budget: int) -> list[Quote]:
     if sum(map(_size, quotes)) <= budget:
         return list(quotes)
     if len(quotes) == 1 or _size(quotes[-1]) > budget:
-        return _cut(quotes[-1], budget)
+        # Of the room that is left the note of the cut takes some, too.
+        source, room = quotes[-1].source, budget - len(quotes[-1].source) - 2 * _FRAME_CHARS
+        return [Quote(source=source, text=clip(quotes[-1].text, limit=room))] if room >= _LEAST_CHARS else []
     first = _taken(quotes, budget // 3)
     last = _taken(quotes[: len(first) - 1 if first else None : -1], budget - sum(map(_size, first)))
     return [*first, *reversed(last)]
@@ -470,9 +463,3 @@ def _taken(quotes: Sequence[Quote], budget: int) -> list[Quote]:
             break
         taken.append(quote)
     return taken
-
-
-def _cut(quote: Quote, budget: int) -> list[Quote]:
-    # The note of the cut takes some, too.
-    room = budget - len(quote.source) - 2 * _FRAME_CHARS
-    return [Quote(source=quote.source, text=clip(quote.text, limit=room))] if room >= _LEAST_CHARS else []

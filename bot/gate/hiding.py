@@ -180,17 +180,11 @@ def _blocks(text: str, labels: set[str]) -> list[tuple[int, int, str]]:
         for token in _parser().parse(text, env)
         if token.map and token.type in {"fence", "html_block", "inline", "tr_open"}
     ]
-    for label, line, after in _definitions(env):
-        labels.add(label)
-        found.append((line, after, "definition"))
+    definitions = [(label, each["map"]) for label, each in env.get("references", {}).items()]
+    definitions += [(each["label"], each["map"]) for each in env.get("duplicate_refs", [])]
+    labels.update(label for label, _ in definitions)
+    found += [(line, after, "definition") for _, (line, after) in definitions]
     return sorted(found, key=lambda block: (block[:2], block[2] != "tr_open"))
-
-
-def _definitions(env: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
-    for label, each in env.get("references", {}).items():
-        yield label, *each["map"]
-    for each in env.get("duplicate_refs", []):
-        yield each["label"], *each["map"]
 
 
 def _stashed(code: str, stash: list[str]) -> str:
@@ -224,7 +218,8 @@ def _code_stashed(block: str, stash: list[str]) -> str:
         out.append(block[position : found.start()])
         position = found.end()
         if found[0] == "<":
-            if _takes_ticks(block, found.start()):
+            tag = TAG.match(block, found.start()) or _ANGLED_TICK.match(block, found.start())
+            if block.startswith(("<!", "<?"), found.start()) or (tag is not None and "`" in tag[0]):
                 return "".join([*out, block[found.start() :]])
         elif found["ticks"] and block[found.start() - 1 : found.start()] == "`":
             # The run begins with one that a backslash took away: too odd to be told apart.
@@ -236,13 +231,6 @@ def _code_stashed(block: str, stash: list[str]) -> str:
         is_code = found["ticks"] and len(span) > len(found[0]) and "\n" not in span and "|" not in span
         out.append(_stashed(span, stash) if is_code else span)
     return "".join([*out, block[position:]])
-
-
-def _takes_ticks(block: str, position: int) -> bool:
-    if block.startswith(("<!", "<?"), position):
-        return True
-    found = TAG.match(block, position) or _ANGLED_TICK.match(block, position)
-    return found is not None and "`" in found[0]
 
 
 def _without_titles(text: str) -> tuple[str, int]:

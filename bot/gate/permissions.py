@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bot.domain.access import Role, commanded_by_workflow, is_unattended, may_command
 from bot.domain.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
 from bot.domain.job import Actor, Job, ThreadKind
@@ -153,8 +151,14 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
 def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) -> Grant | Refusal:
     looks = isinstance(command, (Review, Explain, Plan, Ask))
     if not looks and found.level == "read-only":
-        # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
-        return replace(_reading_refusal(command, found), silent=started_by_stranger(request))
+        does = "run nothing" if command.verb == "test" else "change nothing"
+        return Refusal(
+            cause="read-only",
+            reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
+            # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
+            silent=started_by_stranger(request),
+            voided=found.voided,
+        )
     options = Options() if isinstance(command, Undo) else command.options
     if request.job.thread.kind == "pull" and (options.base is not None or options.new):
         # Why an option that is about new pull requests means nothing in one.
@@ -225,16 +229,6 @@ def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
             return "review"
         case _:
             return "nothing"
-
-
-def _reading_refusal(command: Work | Undo, found: LevelDecision) -> Refusal:
-    """Why nothing is run or changed here, and who can change that."""
-    does = {"test": "run nothing"}.get(command.verb, "change nothing")
-    return Refusal(
-        cause="read-only",
-        reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
-        voided=found.voided,
-    )
 
 
 def cap_refusal(request: AccessRequest) -> Refusal | None:

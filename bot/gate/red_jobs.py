@@ -21,7 +21,15 @@ _MOST_REMARKS = 20
 
 def job_quotes(run: FailedRun) -> list[Quote]:
     """A quote of each failed job, in the order of the run."""
-    quotes = [_quote(run, job) for job in run.jobs]
+    quotes: list[Quote] = []
+    for job in run.jobs:
+        parts = [*map(_step, job.failed_steps), "\n".join(_circumstances(job)), _log(job)]
+        if remarks := remark_lines(job.annotations):
+            parts.append("\n".join(["Annotations:", *remarks]))
+        source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
+        if not run.is_current:
+            source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
+        quotes.append(Quote(source=source, text="\n\n".join(filter(None, parts))))
     if run.unread:
         quotes.append(Quote(source="other failed jobs", text=f"{run.unread} more jobs of this run failed."))
     return quotes
@@ -41,16 +49,6 @@ def remark_lines(remarks: Sequence[Remark]) -> list[str]:
         f"{_name(each.path)}:{each.line}: {clean_code(each.message, limit=_REMARK_CHARS)}"
         for each in remarks[:_MOST_REMARKS]
     ]
-
-
-def _quote(run: FailedRun, job: FailedJob) -> Quote:
-    parts = [*map(_step, job.failed_steps), "\n".join(_circumstances(job)), _log(job)]
-    if remarks := remark_lines(job.annotations):
-        parts.append("\n".join(["Annotations:", *remarks]))
-    source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
-    if not run.is_current:
-        source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
-    return Quote(source=source, text="\n\n".join(filter(None, parts)))
 
 
 def _step(step: Step) -> str:
