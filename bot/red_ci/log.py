@@ -56,7 +56,11 @@ def failing_lines(
     for line in _within(_lines(chunks), moments):
         kept.add(line)
     lines = [_plain(line) for line in kept.lines()]
-    return [_unmarked(line) for line in _failing_steps(lines) if not line.startswith(_SILENT)]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+    steps = [lines[first:last] for first, last in pairwise([0, *starts, len(lines)]) if first < last]
+    # The steps in which the runner reports an error; all of them when it reports none.
+    failing = [step for step in steps if any(line.startswith(_ERROR) for line in step)] or steps
+    return [_unmarked(line) for step in failing for line in step if not line.startswith(_SILENT)]
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -113,8 +117,8 @@ class _Kept:
 
     def lines(self) -> list[bytes]:
         """All that was kept, with a word for each gap."""
-        self._close()
-        return [line for part in self._parts for line in part]
+        left_out = [gap(self._dropped).encode()] if self._dropped else []
+        return [*(line for part in self._parts for line in part), *left_out, *self._tail]
 
     def _open(self) -> None:
         """Begin a part with the lines just before the signal."""
@@ -125,12 +129,6 @@ class _Kept:
         self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
         self._tail.clear()
 
-    def _close(self) -> None:
-        left_out = [gap(self._dropped).encode()] if self._dropped else []
-        self._parts.append([*left_out, *self._tail])
-        self._tail.clear()
-        self._dropped = 0
-
 
 def gap(lines: int) -> str:
     """What stands where so many lines were."""
@@ -140,15 +138,6 @@ def gap(lines: int) -> str:
 def _plain(line: bytes) -> str:
     text = _CODES.sub("", line.decode("utf-8", "replace").rstrip("\r"))
     return text.rpartition("\r")[2]  # what a progress bar came to
-
-
-def _failing_steps(lines: list[str]) -> list[str]:
-    """The steps among them in which the runner reports an error; all of them when it reports none."""
-    starts = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
-    bounds = [0, *starts, len(lines)]
-    steps = [lines[first:last] for first, last in pairwise(bounds) if first < last]
-    failing = [step for step in steps if any(line.startswith(_ERROR) for line in step)]
-    return [line for step in failing or steps for line in step]
 
 
 def _unmarked(line: str) -> str:

@@ -6,7 +6,7 @@ https://docs.github.com/actions/how-tos/write-workflows/choose-what-workflows-do
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice, product
 
 MOST_JOBS = 256
@@ -30,7 +30,16 @@ def combinations(matrix: object) -> list[Combination]:
     excluded = _entries(matrix.get("exclude"))
     found = [dict(zip(axes, values, strict=True)) for values in islice(product(*axes.values()), MOST_JOBS) if axes]
     found = [each for each in found if not any(entry.items() <= each.items() for entry in excluded)]
-    return _with_included(found, _entries(matrix.get("include")), set(axes)) or [{}]
+    # An included entry goes to the combinations whose own values it leaves as they are, else it is one of its own.
+    made: list[dict[str, str]] = []
+    for entry in _entries(matrix.get("include")):
+        own = {name: value for name, value in entry.items() if name in axes}
+        fitting = [each for each in found if own.items() <= each.items()]
+        for each in fitting:
+            each.update(entry)
+        if not fitting and len(found) + len(made) < MOST_JOBS:
+            made.append(dict(entry))
+    return [*found, *made] or [{}]
 
 
 def name_of(base: str, template: str, combination: Combination) -> str:
@@ -71,21 +80,6 @@ def may_be(name: str, template: str) -> bool:
             return False
         place += len(piece)
     return place <= len(name) - len(last)
-
-
-def _with_included(
-    found: Sequence[dict[str, str]], entries: Sequence[Mapping[str, str]], axes: set[str]
-) -> list[Combination]:
-    """Each entry goes to the combinations whose own values it leaves as they are, else it is one of its own."""
-    made: list[dict[str, str]] = []
-    for entry in entries:
-        own = {name: value for name, value in entry.items() if name in axes}
-        fitting = [each for each in found if own.items() <= each.items()]
-        for each in fitting:
-            each.update(entry)
-        if not fitting and len(found) + len(made) < MOST_JOBS:
-            made.append(dict(entry))
-    return [*found, *made]
 
 
 def _entries(value: object) -> list[Mapping[str, str]]:

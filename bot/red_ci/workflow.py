@@ -6,7 +6,7 @@ number, and nothing is made of a tag.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,7 @@ def described(text: str, name: str, steps: list[tuple[int, str, bool]]) -> dict[
     uses = job.text(job.node.get("uses"))
     if uses:
         return {"calls": uses.removeprefix("./"), "name": rest} if uses.startswith(_OWN) and rest else {}
-    told = dict(_steps(job, steps))
+    told = _steps(job, steps)
     own = {number: step.pop("environment") for number, step in told.items()}
     failed = next((number for number, _, is_failed in steps if is_failed and number in told), 0)
     environment = {**job.environment, **own.get(failed, {})}
@@ -117,16 +117,28 @@ def _defaults(node: Node) -> dict[str, str]:
     return {name: value for name, value in run.items() if isinstance(value, str)}
 
 
-def _steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[int, dict[str, Any]]:
     """What is written of those of GitHub's steps that are in the file, in the same order."""
     listed = job.node.get("steps")
     written = [_mapping(each) for each in listed[:_MOST_STEPS]] if isinstance(listed, list) else []
+    told: dict[int, dict[str, Any]] = {}
     place = 0
     for number, name, _ in steps:
         at = next((index for index in range(place, len(written)) if _is_called(job, written[index], name)), None)
         if at is not None:
             place = at + 1
-            yield number, _step(job, written[at])
+            node, environment = written[at], job.pairs(written[at].get("env"))
+            known = {**job.environment, **environment}
+            told[number] = {
+                "run": job.text(node.get("run"), known),
+                "shell": job.text(node.get("shell"), known) or job.defaults.get("shell", ""),
+                "working_directory": job.text(node.get("working-directory"), known)
+                or job.defaults.get("working-directory", ""),
+                "uses": job.text(node.get("uses")),
+                "inputs": job.pairs(node.get("with")),
+                "environment": environment,
+            }
+    return told
 
 
 def _is_called(job: _Job, node: Node, name: str) -> bool:
@@ -135,20 +147,6 @@ def _is_called(job: _Job, node: Node, name: str) -> bool:
     return may_be(
         name, f"Run {(job.text(node.get('run')) or job.text(node.get('uses'))).strip().partition(chr(10))[0]}"
     )
-
-
-def _step(job: _Job, node: Node) -> dict[str, Any]:
-    environment = job.pairs(node.get("env"))
-    known = {**job.environment, **environment}
-    return {
-        "run": job.text(node.get("run"), known),
-        "shell": job.text(node.get("shell"), known) or job.defaults.get("shell", ""),
-        "working_directory": job.text(node.get("working-directory"), known)
-        or job.defaults.get("working-directory", ""),
-        "uses": job.text(node.get("uses")),
-        "inputs": job.pairs(node.get("with")),
-        "environment": environment,
-    }
 
 
 def _image(job: _Job, value: object) -> str:

@@ -17,14 +17,11 @@ def _spans(lines: Sequence[str]) -> list[Span]:
         if flush(line):
             file = number
         elif _ROW(line):
-            # The file's name goes with its first error; rows before that one are warnings.
-            found.append(Span(first=file if _only_rows(lines, file, number) else number, end=number + 1))
+            # The file's name goes with its first error, if that is near; rows before that one are warnings.
+            is_near = file >= 0 and number - file <= 5 and all(map(_ANY_ROW, lines[file + 1 : number]))  # noqa: PLR2004 - a few
+            found.append(Span(first=file if is_near else number, end=number + 1))
             file = -1
     return [*found, *summary_lines(lines, _TOTAL)]
-
-
-def _only_rows(lines: Sequence[str], file: int, row: int) -> bool:
-    return file >= 0 and row - file <= 5 and all(map(_ANY_ROW, lines[file + 1 : row]))  # noqa: PLR2004 - a few
 
 
 TOOL = LogTool(

@@ -14,15 +14,13 @@ _LAST = matcher(r"^collect2: error: |\bg?make(?:\[\d+\])?: \*\*\* ")
 
 
 def _spans(lines: Sequence[str]) -> list[Span]:
-    errors = [_whole(lines, each) for each in blocks(lines, _ERROR, lambda line: flush(line) and not _NOTE(line))]
+    errors: list[Span] = []
+    for each in blocks(lines, _ERROR, lambda line: flush(line) and not _NOTE(line)):
+        first = each.first
+        while first > 0 and each.first - first < 10 and _ABOVE(lines[first - 1]):  # noqa: PLR2004 - includes in includes
+            first -= 1
+        errors.append(Span(first=first, end=each.end))
     return [*errors, *single_lines(lines, _LINKER), *summary_lines(lines, _LAST)]
-
-
-def _whole(lines: Sequence[str], span: Span) -> Span:
-    first = span.first
-    while first > 0 and span.first - first < 10 and _ABOVE(lines[first - 1]):  # noqa: PLR2004 - includes in includes
-        first -= 1
-    return Span(first=first, end=span.end)
 
 
 TOOL = LogTool(

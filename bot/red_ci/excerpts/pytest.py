@@ -17,18 +17,15 @@ _CAPTURED_LINES = 15
 
 
 def _spans(lines: Sequence[str]) -> list[Span]:
-    found = [_shortened(lines, each) for each in blocks(lines, _TITLE, _RULE, most=400) if _TITLE(lines[each.first])]
+    found: list[Span] = []
+    for each in blocks(lines, _TITLE, _RULE, most=400):
+        if _TITLE(lines[each.first]):
+            # Of what the test wrote only the first lines: what it says itself stands before that.
+            captured = next((number for number in range(each.first, each.end) if _CAPTURED(lines[number])), each.end)
+            found.append(Span(first=each.first, end=min(each.end, captured + _CAPTURED_LINES)))
     if not any(_SECTION(line) for line in lines):
         found = blocks(lines, _BARE, _RULE)
     return [*found, *summaries(lines, _SUMMARY, _LAST, most=200)]
-
-
-def _shortened(lines: Sequence[str], span: Span) -> Span:
-    """Without what the test wrote beyond its first lines: what it says itself stands before that."""
-    for number in range(span.first, span.end):
-        if _CAPTURED(lines[number]):
-            return Span(first=span.first, end=min(span.end, number + _CAPTURED_LINES))
-    return span
 
 
 TOOL = LogTool(

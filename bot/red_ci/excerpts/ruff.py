@@ -14,14 +14,13 @@ _FOUND = matcher(r"^Found \d+ errors?\b|^\d+ files? would be reformatted|^\[\*\]
 
 
 def _spans(lines: Sequence[str]) -> list[Span]:
-    titles = [number for number, line in enumerate(lines[:-1]) if _PLACE(lines[number + 1]) and _TITLE(line)]
-    findings = [Span(first=number, end=_end(lines, number)) for number in titles]
+    findings: list[Span] = []
+    for title, line in enumerate(lines[:-1]):
+        if _PLACE(lines[title + 1]) and _TITLE(line):
+            last = min(len(lines), title + MOST_LINES)
+            end = next((number for number in range(title, last) if blank(lines[number])), last)
+            findings.append(Span(first=title, end=end))
     return [*findings, *single_lines(lines, _LINE), *single_lines(lines, _FILE), *summary_lines(lines, _FOUND)]
-
-
-def _end(lines: Sequence[str], title: int) -> int:
-    last = min(len(lines), title + MOST_LINES)
-    return next((number for number in range(title, last) if blank(lines[number])), last)
 
 
 TOOL = LogTool(

@@ -54,8 +54,12 @@ def matcher(pattern: str) -> Says:
 
 
 def blocks(lines: Sequence[str], begins: Says, ends: Says, *, most: int = MOST_LINES) -> list[Span]:
-    """From each line that begins a failure to the next one that begins or ends one."""
-    return [Span(first=start, end=_trimmed(lines, start, end)) for start, end in _bounds(lines, begins, ends, most)]
+    """From each line that begins a failure to the next one that begins or ends one, without blank lines at its end."""
+    found: list[Span] = []
+    for start, end in _bounds(lines, begins, ends, most):
+        last = next((number for number in range(end - 1, start, -1) if not blank(lines[number])), start)
+        found.append(Span(first=start, end=last + 1))
+    return found
 
 
 def _bounds(lines: Sequence[str], begins: Says, ends: Says, most: int) -> Iterator[tuple[int, int]]:
@@ -89,9 +93,3 @@ def blank(line: str) -> bool:
 def flush(line: str) -> bool:
     """Whether it begins at the margin."""
     return bool(line) and not line[0].isspace()
-
-
-def _trimmed(lines: Sequence[str], start: int, end: int) -> int:
-    while end > start + 1 and blank(lines[end - 1]):
-        end -= 1
-    return end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import re2
 
@@ -72,8 +72,14 @@ def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
     end = Span(first=max(0, len(lines) - _LAST_LINES), end=len(lines), kind="summary")
     summary = _within(lines, _joined([*(each for each in spans if each.kind == "summary"), end]), limit // 4)
     chosen = _within(lines, failures, limit - sum(_size(lines, each) for each in summary))
-    whole = _joined([*chosen, *summary])
-    return "\n".join(_text(lines, whole, limit)), len(failures) - len(chosen)
+    # The lines of the spans, with a word for each gap; of a span that is too long, its beginning and its end.
+    shown: list[str] = []
+    before = 0
+    for each in _joined([*chosen, *summary]):
+        room = limit // 4 if each.kind == "summary" else limit * 2 // 3
+        shown += (*_gap(lines[before : each.first]), *_cut(lines[each.first : each.end], room))
+        before = each.end
+    return "\n".join([*shown, *_gap(lines[before:])]), len(failures) - len(chosen)
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
@@ -89,7 +95,7 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
 
 
 def _within(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span]:
-    """The first of them that find room; at least one, which `_text` cuts."""
+    """The first of them that find room; at least one, which `excerpt` cuts."""
     chosen: list[Span] = []
     for each in spans:
         room -= _size(lines, each)
@@ -101,16 +107,6 @@ def _within(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span
 
 def _size(lines: Sequence[str], span: Span) -> int:
     return sum(len(line) + 1 for line in lines[span.first : span.end])
-
-
-def _text(lines: Sequence[str], spans: Sequence[Span], limit: int) -> Iterator[str]:
-    """The lines of the spans, with a word for each gap; of a span that is too long, its beginning and its end."""
-    before = 0
-    for each in spans:
-        yield from _gap(lines[before : each.first])
-        before = each.end
-        yield from _cut(lines[each.first : each.end], limit // 4 if each.kind == "summary" else limit * 2 // 3)
-    yield from _gap(lines[before:])
 
 
 def _gap(lines: Sequence[str]) -> Sequence[str]:
