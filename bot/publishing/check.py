@@ -53,6 +53,7 @@ _BUTTONS: Mapping[str, tuple[Button, ...]] = {
     "queued": (_STOP,),
     "working": (_STOP,),
     "parked": (_STOP,),
+    "waiting": (_STOP,),
     "stopped": (_RETRY,),
     "failed": (_RETRY,),
 }
@@ -91,6 +92,15 @@ def render_check(
     if len(summary) > CHECK_TEXT_LIMIT:
         cut = clip(summary, CHECK_TEXT_LIMIT, "_Truncated: see the comment for the rest._")
         summary = sealed(cut, view.allowed, replace(framing(view), marker=""), limit=CHECK_TEXT_LIMIT)
+    buttons, pending = _BUTTONS.get(view.state, ()), view.pending
+    if view.state == "waiting" and pending is not None and pending.kind != "question":  # which takes words
+        # They name what they were drawn for: a page may be older than what waits now.
+        request, offered = pending.request_id[:_ID_LIMIT], (_APPROVE, _DENY) if may_be_approved(pending) else (_DENY,)
+        answers = (
+            Button(label=label, description=description, identifier=f"{label.lower()} {request}")
+            for label, description in offered
+        )
+        buttons = (*answers, *buttons)
     return CheckDraft(
         # One line in the list of checks for each thing that can be asked for; many issues share one commit.
         name=f"Codepilot {job.command.verb}" + (f" #{thread.number}" if thread.kind == "issue" else ""),
@@ -102,7 +112,7 @@ def render_check(
         summary=summary,
         text=_patch_text(patch, job.id),
         annotations=annotations_of(view, review) if view.state in _ENDED else (),
-        buttons=_answers(view) if view.state == "waiting" else _BUTTONS.get(view.state, ()),
+        buttons=buttons,
     )
 
 
@@ -122,21 +132,6 @@ def conclusion(view: StatusView, status: Status | None, *, blocking: bool) -> Co
     if ended == "success" and view.withheld:
         ended = "neutral"
     return ended if blocking or ended in _HARMLESS else "neutral"
-
-
-def _answers(view: StatusView) -> tuple[Button, ...]:
-    """The buttons while a run waits. They name what they were drawn for: a page may be older than what waits now."""
-    if view.pending is None or view.pending.kind == "question":  # which takes words
-        return (_STOP,)
-    request = view.pending.request_id[:_ID_LIMIT]
-    offered = (_APPROVE, _DENY) if may_be_approved(view.pending) else (_DENY,)
-    return (
-        *(
-            Button(label=label, description=description, identifier=f"{label.lower()} {request}")
-            for label, description in offered
-        ),
-        _STOP,
-    )
 
 
 def _patch_text(patch: str, job_id: str) -> str:

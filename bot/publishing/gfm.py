@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from cmarkgfm import _cmark
@@ -21,6 +20,10 @@ _VALIDATE_UTF8 = 1 << 9
 _DONE, _EXIT = 1, 3
 # What cmark says of a fence beside whether it is one: its length, its indentation and its character.
 _FENCE = (ctypes.c_int, ctypes.c_int, ctypes.c_char)
+# These are entered and never left: https://github.com/github/cmark-gfm/blob/master/src/iterator.c
+_LEAVES = frozenset(
+    {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
+)
 
 LINED = frozenset({"code_block", "paragraph", "heading", "table"})
 """The blocks of which the lines are told."""
@@ -53,52 +56,47 @@ class Node(NamedTuple):
 def parse(text: str) -> list[Node]:
     """The parts of a text in their order; what holds others is met twice, the second time when it is left."""
     library = _library()
+    found: list[Node] = []
+    depth = 0
     parser = library.cmark_parser_new(_FOOTNOTES | _VALIDATE_UTF8)
-    root = None
+    root = iterator = None
     try:
         for name in _EXTENSIONS:
             library.cmark_parser_attach_syntax_extension(parser, library.cmark_find_syntax_extension(name))
         raw = text.encode("utf-8", errors="replace")
         library.cmark_parser_feed(parser, raw, len(raw))
         root = library.cmark_parser_finish(parser)
-        return list(_walked(library, root))
-    finally:
-        library.cmark_node_free(root)
-        library.cmark_parser_free(parser)
-
-
-def _walked(library: ctypes.CDLL, root: int) -> Iterator[Node]:
-    iterator = library.cmark_iter_new(root)
-    depth = 0
-    try:
+        iterator = library.cmark_iter_new(root)
         while (event := library.cmark_iter_next(iterator)) != _DONE:
             node = library.cmark_iter_get_node(iterator)
             kind = _string(library.cmark_node_get_type_string(node))
             if event == _EXIT:
                 depth -= 1
-                yield Node(kind, depth, leaving=True)
-                continue
-            held, block, lined = kind in {"link", "image"}, kind == "code_block", kind in LINED
-            yield Node(
-                kind,
-                depth,
-                text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
-                target=_string(library.cmark_node_get_url(node)) if held else "",
-                info=_string(library.cmark_node_get_fence_info(node)) if block else "",
-                fenced=block and bool(library.cmark_node_get_fenced(node, *(ctypes.byref(each()) for each in _FENCE))),
-                lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node))
-                if lined
-                else (0, 0),
-            )
-            depth += kind not in _LEAVES
+                found.append(Node(kind, depth, leaving=True))
+            elif kind == "text":
+                found.append(Node(kind, depth, text=_string(library.cmark_node_get_literal(node))))
+            else:
+                block, lined = kind == "code_block", kind in LINED
+                part = Node(
+                    kind,
+                    depth,
+                    text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
+                    target=_string(library.cmark_node_get_url(node)) if kind in {"link", "image"} else "",
+                    info=_string(library.cmark_node_get_fence_info(node)) if block else "",
+                    fenced=block
+                    and bool(library.cmark_node_get_fenced(node, *(ctypes.byref(each()) for each in _FENCE))),
+                    lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node))
+                    if lined
+                    else (0, 0),
+                )
+                found.append(part)
+                depth += kind not in _LEAVES
     finally:
-        library.cmark_iter_free(iterator)
-
-
-# These are entered and never left: https://github.com/github/cmark-gfm/blob/master/src/iterator.c
-_LEAVES = frozenset(
-    {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
-)
+        if iterator is not None:
+            library.cmark_iter_free(iterator)
+        library.cmark_node_free(root)
+        library.cmark_parser_free(parser)
+    return found
 
 
 def _string(value: bytes | None) -> str:

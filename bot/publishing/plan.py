@@ -171,8 +171,16 @@ def plan(
         return _unfinished(job, outcome.status, change, to, notes=notes)
     new = branch_name(job, prefix=to.prefix, number=to.number)
     branch = new if grant.publish == "new_branch" else to.head_branch
-    body = commit_body(job, run_url=to.run_url, report=report)
-    commit = _commit(job, grant, outcome, change, branch=branch, body=body)
+    if branch is None:
+        raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
+    commit = CommitPlan(
+        branch=branch,
+        expected_head=change.base_sha,
+        create_branch=grant.publish == "new_branch",
+        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
+        body=commit_body(job, run_url=to.run_url, report=report),
+        change=change,
+    )
     words = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}"
     withheld = Withheld(cause="left-out", reason=words) if left_out else None
     if not commit.create_branch:
@@ -235,19 +243,6 @@ def plan_undo(
         change=change,
     )
     return Publication(commit=commit, pull_request=None)
-
-
-def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, body: str) -> CommitPlan:
-    if branch is None:
-        raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
-    return CommitPlan(
-        branch=branch,
-        expected_head=change.base_sha,
-        create_branch=grant.publish == "new_branch",
-        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
-        body=body,
-        change=change,
-    )
 
 
 def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, notes: tuple[str, ...]) -> Publication:

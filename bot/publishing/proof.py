@@ -147,26 +147,25 @@ def table(checks: Sequence[Check]) -> list[str]:
     if not checks:
         return []
     by_weight = sorted(range(len(checks)), key=lambda n: (checks[n].standing in {"superseded", "before"}, -n))
-    rows = [_row(checks[number]) for number in sorted(by_weight[:_ROWS])]
+    rows: list[str] = []
+    for check in (checks[number] for number in sorted(by_weight[:_ROWS])):
+        hangs = check.exit_code is None
+        ended = "passed" if check.passed else "did not end" if hangs else f"exit code {check.exit_code}"
+        notes = [
+            _NOTES[check.standing],
+            "run by the bot" if check.by_host else "",
+            "ad hoc" if check.ad_hoc and check.standing != "superseded" else "",
+        ]
+        result = ", ".join(filter(None, [ended, *notes]))
+        # A table's parser takes every bar without a backslash before it for the end of a cell, in code as well.
+        cell = _named(check).replace("|", "\\|")
+        sign = "✅" if check.passed else "⏱️" if hangs else "❌"
+        if check.standing in {"superseded", "before"} or (check.standing == "outdated" and not failing([check])):
+            sign = "▫️"
+        rows.append(f"| {sign} | {cell} | {result} | {duration(check.seconds)} |")
     if more := len(checks) - len(rows):
         rows.append(f"| | {more} more, older or superseded | | |")
     return ["| | Check | Result | Time |", "|---|---|---|---|", *rows]
-
-
-def _row(check: Check) -> str:
-    ended = "passed" if check.passed else "did not end" if check.exit_code is None else f"exit code {check.exit_code}"
-    notes = [
-        _NOTES[check.standing],
-        "run by the bot" if check.by_host else "",
-        "ad hoc" if check.ad_hoc and check.standing != "superseded" else "",
-    ]
-    result = ", ".join(filter(None, [ended, *notes]))
-    # A table's parser takes every bar without a backslash before it for the end of a cell, in code as well.
-    cell = _named(check).replace("|", "\\|")
-    sign = "✅" if check.passed else "⏱️" if check.exit_code is None else "❌"
-    if check.standing in {"superseded", "before"} or (check.standing == "outdated" and not failing([check])):
-        sign = "▫️"
-    return f"| {sign} | {cell} | {result} | {duration(check.seconds)} |"
 
 
 def _named(check: Check) -> str:

@@ -111,7 +111,11 @@ async def publish(
     try:
         if dry_run:
             await sender.check(commit)
-            return Delivered(withheld=publication.withheld, would=_would(commit, publication.pull_request))
+            new, request = "new branch" if commit.create_branch else "branch", publication.pull_request
+            would = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
+            if request is not None:
+                would += f", and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}"
+            return Delivered(withheld=publication.withheld, would=f"{would}.")
         sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         return _withheld("branch-moved", f"The branch moved while the bot was working, and was not changed. {error}")
@@ -200,11 +204,3 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
 
 def _withheld(cause: WithheldCause, reason: str) -> Delivered:
     return Delivered(withheld=Withheld(cause=cause, reason=reason))
-
-
-def _would(commit: CommitPlan, request: PullDraft | None) -> str:
-    new = "new branch" if commit.create_branch else "branch"
-    said = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
-    if request is None:
-        return f"{said}."
-    return f"{said}, and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}."

@@ -176,6 +176,22 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     if view.verdict is not None and view.state == "done":
         changed = bool(view.files or view.checks)
         why = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
+    # What was asked for, by whom; or the failed check or the event that started it.
+    asked = view.unasked or f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
+    if view.failed and not view.unasked:
+        name = code(one_line(view.failed, _NAME_LIMIT))
+        asked = f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
+    waits, pending = None, view.pending
+    if pending is not None and view.state == "waiting":
+        until = f" until {pending.expires}" if pending.expires else ""
+        waits = _Pending(
+            head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
+            preview=preview(pending),
+            answers=answers(pending),
+            like=like_line(pending),
+            like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
+            expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
+        )
     # What must not be overlooked, each with the kind of its box.
     boxes = (
         ("WARNING", "**Not published.** ", view.withheld),
@@ -188,9 +204,9 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if live and view.at else ""
     stop = f"stop it with {code(view.stop)}" if live and view.stop else ""
     return _Shown(
-        headline=" · ".join(filter(None, [" ".join(title_of(view)), _asker(view), duration(view.seconds), run])),
+        headline=" · ".join(filter(None, [" ".join(title_of(view)), asked, duration(view.seconds), run])),
         why=_words(why, view, _REASON_LIMIT),
-        pending=_pending(view) if view.pending and view.state == "waiting" else None,
+        pending=waits,
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
         earlier_activities=[] if live or bare else activities,
         completion=_words(view.completion or "", view, COMPLETION_LIMIT),
@@ -213,16 +229,6 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     )
 
 
-def _asker(view: StatusView) -> str:
-    """What was asked for, by whom; or the failed check or the event that started it."""
-    if view.unasked:
-        return view.unasked
-    if not view.failed:
-        return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
-    name = code(one_line(view.failed, _NAME_LIMIT))
-    return f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
-
-
 def title_of(view: StatusView) -> tuple[str, str]:
     """Where the run stands or what it came to: a sign, and a few words."""
     if view.verdict is None or view.state != "done":
@@ -234,21 +240,6 @@ def title_of(view: StatusView) -> tuple[str, str]:
     if view.would:
         return sign, f"Dry run; {words[:1].lower()}{words[1:]}"
     return sign, words
-
-
-def _pending(view: StatusView) -> _Pending | None:
-    pending = view.pending
-    if pending is None:
-        return None
-    until = f" until {pending.expires}" if pending.expires else ""
-    return _Pending(
-        head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
-        preview=preview(pending),
-        answers=answers(pending),
-        like=like_line(pending),
-        like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
-        expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
-    )
 
 
 def _inside(markdown: str, prefix: str) -> str:

@@ -71,7 +71,14 @@ def parse_review(
     unplaced = [each for each in comments if each not in placed]
     said = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
     broken = block is not None and not any(_comments(block)) and block.strip() not in {"[]", ""}
-    parts = [said, *([_UNREADABLE] if broken else []), *(_as_text(each, allowed) for each in unplaced)]
+    parts = [said, *([_UNREADABLE] if broken else [])]
+    for each in unplaced:
+        first = f"{each.start_line}-" if each.start_line else ""
+        place = code(f"{one_line(each.path, 200)}:{first}{each.line}")
+        parts.append(escape_markdown(f"**At** {place}: {each.body}", allowed, limit=_NOTE_LIMIT))
+        if each.suggestion is not None:
+            # It cannot be committed from here.
+            parts.append(fenced_exactly(clip(clean(each.suggestion), _NOTE_LIMIT, "…")))
     return ReviewDraft(
         commit_sha=commit_sha,
         body=sealed(clip("\n\n".join(parts), _BODY_LIMIT, _CUT), allowed, Own(), limit=COMMENT_LIMIT),
@@ -152,16 +159,6 @@ def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:
         side=comment.side,
         body=sealed(body, allowed, _SUGGESTIONS, limit=COMMENT_LIMIT) or "See the diff.",
     )
-
-
-def _as_text(comment: _Comment, allowed: Allowed) -> str:
-    """A comment in the body, with its place; what it would replace cannot be committed from there."""
-    first = f"{comment.start_line}-" if comment.start_line else ""
-    place = code(f"{one_line(comment.path, 200)}:{first}{comment.line}")
-    said = escape_markdown(f"**At** {place}: {comment.body}", allowed, limit=_NOTE_LIMIT)
-    if comment.suggestion is None:
-        return said
-    return f"{said}\n\n{fenced_exactly(clip(clean(comment.suggestion), _NOTE_LIMIT, '…'))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,14 +107,13 @@ def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
         first -= 1
     # Redacting takes most of the time, so it is done for these only; before texts are cut, since the parts of a secret
     # may be too short to be known.
-    kept = (
-        replace(
-            each,
-            title=one_line(redact(each.title), _MOST_TITLE),
-            text=_clipped(clean(redact(each.text))),
-        )
-        for each in (*entries[:head], *entries[first:])
-    )
+    kept: list[RunEntry] = []
+    for each in (*entries[:head], *entries[first:]):
+        text = clean(redact(each.text))
+        if len(text) > _MOST_TEXT:
+            begins, ends = _MOST_TEXT // 4, _MOST_TEXT * 3 // 4
+            text = f"{text[:begins]}\n… {len(text) - begins - ends:,} characters are left out …\n{text[-ends:]}"
+        kept.append(replace(each, title=one_line(redact(each.title), _MOST_TITLE), text=text))
     return RunLog(
         entries=tuple(kept),
         left_out=first - head,
@@ -164,14 +163,6 @@ def unpack_log(body: bytes) -> RunLog | None:
 
 def _shown(entry: RunEntry) -> int:
     return min(len(entry.text), _MOST_TEXT)
-
-
-def _clipped(text: str) -> str:
-    """The text, or its beginning and its end with the number of characters between them."""
-    if len(text) <= _MOST_TEXT:
-        return text
-    head, tail = _MOST_TEXT // 4, _MOST_TEXT * 3 // 4
-    return f"{text[:head]}\n… {len(text) - head - tail:,} characters are left out …\n{text[-tail:]}"
 
 
 def _usage(event: Event) -> Usage:

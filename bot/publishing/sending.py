@@ -161,13 +161,21 @@ class CommitSender:
         try:
             made, link = await self._commit(commit, request)
         except CannotExpressError:
-            made = await self._made_earlier(commit) or await self._push(commit)
+            # A try that pushed it may have been killed before it could note it.
+            head, earlier = await self.github.repos.branch_head(self.target.repo, commit.branch), None
+            if head is not None and head != commit.expected_head:
+                parent, tree = commit.expected_head, commit.change.tree_sha
+                earlier = await self.sent_on(commit, head, parent=parent, tree_sha=tree)
+            made = earlier.facts if earlier is not None else await self._push(commit)
         return await self.note(Sent(branch=commit.branch, facts=made, pull=link))
 
-    async def sent_on(self, commit: CommitPlan, head: str, *, parent: str | None) -> Sent | None:
-        """The commit that a branch stands at, when it is ours and was made on `parent`."""
+    async def sent_on(
+        self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
+    ) -> Sent | None:
+        """The commit that a branch stands at, when it is ours and was made on `parent`; of a tree, if one is given."""
         facts = await self.github.repos.commit(self.target.repo, head)
-        if parent is None or not self._is_made(facts, commit, parent=parent, tree_sha=facts.tree_sha):
+        tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
+        if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):
             return None
         return Sent(branch=commit.branch, facts=facts)
 
@@ -238,18 +246,6 @@ class CommitSender:
             change=commit.change,
             pull=request,
         )
-
-    async def _made_earlier(self, commit: CommitPlan) -> CommitFacts | None:
-        """The commit of a try that was killed before it could note it."""
-        head = await self.github.repos.branch_head(self.target.repo, commit.branch)
-        if head is None or head == commit.expected_head:
-            return None
-        facts = await self.github.repos.commit(self.target.repo, head)
-        ours = self._is_made(facts, commit, parent=commit.expected_head, tree_sha=commit.change.tree_sha)
-        return facts if ours else None
-
-    def _is_made(self, facts: CommitFacts, commit: CommitPlan, *, parent: str, tree_sha: str) -> bool:
-        return is_made(facts, parent=parent, tree_sha=tree_sha, message=self._message(commit))
 
     def _message(self, commit: CommitPlan) -> str:
         return self.github.redacted(f"{commit.title}\n\n{commit.body}\n")
