@@ -224,18 +224,22 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
 
 def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[QuoteShare], list[_Told]]:
     """All kinds of quotes, those that matter most first; the shares add up to the budget. And what people said."""
-
-    def before(items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind) -> list[T]:
-        return _before(job, items, comment_of, kind, left_out)
-
     comments = [
-        _said(each, "comment", _author(each)) for each in before(material.comments, lambda each: each, "comment")
+        _said(each, "comment", _author(each))
+        for each in _before(job, material.comments, lambda each: each, "comment", left_out)
     ]
     verdicts = [
         _said(each.comment, "review", f"review by @{_name(each.comment.author)}: {_name(each.state)}")
-        for each in before(material.verdicts, lambda each: each.comment, "review")
+        for each in _before(job, material.verdicts, lambda each: each.comment, "review", left_out)
     ]
-    threads = _threads(before(material.line_comments, lambda each: each.comment, "review_comment"))
+    # Comment by comment, thread by thread, in the order in which the threads began; code once a thread.
+    by_root: dict[int, list[_Told]] = {}
+    for each in _before(job, material.line_comments, lambda each: each.comment, "review_comment", left_out):
+        thread = by_root.setdefault(each.root, [])
+        hunk = "" if thread else clean_code(each.hunk, limit=_HUNK_CHARS)
+        source = f"{_author(each.comment)} on {_name(each.path)}{_numbers(None, each.line)}"
+        thread.append(_said(each.comment, "review_comment", source, below=hunk))
+    threads = [each for thread in by_root.values() for each in thread]
     lines, described = job.origin.lines, job.thread.title or job.thread.body
     failed = material.failed
     # A failed job's own check says nothing more than the job.
@@ -368,20 +372,6 @@ def _check(check: FailingCheck) -> Quote:
     return Quote(
         source=f"failing check {_name(check.name)}: {_name(check.conclusion)}", text=text or "(it says nothing)"
     )
-
-
-def _threads(comments: Sequence[LineComment]) -> list[_Told]:
-    """Comment by comment, thread by thread, in the order in which the threads began; code once a thread."""
-    threads: dict[int, list[LineComment]] = {}
-    for each in comments:
-        threads.setdefault(each.root, []).append(each)
-    told: list[_Told] = []
-    for thread in threads.values():
-        for each in thread:
-            hunk = clean_code(each.hunk, limit=_HUNK_CHARS) if each is thread[0] else ""
-            source = f"{_author(each.comment)} on {_name(each.path)}{_numbers(None, each.line)}"
-            told.append(_said(each.comment, "review_comment", source, below=hunk))
-    return told
 
 
 def _said(comment: ThreadComment, kind: _Kind, source: str, *, below: str = "") -> _Told:

@@ -155,7 +155,12 @@ def _prose(text: str, stash: list[str], labels: set[str], counts: Counter[str]) 
         if kind == "definition":
             counts[_DEFINITIONS] += 1
         elif kind == "fence":
-            out.append(_stashed(_with_plain_opening(block, counts), stash))
+            # Of the line that opens it a page shows the language at most.
+            if (opening := _OPENING.search(block)) is not None:
+                word = opening["word"] if _LANGUAGE.fullmatch(opening["word"]) else ""
+                counts[_INFOS] += bool(opening["rest"].strip()) or word != opening["word"]
+                block = f"{block[: opening.start()]}{opening['fence']}{word}{block[opening.end() :]}"
+            out.append(_stashed(block, stash))
         elif kind == "html_block":
             block, tags, whole = html_without_tags(block)
             counts[_TAGS] += tags
@@ -190,16 +195,6 @@ def _blocks(text: str, labels: set[str]) -> list[tuple[int, int, str]]:
 def _stashed(code: str, stash: list[str]) -> str:
     stash.append(code)
     return f"\ue000{len(stash) - 1}\ue001"
-
-
-def _with_plain_opening(block: str, counts: Counter[str]) -> str:
-    """A fenced block whose first line names a language at most; the rest of that line is not shown on the page."""
-    opening = _OPENING.search(block)
-    if opening is None:
-        return block
-    word = opening["word"] if _LANGUAGE.fullmatch(opening["word"]) else ""
-    counts[_INFOS] += bool(opening["rest"].strip()) or word != opening["word"]
-    return f"{block[: opening.start()]}{opening['fence']}{word}{block[opening.end() :]}"
 
 
 def _code_stashed(block: str, stash: list[str]) -> str:

@@ -43,8 +43,13 @@ def without_tags(text: str) -> tuple[str, int]:
     """
     total = 0
     for opening, closing in _DECLARATIONS:
-        text, number = _without_declarations(text, opening, closing)
-        total += number
+        out: list[str] = []
+        position = 0
+        while (found := opening.search(text, position)) and (end := text.find(closing, found.end())) >= 0:
+            out += (text[position : found.start()], " ")
+            position = end + len(closing)
+            total += 1
+        text = "".join([*out, text[position:]])
     text, enclosed = _without_unseen(text)
     text, tags = TAG.subn(lambda tag: _in_place_of(tag[0], tag["name"]), text)
     return text, total + enclosed + tags
@@ -88,19 +93,6 @@ def _end_of_tag(block: str, position: int) -> int | None:
 
 def _in_place_of(tag: str, name: str) -> str:
     return f" {_FOLDED} " if name.casefold() == "details" and not tag.startswith("</") else " "
-
-
-def _without_declarations(text: str, opening: re.Pattern[str], closing: str) -> tuple[str, int]:
-    out: list[str] = []
-    position = number = 0
-    while (found := opening.search(text, position)) is not None:
-        end = text.find(closing, found.end())
-        if end < 0:
-            break
-        out += (text[position : found.start()], " ")
-        position = end + len(closing)
-        number += 1
-    return "".join([*out, text[position:]]), number
 
 
 def _without_unseen(text: str) -> tuple[str, int]:

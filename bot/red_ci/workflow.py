@@ -121,10 +121,16 @@ def _steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[int, dict[
     """What is written of those of GitHub's steps that are in the file, in the same order."""
     listed = job.node.get("steps")
     written = [_mapping(each) for each in listed[:_MOST_STEPS]] if isinstance(listed, list) else []
+    titles = [
+        job.text(node["name"], {**job.environment, **job.pairs(node.get("env"))})
+        if node.get("name")
+        else f"Run {(job.text(node.get('run')) or job.text(node.get('uses'))).strip().partition(chr(10))[0]}"
+        for node in written
+    ]
     told: dict[int, dict[str, Any]] = {}
     place = 0
     for number, name, _ in steps:
-        at = next((index for index in range(place, len(written)) if _is_called(job, written[index], name)), None)
+        at = next((index for index in range(place, len(written)) if may_be(name, titles[index])), None)
         if at is not None:
             place = at + 1
             node, environment = written[at], job.pairs(written[at].get("env"))
@@ -139,14 +145,6 @@ def _steps(job: _Job, steps: Sequence[tuple[int, str, bool]]) -> dict[int, dict[
                 "environment": environment,
             }
     return told
-
-
-def _is_called(job: _Job, node: Node, name: str) -> bool:
-    if node.get("name"):
-        return may_be(name, job.text(node["name"], {**job.environment, **job.pairs(node.get("env"))}))
-    return may_be(
-        name, f"Run {(job.text(node.get('run')) or job.text(node.get('uses'))).strip().partition(chr(10))[0]}"
-    )
 
 
 def _image(job: _Job, value: object) -> str:
