@@ -238,7 +238,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         thread = by_root.setdefault(each.root, [])
         hunk = "" if thread else clean_code(each.hunk, limit=_HUNK_CHARS)
         source = f"{_author(each.comment)} on {_name(each.path)}{_numbers(None, each.line)}"
-        thread.append(_said(each.comment, "review_comment", source, below=hunk))
+        thread.append(_said(each.comment, "review_comment", source, above=hunk))
     threads = [each for thread in by_root.values() for each in thread]
     lines, described = job.origin.lines, job.thread.title or job.thread.body
     failed = material.failed
@@ -374,9 +374,9 @@ def _check(check: FailingCheck) -> Quote:
     )
 
 
-def _said(comment: ThreadComment, kind: _Kind, source: str, *, below: str = "") -> _Told:
+def _said(comment: ThreadComment, kind: _Kind, source: str, *, above: str = "") -> _Told:
     said = clean(comment.body, limit=_COMMENT_CHARS)
-    return _Told(quote=Quote(source=source, text=f"{below}\n\n{said}" if below else said), comment=comment, kind=kind)
+    return _Told(quote=Quote(source=source, text=f"{above}\n\n{said}" if above else said), comment=comment, kind=kind)
 
 
 def _author(comment: ThreadComment) -> str:
@@ -437,7 +437,7 @@ def _within(quotes: Sequence[Quote], budget: int) -> list[Quote]:
     if sum(map(_size, quotes)) <= budget:
         return list(quotes)
     if len(quotes) == 1 or _size(quotes[-1]) > budget:
-        # Of the room that is left the note of the cut takes some, too.
+        # The note of the cut takes some room, too.
         source, room = quotes[-1].source, budget - len(quotes[-1].source) - 2 * _FRAME_CHARS
         return [Quote(source=source, text=clip(quotes[-1].text, limit=room))] if room >= _LEAST_CHARS else []
     first = _taken(quotes, budget // 3)
