@@ -224,7 +224,10 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
             for tool in request.tools
         ]
     thinking, effort = reasoning_params(model, options)
-    if thinking is not None and not (thinking["type"] == "enabled" and _is_foreign(request, model)):
+    # Thinking within a budget demands thoughts before calls, and the latest calls may be another model's.
+    called = next((message for message in reversed(request.messages) if message.requests), None)
+    is_foreign = called is not None and not has_kept(called, model)
+    if thinking is not None and not (thinking["type"] == "enabled" and is_foreign):
         body["thinking"] = thinking
     if effort is not None:
         body["output_config"] = effort
@@ -270,12 +273,6 @@ def _answer(answer: ToolAnswer) -> types.ToolResultBlockParam:
     images = answer.images if answer.ok else ()
     content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, images), _block(answer.text)]
     return {"type": "tool_result", "tool_use_id": answer.id, "content": content, "is_error": not answer.ok}
-
-
-def _is_foreign(request: Request, model: str) -> bool:
-    """Whether the latest calls are another model's: thinking within a budget demands thoughts before calls."""
-    called = next((message for message in reversed(request.messages) if message.requests), None)
-    return called is not None and not has_kept(called, model)
 
 
 def _message(role: Literal["user", "assistant"], content: list[_Block]) -> types.MessageParam:

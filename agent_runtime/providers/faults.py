@@ -130,8 +130,13 @@ def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelEr
         return BrokenOffError(said, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
     if failure.code in _POLICY or _FILTERED in failure.message.lower():
         return refused(failure.message or failure.code, service)
-    if _overflows(failure):
-        return ContextOverflowError(_overflow_text(failure, service))
+    words = f"{failure.code} {failure.message}".lower()
+    overflows = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
+    if overflows or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return ContextOverflowError(
+            f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
+            f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
+        )
     refusal = _refusal(failure, service)
     if refusal is not None:
         return ModelRejectedError(refusal)
@@ -157,7 +162,8 @@ def _refusal(failure: Failure, service: ModelService) -> str | None:
     The service's own words are left out where they may quote a part of the key.
     """
     who, model, said = service.name, service.model, service.clean(failure.message)
-    if _no_credit(failure):
+    no_credit = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
+    if no_credit or failure.status == HTTPStatus.PAYMENT_REQUIRED:
         return f"The account at {who} has no credit left. Top it up, or set {service.key_variable} to another's key."
     if failure.status == HTTPStatus.UNAUTHORIZED:
         return (
@@ -175,24 +181,6 @@ def _refusal(failure: Failure, service: ModelService) -> str | None:
             f"Set `model` to one that your key can use, and check `base_url` if you have set it."
         )
     return None
-
-
-def _no_credit(failure: Failure) -> bool:
-    told = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
-    return told or failure.status == HTTPStatus.PAYMENT_REQUIRED
-
-
-def _overflow_text(failure: Failure, service: ModelService) -> str:
-    return (
-        f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
-        f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
-    )
-
-
-def _overflows(failure: Failure) -> bool:
-    words = f"{failure.code} {failure.message}".lower()
-    said = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
-    return said or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

@@ -120,8 +120,17 @@ class LLMProvider:
 
         joiner, calls, broken = BlockJoiner(), _Calls(), False
         with judging(self._service):
-            response = _asked(self._model, request, key=self._key, options=self._settings())
-            events = _events(response) if isinstance(response, llm.AsyncResponse) else events_of(response)
+            known = self._model.Options.model_fields
+            wanted = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+            options: dict[str, object] = {
+                name: value for name, value in wanted.items() if value is not None and name in known
+            }
+            response = _asked(self._model, request, key=self._key, options=options)
+            events: AsyncGenerator[StreamEvent] = (
+                response.astream_events()  # type: ignore[no-untyped-call]  # llm leaves it untyped
+                if isinstance(response, llm.AsyncResponse)
+                else events_of(response)
+            )
         async with aclosing(events):
             arriving = in_turns(events)
             while True:
@@ -149,11 +158,6 @@ class LLMProvider:
             yield CallChunk(index=index, id=call.tool_call_id or "", name=call.name, arguments=arguments)
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
-
-    def _settings(self) -> dict[str, object]:
-        known = self._model.Options.model_fields
-        wanted = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
-        return {name: value for name, value in wanted.items() if value is not None and name in known}
 
 
 def _find(name: str | None) -> _Model:
@@ -194,7 +198,16 @@ def _asked(
     for before, message in zip([None, *earlier], earlier, strict=False):
         history += _told(model, message, before)
     conversation = model.conversation()
-    conversation.responses = _responses(model, earlier)
+    # Earlier exchanges, as `llm` would have kept them: a message of the user's, then one of the model's.
+    kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
+    for number, (asked, replied) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
+        said = [each.to_dict() for each in _told(model, replied, None)]
+        response = kind.from_dict({"model": model.model_id, "messages": said, "prompt": {}}, model=model)
+        shown = _attachments(model, asked.images)
+        results = _results(model, asked, earlier[2 * number - 1] if number else None)
+        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
+        response.attachments = shown
+        conversation.responses.append(response)
     tools: list[Any] = [
         llm.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.parameters))
         for tool in request.tools
@@ -292,28 +305,6 @@ def _attachments(model: _Model, images: Sequence[Image]) -> list[llm.Attachment]
     return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in taken]
 
 
-def _responses(model: Any, earlier: Sequence[Message]) -> list[Any]:  # noqa: ANN401 - sync and async share no type
-    """Earlier exchanges, as `llm` would have kept them: a message of the user's, then one of the model's."""
-    import llm  # noqa: PLC0415 - see LLMProvider._attempt
-
-    kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
-    responses: list[Any] = []
-    for number, (asked, replied) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
-        said = [each.to_dict() for each in _told(model, replied, None)]
-        response = kind.from_dict({"model": model.model_id, "messages": said, "prompt": {}}, model=model)
-        shown = _attachments(model, asked.images)
-        results = _results(model, asked, earlier[2 * number - 1] if number else None)
-        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
-        response.attachments = shown
-        responses.append(response)
-    return responses
-
-
-def _events(response: llm.AsyncResponse) -> AsyncGenerator[StreamEvent]:
-    events: AsyncGenerator[StreamEvent] = response.astream_events()  # type: ignore[no-untyped-call]  # the same
-    return events
-
-
 async def events_of(response: llm.Response) -> AsyncGenerator[StreamEvent]:
     """The events of a model that knows no async, each waited for in one thread that is this reply's own.
 
@@ -348,18 +339,15 @@ def _judged(error: Exception, service: ModelService) -> BrokenOffError | ModelEr
     if isinstance(status, int):
         code = getattr(error, "code", None)
         return verdict(Failure(status=status, code=code if isinstance(code, str) else "", message=str(error)), service)
-    if not isinstance(error, llm.ModelError) and _is_connection(error):
-        silent = any(kind.__name__ in _READ_TIMEOUTS for kind in type(error).__mro__)
+    kinds = type(error).__mro__
+    is_connection = isinstance(error, OSError) or any(
+        kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
+        for kind in kinds
+    )
+    if not isinstance(error, llm.ModelError) and is_connection:
+        silent = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
         return BrokenOffError(service.clean(said), silent=silent)
     return ModelRejectedError(
         f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
         f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."
-    )
-
-
-def _is_connection(error: Exception) -> bool:
-    kinds = type(error).__mro__
-    return isinstance(error, OSError) or any(
-        kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
-        for kind in kinds
     )

@@ -5,7 +5,7 @@ The API: https://developers.openai.com/api/docs/api-reference/chat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent_runtime.core.outcome import Usage
@@ -81,10 +81,12 @@ def _messages(request: Request, model: str) -> list[ChatCompletionMessageParam]:
         # No place is known to every server for a picture in an answer: it is in the user's words behind it.
         pictures = tuple(image for answer in message.answers for image in answer.images)
         if message.text or pictures or message.images or not message.answers:
-            shown = replace(
-                message, images=pictures + message.images, text=message.text or "The pictures of the results."
-            )
-            messages.append({"role": "user", "content": _chat_content(shown)})
+            text = message.text or "The pictures of the results."
+            parts: list[ChatCompletionContentPartParam] = [
+                {"type": "image_url", "image_url": {"url": data_url(image)}} for image in pictures + message.images
+            ]
+            # Servers without any images may know texts only.
+            messages.append({"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text})
     if request.status:
         messages.append({"role": "user", "content": request.status})
     return messages
@@ -106,16 +108,6 @@ def _chat_reply(message: Message, model: str) -> ChatCompletionAssistantMessageP
         if isinstance(part, dict):
             reply.update(part)  # type: ignore[typeddict-item] # `reasoning_content`, which OpenAI does not have
     return reply
-
-
-def _chat_content(message: Message) -> str | list[ChatCompletionContentPartParam]:
-    """A message's text, or its parts when it has images; servers without any may know texts only."""
-    if not message.images:
-        return message.text
-    parts: list[ChatCompletionContentPartParam] = [
-        {"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images
-    ]
-    return [*parts, {"type": "text", "text": message.text}]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -61,30 +61,27 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
-        reading: ResponsesReading | ChatReading = (
-            ResponsesReading(service=self._service, parts=ReplyParts(self.model))
-            if self._api == "responses"
-            else ChatReading(service=self._service, parts=ReplyParts(self.model))
-        )
+        reading: ResponsesReading | ChatReading
+        sent: Awaitable[openai.AsyncStream[Any]]
+        if self._api == "responses":
+            reading = ResponsesReading(service=self._service, parts=ReplyParts(self.model))
+            asked = responses_body(request, model=self.model, options=self._options)
+            sent = self._client.responses.create(**asked)
+        else:
+            reading = ChatReading(service=self._service, parts=ReplyParts(self.model))
+            body = chat_body(
+                request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
+            )
+            sent = self._client.chat.completions.create(**body)
         begun = False
         try:
-            async with await self._begin(request) as stream:
+            async with await sent as stream:
                 begun = True
                 async for event in in_turns(stream):
                     for chunk in reading.read(event):
                         yield chunk
         except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
             raise verdict(_failure(error, begun=begun), self._service) from None
-
-    async def _begin(self, request: Request) -> openai.AsyncStream[Any]:
-        """Send a request; the answer's stream of events."""
-        if self._api == "responses":
-            asked = responses_body(request, model=self.model, options=self._options)
-            return await self._client.responses.create(**asked)
-        body = chat_body(
-            request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
-        )
-        return await self._client.chat.completions.create(**body)
 
 
 def _failure(error: Exception, *, begun: bool) -> Failure:

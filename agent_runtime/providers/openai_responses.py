@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent_runtime.core.calls import ToolAnswer, ToolRequest
+from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
@@ -40,7 +40,8 @@ def responses_body(request: Request, *, model: str, options: ModelOptions) -> Re
     last message: our status, which never comes again. So we mark the messages before it and ask for nothing else.
     The status follows the last mark, so request n, its marks and status aside, is a prefix of request n+1.
     """
-    marks = _takes_marks(model)
+    version = _GPT.match(model)  # older models refuse marks, and cache every long beginning by themselves
+    marks = version is not None and (int(version[1]), int(version[2] or 0)) >= _MARKS_SINCE
     body: ResponseCreateParamsStreaming = {
         "model": model,
         "input": _items(request, model, marks=marks),
@@ -82,10 +83,19 @@ def _items(request: Request, model: str, *, marks: bool) -> list[responses.Respo
             continue
         bare = bool(message.answers) and not (message.text or message.images)
         last = len(message.answers) - 1
-        items += [
-            _output(answer, marks=marks, mark=bare and at == last and index in marked)
-            for at, answer in enumerate(message.answers)
-        ]
+        for at, answer in enumerate(message.answers):
+            words: responses.ResponseInputTextContentParam = {"type": "input_text", "text": answer.text or "(empty)"}
+            if bare and at == last and index in marked:
+                words["prompt_cache_breakpoint"] = {"mode": "explicit"}
+            images: list[responses.ResponseInputImageContentParam] = [
+                {"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in answer.images
+            ]
+            output: responses.response_input_item_param.FunctionCallOutput = {
+                "type": "function_call_output",
+                "call_id": answer.id,
+                "output": [*images, words] if images or marks else words["text"],
+            }
+            items.append(output)
         if not bare:
             text = _input(message.text, mark=index in marked)
             items.append({"role": "user", "content": [*map(_input_image, message.images), text]})
@@ -105,27 +115,6 @@ def _output_item(part: Part) -> responses.ResponseInputItemParam:
 
 def _said(text: str) -> responses.EasyInputMessageParam:
     return {"role": "assistant", "content": text}
-
-
-def _output(answer: ToolAnswer, *, marks: bool, mark: bool) -> responses.ResponseInputItemParam:
-    text: responses.ResponseInputTextContentParam = {"type": "input_text", "text": answer.text or "(empty)"}
-    if mark:
-        text["prompt_cache_breakpoint"] = {"mode": "explicit"}
-    images: list[responses.ResponseInputImageContentParam] = [
-        {"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in answer.images
-    ]
-    item: responses.response_input_item_param.FunctionCallOutput = {
-        "type": "function_call_output",
-        "call_id": answer.id,
-        "output": [*images, text] if images or marks else text["text"],
-    }
-    return item
-
-
-def _takes_marks(model: str) -> bool:
-    """Whether a model knows cache marks; older ones refuse them, and cache every long beginning by themselves."""
-    version = _GPT.match(model)
-    return version is not None and (int(version[1]), int(version[2] or 0)) >= _MARKS_SINCE
 
 
 def _input(text: str, *, mark: bool = False) -> responses.ResponseInputTextParam:
@@ -172,22 +161,14 @@ class ResponsesReading:
                 raise verdict(told(error.code, error.message) if error else told(None, None), self.service)
             case responses.ResponseErrorEvent(code=code, message=message):
                 raise verdict(told(code, message), self.service)
-            case _:
-                return self._call(event)
-        return []
-
-    def _call(self, event: object) -> list[Piece]:
-        """What an event adds to a call, or to the reasoning that goes back with it."""
-        from openai.types import responses  # noqa: PLC0415 - as above
-
-        match event:
             case responses.ResponseOutputItemAddedEvent(item=responses.ResponseFunctionToolCall() as call):
                 return [self.parts.call(event.output_index, id_=call.call_id, name=call.name)]
             case responses.ResponseFunctionCallArgumentsDeltaEvent(output_index=index, delta=str(more)) if more:
                 return [self.parts.call(index, arguments=more)]
-            case responses.ResponseOutputItemDoneEvent(item=responses.ResponseReasoningItem() as item):
-                if item.encrypted_content:  # without it there is nothing that could be read there again
-                    self.parts.keep(item.to_dict(mode="json", exclude_none=True))
+            case responses.ResponseOutputItemDoneEvent(item=responses.ResponseReasoningItem() as item) if (
+                item.encrypted_content  # without it there is nothing that could be read there again
+            ):
+                self.parts.keep(item.to_dict(mode="json", exclude_none=True))
             case _:
                 pass
         return []

@@ -92,14 +92,12 @@ class ModelOptions:
             hint = did_you_mean(str(self.reasoning_effort), get_args(ReasoningEffort))
             raise SettingsError(f"There is no reasoning_effort {self.reasoning_effort!r}. {hint}")
         if self.thinking is not None and self.thinking.enabled:
-            self._check_budget(self.thinking.budget_tokens)
-
-    def _check_budget(self, budget: int) -> None:
-        if not _LEAST_BUDGET <= budget < self.max_tokens:
-            raise SettingsError(
-                f"thinking.budget_tokens is {budget}; it must be at least {_LEAST_BUDGET} and less than max_tokens, "
-                f"which is {self.max_tokens} and holds the thinking as well as the answer."
-            )
+            budget = self.thinking.budget_tokens
+            if not _LEAST_BUDGET <= budget < self.max_tokens:
+                raise SettingsError(
+                    f"thinking.budget_tokens is {budget}; it must be at least {_LEAST_BUDGET} and less than "
+                    f"max_tokens, which is {self.max_tokens} and holds the thinking as well as the answer."
+                )
 
 
 def checked_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:

@@ -110,7 +110,12 @@ class RetryPolicy:
         raise self._given_up(tally, service)
 
     def _given_up(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
-        told = _last_words(tally.last, tally.attempts, service)
+        tries = f"{tally.attempts} attempts" if tally.attempts > 1 else "1 attempt"
+        told = (
+            f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {tally.last}. "
+            "Try again later, choose another `model` or provider, "
+            f"or check that {service.place} can be reached from here."
+        )
         if tally.unanswered:
             told += (
                 " It may still be thinking, and is not asked the same again, because both would be charged for. "
@@ -161,11 +166,3 @@ async def _drained(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
             raise BrokenOffError("the stream did not end with the reply", billed=True) from None
         for end in ends[-1:]:
             yield end
-
-
-def _last_words(fault: BrokenOffError, attempts: int, service: ModelService) -> str:
-    tries = f"{attempts} attempts" if attempts > 1 else "1 attempt"
-    return (
-        f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {fault}. "
-        f"Try again later, choose another `model` or provider, or check that {service.place} can be reached from here."
-    )

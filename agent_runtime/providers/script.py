@@ -151,19 +151,19 @@ def _mapping(value: object, *, known: Iterable[str], what: str) -> Mapping[str, 
 def _patterns(value: object) -> tuple[str | re.Pattern[str], ...]:
     if value is None:
         return ()
-    return tuple(_pattern(item) for item in (value if isinstance(value, list) else [value]))
-
-
-def _pattern(item: object) -> str | re.Pattern[str]:
-    if isinstance(item, str):
-        return item
-    regex = _mapping(item, known=("regex",), what="an expectation that is not text").get("regex")
-    if not isinstance(regex, str):
-        raise ValueError(f"`regex` must be text, not {regex!r}.")  # noqa: TRY004 - told as ScriptError
-    try:
-        return re.compile(regex, _FLAGS)
-    except re.error as error:
-        raise ValueError(f"{regex!r} is not a regular expression: {error}.") from error
+    patterns: list[str | re.Pattern[str]] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            patterns.append(item)
+            continue
+        regex = _mapping(item, known=("regex",), what="an expectation that is not text").get("regex")
+        if not isinstance(regex, str):
+            raise ValueError(f"`regex` must be text, not {regex!r}.")  # noqa: TRY004 - told as ScriptError
+        try:
+            patterns.append(re.compile(regex, _FLAGS))
+        except re.error as error:
+            raise ValueError(f"{regex!r} is not a regular expression: {error}.") from error
+    return tuple(patterns)
 
 
 def _usage(value: object) -> Usage:

@@ -115,7 +115,21 @@ class ScriptedProvider:
         Raises:
             ScriptError: there is none, or the newest message is not as it expects.
         """
-        reply = self._next(request)
+        newest = request.messages[-1]
+        message = with_answers(newest.text, newest.answers)
+        if not self.remaining:
+            count = len(self._replies)
+            raise ScriptError(
+                f"Script {self._source} has {count} {'reply' if count == 1 else 'replies'}, "
+                f"and the conversation needs one more. Add an entry, or end the last one with a completion. "
+                f"The newest message: {message[:400]!r}"
+            )
+        number = self._given + 1
+        reply = self._replies[self._given]
+        complaint = reply.complaint(message)
+        if complaint is not None:
+            raise ScriptError(f"Script {self._source}, entry {number}: {complaint}")
+        self._given = number
         usage = self._cache.usage(request, reply)
         yield ReplyStart(attempt=1)
         for start in range(0, len(reply.text), self._chunk_chars):
@@ -132,24 +146,6 @@ class ScriptedProvider:
 
     async def close(self) -> None:
         """Nothing to give back."""
-
-    def _next(self, request: Request) -> ScriptedReply:
-        newest = request.messages[-1]
-        message = with_answers(newest.text, newest.answers)
-        if not self.remaining:
-            count = len(self._replies)
-            raise ScriptError(
-                f"Script {self._source} has {count} {'reply' if count == 1 else 'replies'}, "
-                f"and the conversation needs one more. Add an entry, or end the last one with a completion. "
-                f"The newest message: {message[:400]!r}"
-            )
-        number = self._given + 1
-        reply = self._replies[self._given]
-        complaint = reply.complaint(message)
-        if complaint is not None:
-            raise ScriptError(f"Script {self._source}, entry {number}: {complaint}")
-        self._given = number
-        return reply
 
 
 def from_settings(
@@ -185,7 +181,9 @@ class _PrefixCache:
         warm = system == self._system and request.messages[:known] == self._messages
         cached = self._chars if warm else 0
         added = request.messages[known:] if warm else request.messages
-        new = sum(_chars(message) for message in added) + (0 if warm else _system_chars(request))
+        new = sum(_chars(message) for message in added)
+        if not warm:
+            new += len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
         self._system, self._messages, self._chars = system, request.messages, cached + new
         return Usage(
             requests=1,
@@ -201,10 +199,6 @@ def _chars(message: Message) -> int:
     answered = sum(len(each.text) for each in message.answers)
     images = len(message.images) + sum(len(each.images) for each in message.answers)
     return len(message.text) + asked + answered + images * IMAGE_TOKENS * _CHARS_PER_TOKEN
-
-
-def _system_chars(request: Request) -> int:
-    return len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
 
 
 def _tokens(chars: int) -> int:

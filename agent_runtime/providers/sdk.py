@@ -164,14 +164,13 @@ def silence(model: str, options: ModelOptions) -> float:
     """
     if options.silence is not None:
         return options.silence
-    return THINKING_SILENCE_SECONDS if _may_think(model, options) else SILENCE_SECONDS
-
-
-def _may_think(model: str, options: ModelOptions) -> bool:
+    name = plain_name(model)
     if options.reasoning_effort == "none" or (options.thinking is not None and not options.thinking.enabled):
-        return False
-    if options.reasoning_effort is not None or options.thinking is not None:
-        return True
-    if plain_name(model).startswith("claude-"):
-        return thinks_by_itself(model)
-    return _PLAIN.match(plain_name(model)) is None
+        may_think = False
+    elif options.reasoning_effort is not None or options.thinking is not None:
+        may_think = True
+    elif name.startswith("claude-"):
+        may_think = thinks_by_itself(model)
+    else:
+        may_think = _PLAIN.match(name) is None
+    return THINKING_SILENCE_SECONDS if may_think else SILENCE_SECONDS

@@ -23,12 +23,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
+from itertools import takewhile
 from typing import Any
 
 from agent_runtime.core import errors
 from agent_runtime.core.calls import Plain, ToolRequest
 from agent_runtime.core.errors import ModelError, ModelOutageError, ScriptError
-from agent_runtime.core.images import Image
 from agent_runtime.providers.protocol import (
     Chunk,
     Message,
@@ -141,7 +141,8 @@ class TapeWriter:
         """The number of a request, and its line."""
         self._number += 1
         same = self._number > 1 and request.system == self._last.system
-        keep = _shared(self._last.messages, request.messages)
+        both = zip(self._last.messages, request.messages, strict=False)
+        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         tools = (
             [] if self._number > 1 and request.tools == self._last.tools else [asdict(each) for each in request.tools]
         )
@@ -160,7 +161,10 @@ class TapeWriter:
 
     def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
         """The line of a reply."""
-        told = None if error is None else [type(error).__name__, str(error), *_waits_of(error)]
+        # With the time for which the service asked to be left alone, if it did.
+        wait = error.retry_after if isinstance(error, ModelOutageError) else None
+        waits = [] if wait is None else [wait]
+        told = None if error is None else [type(error).__name__, str(error), *waits]
         # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
         packed: list[list[object]] = []
         for attempt in _attempts(chunks):
@@ -229,8 +233,14 @@ def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()
     parts.append(("status", recorded.status, asked.status))
     for name, was, now in parts:
         before, after = masked(was, masks), masked(now, masks)
-        if before != after:
-            yield _diff(name, before, after)
+        if before == after:
+            continue
+        lines = list(
+            unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
+        )
+        cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
+        more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+        yield "\n".join([*cut, *more]) if lines else f"{name}: the line endings differ"
 
 
 def masked(text: str, masks: Iterable[Mask]) -> str:
@@ -254,7 +264,10 @@ def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
         replace(
             message,
             text=hide(message.text, secrets),
-            images=_hidden_images(message.images, secrets),
+            images=tuple(
+                replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets))
+                for image in message.images
+            ),
             requests=tuple(ToolRequest(**_hidden(asdict(each), secrets)) for each in message.requests),
             answers=tuple(unpacked_answer(_hidden(asdict(each), secrets)) for each in message.answers),
             reasoning=hide(message.reasoning, secrets),
@@ -289,21 +302,6 @@ def _requests(tape: Tape, *, child: bool) -> Iterator[Request]:
     return (request for request in asked if request.child == child)
 
 
-def _hidden_images(images: Sequence[Image], secrets: Sequence[str]) -> tuple[Image, ...]:
-    return tuple(replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets)) for image in images)
-
-
-def _diff(name: str, before: str, after: str) -> str:
-    lines = list(
-        unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
-    )
-    if not lines:
-        return f"{name}: the line endings differ"
-    cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
-    more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
-    return "\n".join([*cut, *more])
-
-
 def _worded(message: Message) -> str:
     """A message as text; of an image, a digest stands for the bytes."""
     pictures = [
@@ -330,15 +328,6 @@ def _attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
             attempts.append([])
         attempts[-1].append(chunk)
     return attempts
-
-
-def _shared(before: Sequence[Message], after: Sequence[Message]) -> int:
-    count = 0
-    for was, now in zip(before, after, strict=False):
-        if was != now:
-            break
-        count += 1
-    return count
 
 
 def _hidden(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
@@ -380,12 +369,6 @@ def _entry(value: Mapping[str, Any], last: Request) -> Entry:
         chunks = tuple(unpacked_chunk(kind, *rest) for kind, *rest in value["chunks"])
         return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
     return Note(kind=str(value["note"]), value=value["value"])
-
-
-def _waits_of(error: ModelError) -> list[float]:
-    """How long the service asked to be left alone, if it did."""
-    asked = error.retry_after if isinstance(error, ModelOutageError) else None
-    return [] if asked is None else [asked]
 
 
 def _error(told: Sequence[Any] | None) -> ModelError | None:
