@@ -160,9 +160,16 @@ class Bubblewrap:
 
     def _mounts(self, files: Path) -> list[str]:
         size = str(self._settings.limits.tmp_bytes)
-        options = [*_proc(), "--dev", "/dev", *_system()]
-        for place in TMPFS:
-            options += ["--perms", "1777", "--size", size, "--tmpfs", place]
+        options = ["--proc", "/proc"]
+        for name in _READ_ONLY_PROC:
+            if (place := Path("/proc", name)).exists():
+                options += ["--ro-bind", str(place), str(place)]
+        for name in _EMPTY_PROC:
+            if (place := Path("/proc", name)).exists():
+                options += ["--ro-bind", "/dev/null", str(place)]
+        options += ["--dev", "/dev", *_system()]
+        for mount_point in TMPFS:
+            options += ["--perms", "1777", "--size", size, "--tmpfs", mount_point]
         options += ["--remount-ro", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the same
         for name in _FILES:
             options += ["--ro-bind", str(files / name), f"/etc/{name}"]
@@ -202,17 +209,6 @@ def namespaces() -> list[str]:
     options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"]
     options += ["--uid", str(_USER), "--gid", str(_USER)]
     return [*options, "--disable-userns"] if _can_disable_namespaces() else options
-
-
-def _proc() -> list[str]:
-    options = ["--proc", "/proc"]
-    for name in _READ_ONLY_PROC:
-        if (place := Path("/proc", name)).exists():
-            options += ["--ro-bind", str(place), str(place)]
-    for name in _EMPTY_PROC:
-        if (place := Path("/proc", name)).exists():
-            options += ["--ro-bind", "/dev/null", str(place)]
-    return options
 
 
 def _system() -> list[str]:

@@ -134,14 +134,25 @@ class Census:
         processes = resident = 0
         times: dict[tuple[str, bytes], tuple[int, int]] = {}
         for pid in pids:
-            if fields := self._stat(pid):
+            # The name in parentheses may hold anything.
+            if fields := self._read(f"{pid}/stat").rpartition(b")")[2].split():
                 times[pid, fields[_STARTED]] = (sum(map(int, fields[_OWN])), sum(map(int, fields[_CHILDREN])))
                 processes += max(1, int(fields[_THREADS]))
                 resident += int(fields[_RESIDENT])
-        filled, files = self._in_tmpfs()
+        filled = files = 0
+        for place in self._tmpfs:
+            status = os.statvfs(place)
+            filled += (status.f_blocks - status.f_bfree) * status.f_frsize
+            files += status.f_files - status.f_ffree
+        # A process that ends leaves its ticks to the process that waits for it. Where nobody waits they are lost to the
+        # kernel's figures: then what was seen of them last is kept.
+        gone = sum(sum(self._times[each]) for each in self._times.keys() - times.keys())
+        handed_on = sum(children - self._times.get(each, (0, 0))[1] for each, (_, children) in times.items())
+        self._lost += max(0, gone - handed_on)
+        self._times = times
         return Counted(
             processes=processes,
-            cpu_seconds=self._spent(times) / _TICKS,
+            cpu_seconds=(self._lost + sum(map(sum, times.values()))) / _TICKS,
             memory_bytes=self._memory(pids, resident * _PAGE, filled, memory_limit),
             tmpfs_files=files,
         )
@@ -170,17 +181,6 @@ class Census:
             yield
         return Unlinked(disk_bytes=disk, memory_bytes=memory, blind=blind)
 
-    def _spent(self, times: dict[tuple[str, bytes], tuple[int, int]]) -> int:
-        """Ticks that everything used up. A process that ends leaves its own to the process that waits for it.
-
-        Where nobody waits they are lost to the kernel's figures: then what was seen of them last is kept.
-        """
-        gone = sum(sum(self._times[each]) for each in self._times.keys() - times.keys())
-        handed_on = sum(children - self._times.get(each, (0, 0))[1] for each, (_, children) in times.items())
-        self._lost += max(0, gone - handed_on)
-        self._times = times
-        return self._lost + sum(map(sum, times.values()))
-
     def _memory(self, pids: Sequence[str], resident: int, filled: int, limit: int) -> int:
         """No less than what is used: shared pages count for every process, and all that the machine swapped out for us.
 
@@ -197,22 +197,10 @@ class Census:
             self._next_exact = now + (now - began) * _REST
         return self._exact
 
-    def _in_tmpfs(self) -> tuple[int, int]:
-        filled = files = 0
-        for place in self._tmpfs:
-            status = os.statvfs(place)
-            filled += (status.f_blocks - status.f_bfree) * status.f_frsize
-            files += status.f_files - status.f_ffree
-        return filled, files
-
     def _pids(self, limit: int) -> list[str]:
         # A whole list would be as long as what multiplies meanwhile makes it, and never come to its end.
         with os.scandir(self._proc) as entries:
             return list(itertools.islice((entry.name for entry in entries if entry.name.isdecimal()), limit))
-
-    def _stat(self, pid: str) -> list[bytes]:
-        # The name in parentheses may hold anything.
-        return self._read(f"{pid}/stat").rpartition(b")")[2].split()
 
     def _private(self, pid: str) -> int:
         lines = self._read(f"{pid}/smaps_rollup").splitlines()

@@ -88,17 +88,19 @@ class Consumption:
             memory_bytes: what it uses besides files without a name.
         """
         self._now = self._free()
-        self.urgent = self._is_urgent(memory_bytes)
+        # Whether half of what was left of a limit may be gone since the last walk.
+        limits, then, now = self._limits, self._walked, self._now
+        self.urgent = (
+            2 * (then.disk_bytes - now.disk_bytes) >= limits.disk_bytes - self.disk_bytes
+            or 2 * (then.files - now.files) >= limits.files - self.files
+            or 2 * (now.shared_bytes - then.shared_bytes) >= limits.memory_bytes - memory_bytes
+        )
         if self._walk is None:
             due = time.monotonic() >= self._rested and cpu_seconds != self._cpu_seconds
             if not self.urgent and not due:
                 return
             self._walk, self._begun, self._cpu_seconds = self._survey(), self._now, cpu_seconds
-        self._go_on(_URGENT_SECONDS if self.urgent else _CALM_SECONDS)
-
-    def _go_on(self, seconds: float) -> None:
-        assert self._walk is not None  # noqa: S101 - the caller has begun it
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (_URGENT_SECONDS if self.urgent else _CALM_SECONDS)
         try:
             while time.monotonic() < deadline:
                 next(self._walk)
@@ -113,15 +115,6 @@ class Consumption:
     def _survey(self) -> Generator[None, None, tuple[Growth, Unlinked]]:
         growth = yield from walk(self._workspace, self._since)
         return growth, (yield from self._census.unlinked(self._device, process_limit=self._limits.processes))
-
-    def _is_urgent(self, memory_bytes: int) -> bool:
-        """Whether half of what was left of a limit may be gone since the last walk."""
-        limits, then, now = self._limits, self._walked, self._now
-        return (
-            2 * (then.disk_bytes - now.disk_bytes) >= limits.disk_bytes - self.disk_bytes
-            or 2 * (then.files - now.files) >= limits.files - self.files
-            or 2 * (now.shared_bytes - then.shared_bytes) >= limits.memory_bytes - memory_bytes
-        )
 
     def _free(self) -> _Free:
         status = os.statvfs(self._workspace)

@@ -179,11 +179,8 @@ class Docker:
                     f"`{self._container.program}` could not start a container of {self._image} "
                     f"(exit code {done.returncode}): {_said(done)}"
                 )
-            found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line.strip())
-            self._check(found, token=token, written=(directory.path / "answer").exists())
-        self._good = True
-
-    def _check(self, found: Mapping[str, str], *, token: str, written: bool) -> None:
+            written = (directory.path / "answer").exists()
+        found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line.strip())
         if found.get("token") != token or not written:
             raise SandboxError(
                 f"A container of {self._image} cannot read and write the workspace as user {self._user[0]}. The engine "
@@ -197,6 +194,7 @@ class Docker:
                 f"A container of {self._image} is not isolated as required: {'; '.join(wrong)}. Restore the engine's "
                 "default seccomp profile, and use an image with bash, cat and stty."
             )
+        self._good = True
 
     @property
     def _image(self) -> str:

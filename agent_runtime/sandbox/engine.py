@@ -105,7 +105,13 @@ def run(
     words += ["--security-opt", "no-new-privileges", "--user", f"{job.user[0]}:{job.user[1]}"]
     if engine.maps_users:
         words += ["--userns", "keep-id"]
-    words += _bounds(settings.limits, min(container.cpus, engine.cpus))
+    limits, cpus = settings.limits, min(container.cpus, engine.cpus)
+    words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]  # the same: no swap
+    words += ["--pids-limit", str(limits.processes), "--cpus", f"{cpus:g}", "--oom-score-adj", "1000"]
+    words += ["--ulimit", f"fsize={limits.file_bytes}:{limits.file_bytes}", "--ulimit", "core=0:0"]
+    words += ["--ulimit", f"nofile={limits.open_files}:{limits.open_files}", "--shm-size", str(limits.tmp_bytes)]
+    for mount_point in ("/tmp", HOME):  # noqa: S108 - a place inside
+        words += ["--tmpfs", f"{mount_point}:{_TMPFS},size={limits.tmp_bytes}"]
     if job.workspace is not None:
         words += [*_mount(job.workspace, WORKSPACE, read_only=False), "--workdir", WORKSPACE]
         for name, place in settings.kept(job.workspace).items():
@@ -114,7 +120,9 @@ def run(
         words += _mount(place, str(place), read_only=True)
     for inside, place in job.readable.items():
         words += _mount(place, inside, read_only=True)
-    for name, value in _environment(settings, path).items():
+    first = ":".join([*map(str, settings.path), path])
+    fixed = {"PATH": first, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+    for name, value in {**fixed, **settings.environment}.items():
         words += ["--env", f"{name}={value}"]
     return words
 
@@ -167,17 +175,6 @@ def execute(name: str, argv: Sequence[str], *, environment: Mapping[str, str], t
     return [*words, name, *argv]
 
 
-def _bounds(limits: SandboxLimits, cpus: float) -> list[str]:
-    sizes = {"/tmp": _TMPFS, HOME: _TMPFS}  # noqa: S108 - a place inside
-    words = ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]  # the same: no swap
-    words += ["--pids-limit", str(limits.processes), "--cpus", f"{cpus:g}", "--oom-score-adj", "1000"]
-    words += ["--ulimit", f"fsize={limits.file_bytes}:{limits.file_bytes}", "--ulimit", "core=0:0"]
-    words += ["--ulimit", f"nofile={limits.open_files}:{limits.open_files}", "--shm-size", str(limits.tmp_bytes)]
-    for place, options in sizes.items():
-        words += ["--tmpfs", f"{place}:{options},size={limits.tmp_bytes}"]
-    return words
-
-
 def _mount(place: Path, inside: str, *, read_only: bool) -> list[str]:
     """A directory or file of the host; both names may hold anything, and the engine reads the words as CSV."""
     fields = ["type=bind", f"source={place}", f"target={inside}", *(["readonly"] if read_only else [])]
@@ -187,9 +184,3 @@ def _mount(place: Path, inside: str, *, read_only: bool) -> list[str]:
 def _csv(field: str) -> str:
     quoted = field.replace('"', '""')
     return f'"{quoted}"' if any(sign in field for sign in ',"\n\r') else field
-
-
-def _environment(settings: SandboxSettings, path: str) -> Mapping[str, str]:
-    first = ":".join([*map(str, settings.path), path])
-    fixed = {"PATH": first, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
-    return {**fixed, **settings.environment}

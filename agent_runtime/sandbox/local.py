@@ -52,7 +52,11 @@ class Local:
                 f"The workspace {workspace} is not a directory; create it before starting programs in it."
             )
         if sys.platform == "win32":
-            return Launch(argv=tuple(argv), env=_windows_environment(self._settings))
+            # By expansion, because it knows Windows' own variables and gives nothing else of the environment.
+            known = {name: os.path.expandvars(f"%{name}%") for name in (*_WINDOWS, "PATH")}
+            kept = {name: value for name, value in known.items() if value != f"%{name}%"}
+            path = os.pathsep.join([*map(str, self._settings.path), kept.get("PATH", "")])
+            return Launch(argv=tuple(argv), env={**kept, **self._settings.environment, "PATH": path})
         path = ":".join([*map(str, self._settings.path), *_PATH])
         own = str(home("Programs cannot be started", kind=SandboxError))
         env = {"PATH": path, "HOME": own, "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
@@ -64,11 +68,3 @@ class Local:
 
     def probe(self) -> None:
         """Nothing to try: what starts programs here is the system itself."""
-
-
-def _windows_environment(settings: SandboxSettings) -> Mapping[str, str]:
-    # By expansion, because it knows Windows' own variables and gives nothing else of the environment.
-    known = {name: os.path.expandvars(f"%{name}%") for name in (*_WINDOWS, "PATH")}
-    kept = {name: value for name, value in known.items() if value != f"%{name}%"}
-    path = os.pathsep.join([*map(str, settings.path), kept.get("PATH", "")])
-    return {**kept, **settings.environment, "PATH": path}

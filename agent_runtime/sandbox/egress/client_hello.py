@@ -49,7 +49,7 @@ class ClientHello:
             self._message += self._pending[5 : 5 + size]
             del self._pending[: 5 + size]
             if (body := self._whole()) is not None:
-                return _name(_hello(body))
+                return _name(body)
 
     def _whole(self) -> bytes | None:
         """The message without its head, once all of it is there."""
@@ -98,8 +98,8 @@ class _Reader:
             raise HelloError("a TLS ClientHello whose lengths do not fit")
 
 
-def _hello(body: bytes) -> dict[int, bytes]:
-    """A ClientHello's extensions by their numbers."""
+def _name(body: bytes) -> str:
+    """The server's name that a ClientHello gives in its extensions."""
     reader = _Reader(body)
     reader.take(2 + 32)  # version, random
     reader.vector(1)  # session
@@ -113,10 +113,6 @@ def _hello(body: bytes) -> dict[int, bytes]:
         if kind in extensions:
             raise HelloError(f"a TLS ClientHello with extension {kind} twice")
         extensions[kind] = inner.vector(2)
-    return extensions
-
-
-def _name(extensions: dict[int, bytes]) -> str:
     if hidden := _HIDDEN_NAMES & extensions.keys():
         raise HelloError(f"a TLS ClientHello that hides its server's name (extension {min(hidden):#06x})")
     if _SERVER_NAME not in extensions:

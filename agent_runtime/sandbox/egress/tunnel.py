@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +84,8 @@ class Tunnel:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 await self._asked(request)
-                upstream = await stack.enter_async_context(_closing(await self._connected()))
+                upstream = await self._connected()
+                stack.push_async_callback(close, upstream[1])
                 self._client[1].write(request.accepted())
                 hello = await self._hello(request.rest)
                 self._greeted = True
@@ -185,14 +186,6 @@ class Tunnel:
         except ExceptionGroup as group:
             # Whichever direction fails first takes the other one down.
             raise group.exceptions[0] from None
-
-
-@contextlib.asynccontextmanager
-async def _closing(streams: Streams) -> AsyncIterator[Streams]:
-    try:
-        yield streams
-    finally:
-        await close(streams[1])
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
