@@ -172,7 +172,17 @@ def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
         match = find_block(text.lines, old, new)
         notes = [] if match.rung == "exact" else [f"Not an exact match: {match.rung} differed."]
         return Changed(raw=engine.apply(text, match.edits), notes=notes)
-    edits = _line_edits(change, len(text.lines if base is None else base))
+    lines, contents, count = change.lines, change.contents, len(text.lines if base is None else base)
+    if change.mode == "insert":
+        edits = [engine.insertion(lines["after_line"], contents[0], count)]
+    elif change.mode == "edit":
+        start, end = lines["start_line"], lines["end_line"]
+        edits = [engine.replacement(f"start_line={start}, end_line={end}", start, end, contents[0], count)]
+    else:
+        edits = [
+            engine.replacement(f"edits[{i}]=({start}, {end})", start, end, content, count)
+            for i, ((start, end), content) in enumerate(zip(pairs(lines["edits"]), contents, strict=True))
+        ]
     placed = edits if base is None else rebased(edits, base, text.lines)
     if placed is None:
         count = len(text.lines)
@@ -190,19 +200,6 @@ def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
     ]
     notes = [f"The file changed since you read it: {', '.join(moves)}."] if moves else []
     return Changed(raw=engine.apply(text, placed), notes=notes, edits=placed)
-
-
-def _line_edits(change: WriteCall, count: int) -> list[LineEdit]:
-    lines, contents = change.lines, change.contents
-    if change.mode == "insert":
-        return [engine.insertion(lines["after_line"], contents[0], count)]
-    if change.mode == "edit":
-        start, end = lines["start_line"], lines["end_line"]
-        return [engine.replacement(f"start_line={start}, end_line={end}", start, end, contents[0], count)]
-    return [
-        engine.replacement(f"edits[{i}]=({start}, {end})", start, end, content, count)
-        for i, ((start, end), content) in enumerate(zip(pairs(lines["edits"]), contents, strict=True))
-    ]
 
 
 def pairs(edits: object) -> list[tuple[object, object]]:

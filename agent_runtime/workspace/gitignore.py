@@ -73,10 +73,25 @@ class Pattern:
         text = self.text.removeprefix(b"/")
         head = next((at for at, byte in enumerate(text) if byte in _SPECIAL), len(text))
         # git compares what stands before the first wildcard by itself: `**` behind it counts as if it began a name.
-        body = _translated(text[head:], paths=self.anchored)
-        if body is None:
-            return None
-        return (b"" if self.anchored else b"(?:.*/)?") + _quoted(text[:head]) + body
+        glob, at = text[head:], 0
+        pieces = [b"" if self.anchored else b"(?:.*/)?", _quoted(text[:head])]
+        while at < len(glob):
+            byte = glob[at]
+            if byte == _STAR:
+                piece, at = _stars(glob, at, paths=self.anchored)
+            elif byte == _BACKSLASH:
+                if at + 1 == len(glob):
+                    return None
+                piece, at = _quoted(glob[at + 1 : at + 2]), at + 2
+            elif byte == ord("["):
+                members, at = _members(glob, at + 1)
+                if not members:
+                    return None
+                piece = b"[" + b"".join(b"\\x%02x" % member for member in sorted(members)) + b"]"
+            else:
+                piece, at = b"[^/]" if byte == ord("?") else _quoted(glob[at : at + 1]), at + 1
+            pieces.append(piece)
+        return b"".join(pieces)
 
 
 class IgnoreFile:
@@ -145,36 +160,8 @@ def _automaton(wild: list[tuple[int, bytes]]) -> tuple[Any, list[int]]:
     return automaton, [number for number, _ in wild]
 
 
-def _translated(glob: bytes, *, paths: bool) -> bytes | None:
-    """A glob as a regular expression; None for one that matches nothing.
-
-    Args:
-        glob: the pattern, or what follows its part without wildcards.
-        paths: whether `**` between slashes means directories.
-    """
-    pieces: list[bytes] = []
-    at = 0
-    while at < len(glob):
-        byte = glob[at]
-        if byte == _STAR:
-            piece, at = _stars(glob, at, paths=paths)
-        elif byte == _BACKSLASH:
-            if at + 1 == len(glob):
-                return None
-            piece, at = _quoted(glob[at + 1 : at + 2]), at + 2
-        elif byte == ord("["):
-            members, at = _members(glob, at + 1)
-            if not members:
-                return None
-            piece = b"[" + b"".join(b"\\x%02x" % member for member in sorted(members)) + b"]"
-        else:
-            piece, at = b"[^/]" if byte == ord("?") else _quoted(glob[at : at + 1]), at + 1
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
 def _stars(glob: bytes, at: int, *, paths: bool) -> tuple[bytes, int]:
-    """What a run of stars matches, and where it ends."""
+    """What a run of stars matches, and where it ends; with `paths`, `**` between slashes means directories."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1

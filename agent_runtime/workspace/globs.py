@@ -46,6 +46,8 @@ class Include:
         Raises:
             ToolError: it is empty, a negation, or leaves the workspace.
         """
+        import re2  # noqa: PLC0415 - only a search needs it
+
         plain = glob.removeprefix("./").lstrip("/")
         if len(glob) > _MOST_CHARS:
             raise ToolError(f"{name} has more than {_MOST_CHARS:,} characters; use a shorter glob", kind="ValueError")
@@ -57,7 +59,16 @@ class Include:
         anywhere = plain.removeprefix("**/")
         plain = plain if "/" in anywhere else anywhere
         anchor = "/" if "/" in plain else ""
-        regex = _compiled([anchor + each for each in _alternatives(plain)])
+        globs = [f"{anchor}{each}".encode("utf-8", "surrogateescape") for each in _alternatives(plain)]
+        parsed = [pattern for each in globs if (pattern := Pattern.parse(each))]
+        bodies = [(body, pattern.directory) for pattern in parsed if (body := pattern.regex()) is not None]
+        bodies = [(_ONE_BYTE.sub(lambda _: _ONE_CHARACTER, body), directory) for body, directory in bodies]
+        # What the glob matches, and what lies in a directory that it matches.
+        choices = [b"%b/.*" % body if directory else b"%b(?:/.*)?" % body for body, directory in bodies]
+        try:
+            regex = re2.compile(b"|".join(choices), options()) if choices else None
+        except re2.error:
+            regex = None
         if regex is None:
             raise ToolError(f"{name}={glob!r}: matches nothing, or is too large", kind="ValueError")
         parents = plain.split("/")[:-1]
@@ -72,20 +83,6 @@ class Include:
     def matches(self, path: str) -> bool:
         """Whether a file, by its path from the root, is meant."""
         return self.regex.fullmatch(path.encode("utf-8", "surrogateescape")) is not None
-
-
-def _compiled(globs: list[str]) -> Any:  # noqa: ANN401 - a library without types
-    """One expression for what a glob matches, and for what lies in a directory that it matches; None if none can."""
-    import re2  # noqa: PLC0415 - only a search needs it
-
-    parsed = [pattern for glob in globs if (pattern := Pattern.parse(glob.encode("utf-8", "surrogateescape")))]
-    bodies = [(body, pattern.directory) for pattern in parsed if (body := pattern.regex()) is not None]
-    bodies = [(_ONE_BYTE.sub(lambda _: _ONE_CHARACTER, body), directory) for body, directory in bodies]
-    choices = [b"%b/.*" % body if directory else b"%b(?:/.*)?" % body for body, directory in bodies]
-    try:
-        return re2.compile(b"|".join(choices), options()) if choices else None
-    except re2.error:
-        return None
 
 
 def _alternatives(glob: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Parser
 
 _MOST_BYTES = 1_000_000
 _GRAMMARS = {
@@ -40,9 +40,15 @@ def fault_in(path: str, source: str) -> str | None:
     data = source.encode(errors="replace")
     if parser is None or len(data) > _MOST_BYTES:
         return None
-    node = _first_fault(parser.parse(data).root_node)
-    if node is None:
+    node = parser.parse(data).root_node
+    if not node.has_error and not node.is_missing:
         return None
+    # The innermost error that comes first; only what holds one is looked into.
+    while not node.is_missing:
+        inner = next((child for child in node.children if child.has_error or child.is_missing), None)
+        if inner is None:
+            break
+        node = inner
     row = node.start_point[0]
     line = data.split(b"\n")[row].decode(errors="replace").strip()[:100]
     what = f"{node.type!r} is missing" if node.is_missing else "syntax error"
@@ -57,17 +63,3 @@ def _parser(module: str, function: str) -> Parser | None:
         return None
     parser: Parser = library.Parser(library.Language(getattr(grammar, function)()))
     return parser
-
-
-def _first_fault(root: Node) -> Node | None:
-    """The innermost error that comes first; only what holds one is looked into."""
-    node = root
-    while True:
-        if node.is_missing:
-            return node
-        if not node.has_error:
-            return None
-        inner = next((child for child in node.children if child.has_error or child.is_missing), None)
-        if inner is None:
-            return node
-        node = inner

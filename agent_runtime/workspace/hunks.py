@@ -56,12 +56,17 @@ def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> Place
 
 
 def _place(what: str, lines: Sequence[str], hunk: Hunk, placed: PlacedHunks) -> None:
-    heads = _heads(lines, hunk.headers)
+    # The lines that the innermost header names, beneath those that the outer ones name; none when one is missing.
+    heads: list[int] = []
+    scopes = [range(len(lines))]
+    for header in hunk.headers:
+        heads = _named(lines, header, scopes)
+        scopes = _scopes(lines, heads)
     if not hunk.old:
         after = _insertion_point(what, lines, hunk, heads)
         placed.edits.append(LineEdit(start=after + 1, end=after, text="".join(f"{line}\n" for line in hunk.new)))
         return
-    regions = [_scopes(lines, heads), [range(heads[0], len(lines))]] if heads else None
+    regions = [scopes, [range(heads[0], len(lines))]] if heads else None
     match = find_block(lines, hunk.old, hunk.new, what=what, regions=regions, at_end=hunk.at_end)
     notes = [] if match.rung == "exact" else [f"not an exact match: {match.rung} differed."]
     if hunk.headers and not heads:
@@ -84,16 +89,6 @@ def _insertion_point(what: str, lines: Sequence[str], hunk: Hunk, heads: Sequenc
     raise ToolError(
         f"{what}: it adds lines and does not say where; add unchanged lines around them (or *** End of File)"
     )
-
-
-def _heads(lines: Sequence[str], headers: Sequence[str]) -> list[int]:
-    """The lines that the innermost header names, beneath those that the outer ones name; none when one is missing."""
-    regions: list[range] = [range(len(lines))]
-    heads: list[int] = []
-    for header in headers:
-        heads = _named(lines, header, regions)
-        regions = _scopes(lines, heads)
-    return heads
 
 
 def _scopes(lines: Sequence[str], heads: Sequence[int]) -> list[range]:

@@ -7,7 +7,7 @@ was looked at that its times could not tell a second change from the first.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent_runtime.core.errors import ToolError
@@ -105,7 +105,16 @@ class Watch:
         """What changed since each file was last looked at, as lines to be read; from then on that is what is known."""
         told: list[str] = []
         room, files = _MOST_RANGES_IN_ALL, 0
-        for canonical, old, new in self._changed():
+        looked = time.time_ns()
+        stamp_of = self._workspace.stamp
+        for canonical, old in list(self._known.items()):
+            stamp = stamp_of(canonical)
+            if not old.may_have_changed(stamp):
+                continue
+            new, _ = self._look(canonical, stamp, looked)
+            self._keep(canonical, new)
+            if (new.stamp is None) == (old.stamp is None) and new.version == old.version:
+                continue
             files += 1
             if files > _MOST_FILES:
                 continue
@@ -140,18 +149,6 @@ class Watch:
             elif text is not None:
                 same[canonical] = now.version, text
         return Restored(same=same, changed=changed)
-
-    def _changed(self) -> Iterator[tuple[str, _Known, _Known]]:
-        looked = time.time_ns()
-        stamp_of = self._workspace.stamp
-        for canonical, old in list(self._known.items()):
-            stamp = stamp_of(canonical)
-            if not old.may_have_changed(stamp):
-                continue
-            new, _ = self._look(canonical, stamp, looked)
-            self._keep(canonical, new)
-            if (new.stamp is None) != (old.stamp is None) or new.version != old.version:
-                yield canonical, old, new
 
     def _look(self, canonical: str, stamp: _Stamp | None, looked: int) -> tuple[_Known, str | None]:
         """A file as it is, and its text."""
