@@ -6,15 +6,13 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from typing_extensions import TypeIs
-
 from agent_runtime.core.errors import FormatError
 from agent_runtime.interpreter.diagnostics import parse_findings, render
 from agent_runtime.interpreter.source import Span
 from agent_runtime.interpreter.worker import InterpreterWorker
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
-    from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError
+    from pydantic_monty import AsyncSnapshot, MontyError
 
 # The checker's idea of the builtins lacks these, though the interpreter has them.
 _EXCEPTIONS = {
@@ -71,11 +69,16 @@ async def start(
         FormatError: it does not fit the tools or the interpreter; none of it ran.
         MontyError: it is over, or failed.
     """
-    from pydantic_monty import MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
+    from pydantic_monty import AsyncFunctionSnapshot, MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
 
     try:
         snapshot = await worker.feed(f"{source}\n{_END}", discarded=discarded, printed=printed, checked=True)
-        while _asks_for_stubs(snapshot):
+        # The type checker asks the host about imported modules; it never has any to offer.
+        while (
+            isinstance(snapshot, AsyncFunctionSnapshot)
+            and snapshot.is_os_function
+            and snapshot.function_name == "import_stubs"
+        ):
             snapshot = await snapshot.resume_not_handled()
     except MontyTypingError as error:
         worker.blocks -= 1  # it has started none, and the next one gets the number
@@ -99,14 +102,3 @@ def is_over(error: MontyError) -> bool:
         return False
     frames = error.traceback()
     return len(frames) == 1 and frames[0].source_line == _END
-
-
-def _asks_for_stubs(snapshot: AsyncSnapshot) -> TypeIs[AsyncFunctionSnapshot]:
-    """Whether the type checker asks the host about an imported module; it never has any to offer."""
-    from pydantic_monty import AsyncFunctionSnapshot  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    return (
-        isinstance(snapshot, AsyncFunctionSnapshot)
-        and snapshot.is_os_function
-        and snapshot.function_name == "import_stubs"
-    )

@@ -59,17 +59,14 @@ class Diagnostic:
             found = next((match for pattern in _ABOUT_A_NAME if (match := pattern.search(self.message))), None)
             return found is not None and found["name"] not in bound
         if self.rule == "invalid-argument-type":
-            return self._is_a_wrong_argument(tools)
+            match = _ARGUMENT.match(self.message)
+            if match is None or match["function"] not in tools:
+                return False
+            # Of a variable's type nothing is certain.
+            certain = match["given"].startswith("Literal[") or match["given"] == "None"
+            return certain and " | Literal[" not in match["given"]
         taken = _OVER_A_TOOL.search(self.message)
         return self.rule == "invalid-assignment" and taken is not None and taken["name"] in tools
-
-    def _is_a_wrong_argument(self, tools: AbstractSet[str]) -> bool:
-        """Whether a tool is given a value of a type that it never takes; of a variable's type nothing is certain."""
-        match = _ARGUMENT.match(self.message)
-        if match is None or match["function"] not in tools:
-            return False
-        certain = match["given"].startswith("Literal[") or match["given"] == "None"
-        return certain and " | Literal[" not in match["given"]
 
     def told(self, source_line: str) -> str:
         """The finding as the model reads it, with the line it wrote."""

@@ -101,10 +101,20 @@ class Interpreter:
             Suspended: `call` raised `Suspend`; the error has what `resume` goes on from.
         """
         source = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python's own reader does
-        nodes = [*ast.walk(_parsed(source))]
+        try:
+            nodes = [*ast.walk(parse_code(source))]
+        except CodeError as error:
+            where = f" (line {error.line})" if error.line else ""
+            raise FormatError(
+                "control_syntax", f"The control block was not run: it does not parse{where}: {error}"
+            ) from error
         block = BlockUsage(limits=self._limits, show=show)
         async with self._translated(block):
-            worker = await self._started()
+            if self._worker is None:
+                self._worker = await self._start()
+                await self._worker.session.feed_run(_PRELUDE, skip_type_check=True)
+                self._worker.blocks = 1
+            worker = self._worker
             worker.bound |= bound_names(nodes)
             discarded = discarded_calls(nodes, source)
             tools = self._tools.keys()
@@ -129,6 +139,8 @@ class Interpreter:
             ResumeError: the state is of another version of the interpreter, or damaged, or its tool is gone.
             ControlError, LimitError, SandboxError, Suspended: as for `run`.
         """
+        from pydantic_monty import AsyncFunctionSnapshot, MontyError  # noqa: PLC0415 - see TYPE_CHECKING above
+
         await self.close()
         block = BlockUsage(
             limits=self._limits,
@@ -139,7 +151,16 @@ class Interpreter:
         )
         async with self._translated(block):
             self._worker = worker = await self._start()
-            await self._drive(worker, await self._thawed(worker, state, block), block, call)
+            require_readable(state)
+            try:
+                snapshot = await worker.session.load_snapshot(state.snapshot, print_callback=block.printed)
+            except (MontyError, RuntimeError) as error:
+                raise ResumeError(ResumeCode.DAMAGED, error=error) from error
+            name = snapshot.function_name if isinstance(snapshot, AsyncFunctionSnapshot) else None
+            if name not in self._tools:
+                raise ResumeError(ResumeCode.TOOL_MISSING, tool=name or "no call")
+            worker.blocks, worker.discarded, worker.bound = state.blocks, dict(state.discarded), state.bound
+            await self._drive(worker, snapshot, block, call)
 
     async def close(self) -> None:
         """End the worker; a later block gets a fresh one. Idempotent."""
@@ -150,13 +171,6 @@ class Interpreter:
     async def _start(self) -> InterpreterWorker:
         with traced("interpreter start"):
             return await InterpreterWorker.start(stubs=self._stubs, limits=self._limits, enclose=self._enclose)
-
-    async def _started(self) -> InterpreterWorker:
-        if self._worker is None:
-            self._worker = await self._start()
-            await self._worker.session.feed_run(_PRELUDE, skip_type_check=True)
-            self._worker.blocks = 1
-        return self._worker
 
     @asynccontextmanager
     async def _translated(self, block: BlockUsage) -> AsyncIterator[None]:
@@ -250,25 +264,6 @@ class Interpreter:
             bound=worker.bound,
         )
 
-    async def _thawed(self, worker: InterpreterWorker, state: InterpreterState, block: BlockUsage) -> AsyncSnapshot:
-        """Load a state into a worker that has run nothing yet.
-
-        Raises:
-            ResumeError: see `resume`.
-        """
-        from pydantic_monty import AsyncFunctionSnapshot, MontyError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-        require_readable(state)
-        try:
-            snapshot = await worker.session.load_snapshot(state.snapshot, print_callback=block.printed)
-        except (MontyError, RuntimeError) as error:
-            raise ResumeError(ResumeCode.DAMAGED, error=error) from error
-        name = snapshot.function_name if isinstance(snapshot, AsyncFunctionSnapshot) else None
-        if name not in self._tools:
-            raise ResumeError(ResumeCode.TOOL_MISSING, tool=name or "no call")
-        worker.blocks, worker.discarded, worker.bound = state.blocks, dict(state.discarded), state.bound
-        return snapshot
-
     async def _failure(self, error: MontyError, block: BlockUsage) -> ControlError | LimitError:
         """Name what went wrong; after a limit inside the worker its heap is not to be trusted."""
         from pydantic_monty import MontyRuntimeError, MontySyntaxError  # noqa: PLC0415 - see TYPE_CHECKING above
@@ -283,16 +278,6 @@ class Interpreter:
             return LimitError(f"{told}\nThe block was stopped; its variables are gone.")
         advice = next((f"\n{advice}" for sign, advice in _ADVICE.items() if sign in told), "")
         return ControlError(told + advice)
-
-
-def _parsed(source: str) -> ast.Module:
-    try:
-        return parse_code(source)
-    except CodeError as error:
-        where = f" (line {error.line})" if error.line else ""
-        raise FormatError(
-            "control_syntax", f"The control block was not run: it does not parse{where}: {error}"
-        ) from error
 
 
 def _too_much(tool: str, most: int) -> str:

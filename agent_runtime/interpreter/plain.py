@@ -46,7 +46,9 @@ class _Crossing:
             case None | bool() | float() if type(value) in {type(None), bool, float}:
                 return value
             case int() if type(value) is int:
-                return self._number(value)
+                if value.bit_length() > _MAX_BITS:
+                    raise NotPlainError(f"{self._where} has an integer of more than {_MAX_BITS} bits; pass it as a str")
+                return value
             case str() if type(value) is str:
                 return self._text(value)
             case list() if type(value) is list:
@@ -57,14 +59,9 @@ class _Crossing:
                 return {self._key(key): self.take(item, depth + 1) for key, item in value.items()}
             case _:
                 raise NotPlainError(
-                    f"{self._inside(depth)} a {type(value).__name__}; only None, bool, int, float, str, list, tuple "
-                    "and dict (with str keys) can cross between control code and tools"
+                    f"{self._where} {'holds' if depth else 'is'} a {type(value).__name__}; only None, bool, int, "
+                    "float, str, list, tuple and dict (with str keys) can cross between control code and tools"
                 )
-
-    def _number(self, value: int) -> int:
-        if value.bit_length() > _MAX_BITS:
-            raise NotPlainError(f"{self._where} has an integer of more than {_MAX_BITS} bits; pass it as a str")
-        return value
 
     def _text(self, value: str) -> str:
         self._chars += len(value)
@@ -76,6 +73,3 @@ class _Crossing:
         if type(key) is not str:
             raise NotPlainError(f"{self._where} has a key of type {type(key).__name__}; keys must be str")
         return self._text(key)
-
-    def _inside(self, depth: int) -> str:
-        return f"{self._where} holds" if depth else f"{self._where} is"

@@ -60,9 +60,9 @@ def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:
     """
     # Byte offset of each line's start, by the line ends that `ast` counts (not `str.splitlines`).
     starts = [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]
-    return frozenset(
-        _span(node.value, starts) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    )
+    calls = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    ends = [starts[(call.end_lineno or call.lineno) - 1] + (call.end_col_offset or 0) for call in calls]
+    return frozenset((starts[call.lineno - 1] + call.col_offset, end) for call, end in zip(calls, ends, strict=True))
 
 
 def bound_names(nodes: Collection[ast.AST]) -> frozenset[str]:
@@ -95,8 +95,3 @@ def _bound(node: ast.AST) -> Iterator[str]:
             yield name
         case _:
             pass
-
-
-def _span(node: ast.expr, starts: list[int]) -> Span:
-    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-    return starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column

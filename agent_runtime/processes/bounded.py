@@ -139,7 +139,12 @@ class _Call:
             case b"j":
                 return json.loads(data)
             case b"e":
-                raise _error(self._what, data)
+                name, message, detail = (str(each) for each in json.loads(data))
+                if name == "ToolError" and detail in get_args(ToolErrorKind):
+                    raise ToolError(message, kind=cast("ToolErrorKind", detail))
+                if name == "ValueError":
+                    raise ValueError(message)
+                raise RuntimeError(f"{self._what} failed in its worker process: {detail or message}")
             case b"m":
                 raise self._exceeded("memory", f"{self._memory:,} bytes of memory")
             case _:
@@ -151,15 +156,6 @@ class _Call:
             "pattern",
             bound=bound,
         )
-
-
-def _error(what: str, data: bytes) -> Exception:
-    name, message, detail = (str(each) for each in json.loads(data))
-    if name == "ToolError" and detail in get_args(ToolErrorKind):
-        return ToolError(message, kind=cast("ToolErrorKind", detail))
-    if name == "ValueError":
-        return ValueError(message)
-    return RuntimeError(f"{what} failed in its worker process: {detail or message}")
 
 
 class _Worker:

@@ -34,7 +34,12 @@ def main() -> None:
     sys.modules["agent_runtime.processes.bounded_worker"] = sys.modules[
         __name__
     ]  # started as a script: see `is_worker`
-    requests, answers = _channels()
+    # What requests come by and answers go by; what a function prints goes nowhere.
+    answers = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
     _enclose()
     sys.path[:] = pickle.loads(_read(requests))  # noqa: S301 - from the process that started this one
     while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := _read(requests)):
@@ -51,15 +56,6 @@ def main() -> None:
 def is_worker() -> bool:
     """Whether this process is a worker."""
     return __name__ == "__main__"
-
-
-def _channels() -> tuple[BinaryIO, BinaryIO]:
-    """What requests come by and answers go by; what a function prints goes nowhere."""
-    answers = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    return os.fdopen(os.dup(0), "rb", buffering=0), answers
 
 
 def _enclose() -> None:
@@ -95,7 +91,8 @@ def _answer(
 ) -> tuple[bytes, bytes]:
     """The kind of an answer, and the answer."""
     try:
-        function = _function(name)
+        module, _, attribute = name.partition(":")
+        function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
         _bound(seconds, memory)
         _watch(requests, on=True)
         return _encoded(function(*arguments))
@@ -108,12 +105,6 @@ def _answer(
     finally:
         _watch(requests, on=False)
         _unbound()
-
-
-def _function(name: str) -> Callable[..., object]:
-    module, _, function = name.partition(":")
-    found: Callable[..., object] = getattr(importlib.import_module(module), function)
-    return found
 
 
 def _encoded(result: object) -> tuple[bytes, bytes]:

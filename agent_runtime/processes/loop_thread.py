@@ -89,8 +89,18 @@ class LoopThread:
             raise UsageError(
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
             )
-        loop = self._started()  # first, since a coroutine that nobody awaits is warned about
-        return LoopWork(loop, work)
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"This {self._name} was created before its process was forked; create one in each process."
+            )
+        with self._lock:
+            if self._stopped:
+                raise UsageError(f"This {self._name} is closed; create a new one.")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
+                self._thread.start()
+            return LoopWork(self._loop, work)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.
@@ -113,20 +123,6 @@ class LoopThread:
         if thread is not threading.current_thread():
             thread.join()
             loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if os.getpid() != self._pid:
-            raise UsageError(
-                f"This {self._name} was created before its process was forked; create one in each process."
-            )
-        with self._lock:
-            if self._stopped:
-                raise UsageError(f"This {self._name} is closed; create a new one.")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
-                self._thread.start()
-            return self._loop
 
 
 def _is_in_a_loop() -> bool:
