@@ -64,7 +64,17 @@ class FenceScanner:
         """Take the next chunk, of any length, and return what it settles."""
         if self._in_text and not self._carriage_return and "\n" not in chunk and "\r" not in chunk:
             return [chunk] if chunk else []  # The hot path: the middle of an ordinary line.
-        return self._scan(self._normalised(chunk))
+        if chunk and not self._started:
+            self._started = True
+            chunk = chunk.removeprefix("\ufeff")
+        # CRLF is read as LF, also where a chunk border cuts the pair.
+        if self._carriage_return and chunk:
+            chunk = "\r" + chunk
+            self._carriage_return = False
+        if chunk.endswith("\r"):
+            chunk = chunk[:-1]
+            self._carriage_return = True
+        return self._scan(chunk.replace("\r\n", "\n"))
 
     def close(self) -> list[Token]:
         """Say that the text is over, and return what was held back."""
@@ -73,19 +83,6 @@ class FenceScanner:
         if self._held:
             tokens.append(self._held_line())
         return tokens
-
-    def _normalised(self, chunk: str) -> str:
-        """Drop a leading BOM and turn CRLF into LF, also where a chunk border cuts the pair."""
-        if chunk and not self._started:
-            self._started = True
-            chunk = chunk.removeprefix("\ufeff")
-        if self._carriage_return and chunk:
-            chunk = "\r" + chunk
-            self._carriage_return = False
-        if chunk.endswith("\r"):
-            chunk = chunk[:-1]
-            self._carriage_return = True
-        return chunk.replace("\r\n", "\n")
 
     def _scan(self, chunk: str) -> list[Token]:
         tokens: list[Token] = []

@@ -60,9 +60,19 @@ def parse(code: str) -> ast.Module:
 def _in_older_words(code: str) -> str | None:
     """The code as this Python may parse it; None where it finds nothing newer in it."""
     try:
-        written = "".join(_rewritten(code))
+        pieces, place = [], 0
+        while (token := _TOKEN.search(code, place)) is not None:
+            end = token.end()
+            if token["quote"]:
+                prefix = token["prefix"].replace("t", "f").replace("T", "F")
+                pieces += [code[place : token.start()], prefix, token["quote"]]
+                place = _string(code, token, pieces, 0)
+            else:
+                pieces.append(code[place:end])
+                place = end
     except _UnreadableError:
         return None
+    written = "".join([*pieces, code[place:]])
     written = _PARAMETERS.sub(lambda match: match[1] + " " * len(match[2]), written)
     written = _TYPE.sub(lambda match: f"{match[1]}type{'_' * len(match[2])}", written)
     written = _EXCEPT.sub(lambda match: match[1].replace(",", "."), written)
@@ -71,21 +81,6 @@ def _in_older_words(code: str) -> str | None:
 
 class _UnreadableError(Exception):
     """A string or brace is not closed."""
-
-
-def _rewritten(code: str) -> list[str]:
-    """The pieces of the code, with what is newer in f-strings rewritten."""
-    pieces, place = [], 0
-    while (token := _TOKEN.search(code, place)) is not None:
-        end = token.end()
-        if token["quote"]:
-            prefix = token["prefix"].replace("t", "f").replace("T", "F")
-            pieces += [code[place : token.start()], prefix, token["quote"]]
-            place = _string(code, token, pieces, 0)
-        else:
-            pieces.append(code[place:end])
-            place = end
-    return [*pieces, code[place:]]
 
 
 def _string(code: str, opened: re.Match[str], pieces: list[str] | None, depth: int) -> int:
@@ -118,7 +113,9 @@ def _expression(code: str, place: int, pieces: list[str] | None, depth: int) -> 
         place = token.end()
         if token["quote"]:
             place = _string(code, token, None, depth)
-            written += [code[begun : token.start()], _name(code[token.start() : place])]
+            text = code[token.start() : place]
+            # A name as long as the string; one of several lines stays what it is, which no older Python takes.
+            written += [code[begun : token.start()], text if "\n" in text else "_" * len(text)]
             begun = place
         elif token["comment"]:
             written += [code[begun : token.start()], " " * len(token[0])]
@@ -147,8 +144,3 @@ def _format(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
             return place
         place = begun = _expression(code, place, pieces, depth + 1)
     raise _UnreadableError
-
-
-def _name(text: str) -> str:
-    """A name as long as a string; of several lines, it stays what it is, which no older Python takes."""
-    return text if "\n" in text else "_" * len(text)

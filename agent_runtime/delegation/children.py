@@ -138,7 +138,13 @@ class Children:
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
             raise ToolError("delegate: prompt is empty; say what is to be done", kind="ValueError")
-        as_whom = self._persona(persona)
+        if isinstance(persona, str):
+            personas = {each.name: each for each in self._bounds.personas}
+            if persona not in personas:
+                close = get_close_matches(persona, personas, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(personas) or 'none'}"
+                raise ToolError(f"delegate: there is no persona {persona!r}; {hint}", kind="ValueError")
+            persona = personas[persona]
         running = [child for child in self._children.values() if child.outcome is None]
         if len(self._children) + len(self._starting) >= self._bounds.max_tasks:
             raise ToolError(f"delegate: this run has delegated {self._bounds.max_tasks} tasks, and may no more")
@@ -153,7 +159,7 @@ class Children:
         given = left if limits is None else lesser(limits, left)
         if task_timeout is not None:
             given = replace(given, max_seconds=min(task_timeout, given.max_seconds))
-        begun = self._begun(task, given, files, as_whom, step_timeout=step_timeout, facts=facts, also=also)
+        begun = self._begun(task, given, files, persona, step_timeout=step_timeout, facts=facts, also=also)
         starting = asyncio.create_task(begun)
         self._starting[starting] = given
         try:
@@ -415,13 +421,3 @@ class Children:
                 f"there is no task {task!r} with a copy of the workspace; there is {known}", kind="ValueError"
             )
         return self._children[task]
-
-    def _persona(self, named: str | Persona | None) -> Persona | None:
-        if not isinstance(named, str):
-            return named
-        personas = {each.name: each for each in self._bounds.personas}
-        if named not in personas:
-            close = get_close_matches(named, personas, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(personas) or 'none'}"
-            raise ToolError(f"delegate: there is no persona {named!r}; {hint}", kind="ValueError")
-        return personas[named]

@@ -133,7 +133,8 @@ def merge(child: Workspace, parent: Workspace, base: Mapping[str, str], paths: S
         if theirs.told == ours.told:
             continue
         if ours.told != base.get(path):
-            conflicts.append(f"{in_line(path)}: {_fate(base.get(path), ours)} in the workspace since the task began")
+            fate = "created" if base.get(path) is None else "deleted" if ours.data is None else "changed"
+            conflicts.append(f"{in_line(path)}: {fate} in the workspace since the task began")
             continue
         mode = None if theirs.executable == ours.executable or theirs.data is None else theirs.mode
         writes.append(StagedFile(path=path, data=theirs.data, old=ours.data, mode=mode))
@@ -171,10 +172,6 @@ class _State:
         if self.data is None:
             return None
         return f"{'program' if self.executable else 'file'} {hashlib.sha256(self.data).hexdigest()}"
-
-
-def _fate(before: str | None, ours: _State) -> str:
-    return "created" if before is None else "deleted" if ours.data is None else "changed"
 
 
 async def diff_of(

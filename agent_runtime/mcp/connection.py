@@ -123,8 +123,14 @@ class McpConnection:
             if self._client is not None and lives and not self.spent:
                 return self._client
             await self.close()
-            self._note_start()
-            name = self.server.name
+            name, now = self.server.name, self._clock()
+            if len(self._starts) == _MOST_STARTS and (wait := self._starts[0] + _STARTS_SECONDS - now) > 0:
+                raise McpServerError(
+                    f"The MCP server {name!r} was started {_MOST_STARTS} times within {_STARTS_SECONDS / 60:g} minutes "
+                    f"and ended each time. A call in {wait:.0f} seconds starts it again.",
+                    down=True,
+                )
+            self._starts.append(now)
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
             self._leave.clear()
             self._wrong = ""
@@ -145,16 +151,6 @@ class McpConnection:
                 )
             self._client = ready.result()
             return self._client
-
-    def _note_start(self) -> None:
-        now = self._clock()
-        if len(self._starts) == _MOST_STARTS and (wait := self._starts[0] + _STARTS_SECONDS - now) > 0:
-            raise McpServerError(
-                f"The MCP server {self.server.name!r} was started {_MOST_STARTS} times within "
-                f"{_STARTS_SECONDS / 60:g} minutes and ended each time. A call in {wait:.0f} seconds starts it again.",
-                down=True,
-            )
-        self._starts.append(now)
 
     async def _own(self, ready: asyncio.Future[Client]) -> None:
         """Hold the connection: what was entered in a task must be left in it."""

@@ -70,21 +70,18 @@ class McpServer:
             if not _VARIABLE.fullmatch(name) or set("\n\0") & set(value):
                 raise SettingsError(f"{where}: `env` has {name!r}, which is no variable with a value on one line")
         if self.url:
-            self._check_url(where)
+            try:
+                parts = urlsplit(self.url)
+                host = parts.hostname
+            except ValueError:
+                host = None
+                parts = urlsplit("")
+            if not host or parts.username or parts.fragment or parts.scheme not in {"http", "https"}:
+                raise SettingsError(f"{where}: `url` must be https://host/path; secrets belong in `headers`")
+            if parts.scheme == "http" and not self.private:
+                raise SettingsError(f"{where}: `url` must be https://…; http:// is for a server with `private: true`")
         if self.tools is not None and (unknown := [each for each in self.allow if each not in self.tools]):
             raise SettingsError(f"{where}: `allow` names {unknown[0]!r}, which `tools` does not list")
-
-    def _check_url(self, where: str) -> None:
-        try:
-            parts = urlsplit(self.url)
-            host = parts.hostname
-        except ValueError:
-            host = None
-            parts = urlsplit("")
-        if not host or parts.username or parts.fragment or parts.scheme not in {"http", "https"}:
-            raise SettingsError(f"{where}: `url` must be https://host/path; secrets belong in `headers`")
-        if parts.scheme == "http" and not self.private:
-            raise SettingsError(f"{where}: `url` must be https://…; http:// is for a server with `private: true`")
 
     def called(self, tool: str) -> str:
         """How one of its tools is called, by the server's name for it."""

@@ -67,7 +67,8 @@ def compare(
     events: list[Recorded] = []
     transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape), calls_tools=bool(tools))
     found: dict[str, None] = {}
-    entries = _without_children(tape.entries)
+    of_children = {each.number for each in tape.entries if isinstance(each, TapedRequest) and each.request.child}
+    entries = [each for each in tape.entries if isinstance(each, Note) or each.number not in of_children]
     compared = summaries = 0
     for index, entry in enumerate(entries):
         following = entries[index + 1 :]
@@ -95,12 +96,6 @@ def compare(
     if not events:
         raise ScriptError("The recording contains no events, so there is nothing to compare; record with `Recorder`.")
     return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
-
-
-def _without_children(entries: Sequence[Entry]) -> list[Entry]:
-    """What was asked and answered for the run itself, and all that was noted."""
-    others = {each.number for each in entries if isinstance(each, TapedRequest) and each.request.child}
-    return [each for each in entries if isinstance(each, Note) or each.number not in others]
 
 
 def events_of(tape: Tape) -> list[Recorded]:

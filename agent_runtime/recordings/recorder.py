@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar, get_args
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.delegation import Delegation
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
 from agent_runtime.index.building import has_sources
@@ -39,11 +37,6 @@ class Followed(Protocol):
     def hooks(self) -> HookSystem:
         """Who is told what happens."""
         ...
-
-
-def _told(delegation: Delegation) -> dict[str, Plain]:
-    """The bounds of delegated tasks; whose model they have and where their copies lie is the replay's."""
-    return asdict(replace(delegation, provider=None, copies=None))
 
 
 class Recorder:
@@ -81,6 +74,9 @@ class Recorder:
             indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
         finally:
             workspace.close()
+        # Whose model delegated tasks have and where their copies lie is the replay's.
+        delegation = agent.delegation
+        bounds = delegation and asdict(replace(delegation, provider=None, copies=None))
         self._provider = RecordingProvider(
             agent.provider,
             path,
@@ -100,7 +96,7 @@ class Recorder:
                     **({"skills": dict(agent.skills)} if agent.skills else {}),
                     **({"start_in": agent.start_in} if agent.start_in else {}),
                     **({"transport": agent.transport} if agent.transport else {}),
-                    **({"delegation": _told(agent.delegation)} if agent.delegation else {}),
+                    **({"delegation": bounds} if bounds else {}),
                 },
                 "sandbox": agent.sandbox.level,
                 "work_dir": agent.sandbox.seen_as(agent.work_dir),
@@ -108,11 +104,13 @@ class Recorder:
             },
             secrets=secrets,
         )
+        if delegation is not None and delegation.provider is not None:  # child runs are recorded as well
+            delegation = replace(delegation, provider=self._provider.beside(delegation.provider))
         around = agent.clock_and_random
         self.agent = replace(
             agent,
             provider=self._provider,
-            delegation=self._delegation(agent.delegation),
+            delegation=delegation,
             indexed=indexed,
             clock_and_random=ClockAndRandom(
                 now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
@@ -135,12 +133,6 @@ class Recorder:
     def recorded(self, provider: Provider) -> Provider:
         """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
         return self._provider.beside(provider)
-
-    def _delegation(self, given: Delegation | None) -> Delegation | None:
-        """How tasks are delegated, to child runs that are recorded."""
-        if given is None or given.provider is None:
-            return given
-        return replace(given, provider=self._provider.beside(given.provider))
 
     def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
         self._provider.note(kind, told(value))

@@ -182,7 +182,13 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
     try:
         told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
         policy, memory, tools = told.pop("policy"), told.pop("memory"), told.pop("tools")
-        delegation = told.pop("delegation", None)
+        delegation = None
+        if (bounds := told.pop("delegation", None)) is not None:
+            personas = tuple(
+                Persona(**{**each, "tools": each["tools"] and tuple(each["tools"]), "denied": _rules(each["denied"])})
+                for each in bounds["personas"]
+            )
+            delegation = Delegation(**{**bounds, "personas": personas})
         return Agent(
             provider=provider,
             work_dir=work_dir,
@@ -190,7 +196,7 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
             memory=MemorySettings(**memory),
             policy=Policy(**{**policy, "rules": _rules(policy["rules"]), "limits": RunLimits(**policy["limits"])}),
             tools=None if tools is None else tuple(tools),
-            delegation=None if delegation is None else _delegation(delegation),
+            delegation=delegation,
             **told,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -202,14 +208,6 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
 
 def _rules(told: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
     return tuple(Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])}) for rule in told)
-
-
-def _delegation(told: Mapping[str, Any]) -> Delegation:
-    personas = tuple(
-        Persona(**{**each, "tools": each["tools"] and tuple(each["tools"]), "denied": _rules(each["denied"])})
-        for each in told["personas"]
-    )
-    return Delegation(**{**told, "personas": personas})
 
 
 def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:

@@ -90,18 +90,7 @@ def _joined(names: list[str]) -> str:
 
 def _name(glob: str) -> str:
     """One name's expression. What stands between two stars is taken where it stands first, too."""
-    first, *rest = _between_stars(glob)
-    if not rest:
-        return "".join(first)
-    *middle, last = rest
-    taken = "".join(f"(?>[^/]*?{''.join(each)})" for each in middle if each)
-    end = f"(?=[^/]{{{len(last)}}})[^/]*+(?<={''.join(last)})" if last else "[^/]*+"
-    return f"{''.join(first)}{taken}{end}"
-
-
-def _between_stars(glob: str) -> list[list[str]]:
-    """The expressions of single characters that stand between the stars of a name."""
-    parts: list[list[str]] = [[]]
+    parts: list[list[str]] = [[]]  # the expressions of single characters between the stars
     for found in _PART.finditer(glob):
         if found[0].startswith("*"):
             parts.append([])
@@ -112,4 +101,10 @@ def _between_stars(glob: str) -> list[list[str]]:
         else:
             inside = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", found["set"])
             parts[-1].append(f"(?!/)[{'^' if found['negation'] else ''}{inside}]")
-    return parts
+    first, *rest = parts
+    if not rest:
+        return "".join(first)
+    *middle, last = rest
+    taken = "".join(f"(?>[^/]*?{''.join(each)})" for each in middle if each)
+    end = f"(?=[^/]{{{len(last)}}})[^/]*+(?<={''.join(last)})" if last else "[^/]*+"
+    return f"{''.join(first)}{taken}{end}"
