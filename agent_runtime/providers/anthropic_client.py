@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
@@ -120,10 +120,7 @@ class _Reading:
     parts: ReplyParts
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
     thoughts: dict[int, dict[str, str]] = field(default_factory=dict)
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
     def read(self, event: object) -> list[Piece]:
         """What an event adds to the reply; a shape that we do not know adds nothing.
@@ -145,7 +142,8 @@ class _Reading:
                     raise ModelRefusedError(_refusal(delta.stop_details, self.service))
                 if delta.stop_reason is not None:
                     stop = _STOPS.get(delta.stop_reason, "length")
-                    return [ReplyEnd(stop=stop, usage=self._usage(), reasoning=self.parts.reasoning)]
+                    priced = load_prices().priced(self.service.model, self.usage)
+                    return [ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)]
             case _:
                 pass
         return []
@@ -180,20 +178,14 @@ class _Reading:
 
     def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
         """Take over the counts: they are totals so far, and an event may leave some out."""
-        self.input_tokens = usage.input_tokens or self.input_tokens
-        self.cached_tokens = usage.cache_read_input_tokens or self.cached_tokens
-        self.cache_write_tokens = usage.cache_creation_input_tokens or self.cache_write_tokens
-        self.output_tokens = usage.output_tokens or self.output_tokens
-
-    def _usage(self) -> Usage:
-        usage = Usage(
-            requests=1,
-            input_tokens=self.input_tokens,
-            cached_tokens=self.cached_tokens,
-            cache_write_tokens=self.cache_write_tokens,
-            output_tokens=self.output_tokens,
+        known = self.usage
+        self.usage = replace(
+            known,
+            input_tokens=usage.input_tokens or known.input_tokens,
+            cached_tokens=usage.cache_read_input_tokens or known.cached_tokens,
+            cache_write_tokens=usage.cache_creation_input_tokens or known.cache_write_tokens,
+            output_tokens=usage.output_tokens or known.output_tokens,
         )
-        return load_prices().priced(self.service.model, usage)
 
 
 def wire_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:

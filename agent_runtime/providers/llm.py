@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
 
-from agent_runtime.core.errors import ModelError, ModelRejectedError, SettingsError
+from agent_runtime.core.errors import ModelRejectedError, SettingsError
 from agent_runtime.core.images import Image, MediaType
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
@@ -327,27 +327,24 @@ def judging(service: ModelService) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
-        raise _judged(error, service) from None
+        import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
-
-def _judged(error: Exception, service: ModelService) -> BrokenOffError | ModelError:
-    """What an error of a plugin means. Most plugins let their client's errors through, which carry an HTTP status."""
-    import llm  # noqa: PLC0415 - see LLMProvider._attempt
-
-    said = f"{type(error).__name__}: {error}"
-    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(status, int):
-        code = getattr(error, "code", None)
-        return verdict(Failure(status=status, code=code if isinstance(code, str) else "", message=str(error)), service)
-    kinds = type(error).__mro__
-    is_connection = isinstance(error, OSError) or any(
-        kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
-        for kind in kinds
-    )
-    if not isinstance(error, llm.ModelError) and is_connection:
-        silent = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
-        return BrokenOffError(service.clean(said), silent=silent)
-    return ModelRejectedError(
-        f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
-        f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."
-    )
+        # Most plugins let their client's errors through, which carry an HTTP status.
+        said = f"{type(error).__name__}: {error}"
+        status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int):
+            code = getattr(error, "code", None)
+            failure = Failure(status=status, code=code if isinstance(code, str) else "", message=str(error))
+            raise verdict(failure, service) from None
+        kinds = type(error).__mro__
+        is_connection = isinstance(error, OSError) or any(
+            kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
+            for kind in kinds
+        )
+        if not isinstance(error, llm.ModelError) and is_connection:
+            silent = any(kind.__name__ in _READ_TIMEOUTS for kind in kinds)
+            raise BrokenOffError(service.clean(said), silent=silent) from None
+        raise ModelRejectedError(
+            f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
+            f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."
+        ) from None

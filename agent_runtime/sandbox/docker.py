@@ -167,7 +167,13 @@ class Docker:
         if self._good:
             return
         self._engine()
-        self._sweep()
+        # Containers whose owner is dead. What cannot be removed is left to the engine and the next start.
+        listed = _ask(self._command(["ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={engine.OWNER}"]))
+        for identity in listed.stdout.split():
+            label = f'{{{{index .Config.Labels "{engine.OWNER}"}}}}'
+            shown = _ask(self._command(["inspect", "--format", label, identity]))
+            if shown.returncode == 0 and is_dead(shown.stdout.strip()):
+                _ask(self.remove(identity))
         with Temporary("codepilot-probe-") as directory:
             token = secrets.token_hex(8)
             (directory.path / "token").write_text(f"{token}\n")
@@ -257,15 +263,6 @@ class Docker:
         variables = dict(str(each).partition("=")[::2] for each in _parsed(done.stdout, program) or ())
         self._known = known, variables.get("PATH") or _PATH
         return self._known
-
-    def _sweep(self) -> None:
-        """Remove containers whose owner is dead. What cannot be removed is left to the engine and the next start."""
-        listed = _ask(self._command(["ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={engine.OWNER}"]))
-        for identity in listed.stdout.split():
-            label = f'{{{{index .Config.Labels "{engine.OWNER}"}}}}'
-            shown = _ask(self._command(["inspect", "--format", label, identity]))
-            if shown.returncode == 0 and is_dead(shown.stdout.strip()):
-                _ask(self.remove(identity))
 
 
 def owner() -> str:
