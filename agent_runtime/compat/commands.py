@@ -38,7 +38,12 @@ class Commands:
             SandboxError: there is no sandbox, or it cannot be started.
         """
         async with self._turn:
-            terminal = self._terminal or self._started()
+            if self._terminal is None:
+                sandbox = self._sandbox()
+                seen = self._logs.seen_in(sandbox)
+                self._place = place(sandbox, self._root, seen, Spool(self._logs.directory, seen_as=next(iter(seen))))
+                self._terminal = self._place.terminal("commands", self._place.shells[0])
+            terminal = self._terminal
             try:
                 # With `bash -c` no spelling of a command can leave the terminal's own shell waiting for more.
                 report = await terminal.run(f"bash -c {shlex.quote(command)} </dev/null", timeout=seconds)
@@ -55,10 +60,3 @@ class Commands:
         if here is not None and terminal is not None:
             await here.close()
             await terminal.close()
-
-    def _started(self) -> LiveTerminal:
-        sandbox = self._sandbox()
-        seen = self._logs.seen_in(sandbox)
-        self._place = place(sandbox, self._root, seen, Spool(self._logs.directory, seen_as=next(iter(seen))))
-        self._terminal = self._place.terminal("commands", self._place.shells[0])
-        return self._terminal

@@ -118,7 +118,12 @@ class CodingActions:
                 write = self._written(**args) if name == "write_file" else self._edited(**args)
             except ToolError as error:
                 return refused(facts, error)
-            return self._planned(facts, args["path"], write)
+            return Planned(
+                facts=CallFacts(tool=tool, args=facts.args, paths=(write.canonical,), writes=True),
+                preview=lambda: apart.preview([write], self._unread(write)),
+                apply=partial(self._apply, args["path"], write),
+                is_current=partial(self._is_current, args["path"], write),
+            )
         if name == "execute_command":
             command = args["command"]
             sandbox = self._sandbox_if_any
@@ -302,15 +307,6 @@ class CodingActions:
             raise ToolError(f"{path} would have more than {MAX_BYTES:,} characters; replace less", kind="ValueError")
         new = Text(old.raw.replace(old_string, new_string), old.encoding, old.bom)
         return _write(files.resolve(path), data, new, shown.replaced(path, old, new, count))
-
-    def _planned(self, facts: CallFacts, path: str, write: FileWrite) -> Planned:
-        facts = CallFacts(tool=facts.tool, args=facts.args, paths=(write.canonical,), writes=True)
-        return Planned(
-            facts=facts,
-            preview=lambda: apart.preview([write], self._unread(write)),
-            apply=partial(self._apply, path, write),
-            is_current=partial(self._is_current, path, write),
-        )
 
     def _unread(self, write: FileWrite) -> dict[str, int]:
         """The size of a file that is replaced without having been read: no text, or very large."""

@@ -41,7 +41,17 @@ class TerminalApproval:
     def __call__(self, tool: llm.Tool | None, call: llm.ToolCall) -> bool | str:  # noqa: ARG002 - what CodingAgent calls
         """Whether a call may be made; a text says why not."""
         command = call.arguments.get("command") if call.name == f"{PREFIX}execute_command" else None
-        pending = _as_execute(command) if isinstance(command, str) else None
+        pending = None
+        if isinstance(command, str):  # as the rules of this runtime know a command
+            pending = PendingCall(
+                request_id="",
+                kind="permission",
+                tool="execute",
+                args={"command": command},
+                reason="",
+                preview="",
+                workspace="",
+            )
         if self.approve_all or (pending is None and self._writes):
             return True
         if pending is not None and is_covered(_ASKS, self._patterns, pending):
@@ -77,10 +87,3 @@ def _pattern(text: str) -> str:
     pattern = f"{plain} *" if text.endswith("*") else plain
     CommandPattern.parse(pattern)
     return pattern
-
-
-def _as_execute(command: str) -> PendingCall:
-    """A command as the rules of this runtime know it."""
-    return PendingCall(
-        request_id="", kind="permission", tool="execute", args={"command": command}, reason="", preview="", workspace=""
-    )

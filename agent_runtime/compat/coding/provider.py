@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -60,7 +60,12 @@ class ConversationProvider:
         self._done = done
         self._key = key
         self._options = dict(options or {})
-        self._before = _history(conversation)
+        # What was said so far, without the system prompt; calls that were left open are answered.
+        chain = conversation._build_full_chain(None, None, None, None)  # noqa: SLF001 - llm has no other way
+        self._before = [message for message in chain if message.role != "system"]
+        if left := _trailing_pending_tool_calls(self._before):
+            answers = [ToolResultPart(name=c.name, output=_NOT_MADE, tool_call_id=c.tool_call_id) for c in left]
+            self._before.append(Said(role="tool", parts=[*answers]))
         self._responses: dict[str, llm.Response] = {}
         self._said: dict[tuple[Message, Message | None], list[Said]] = {}
         self._first: list[Said] = []
@@ -148,8 +153,17 @@ class ConversationProvider:
         """A message as `llm` has it; the same objects each time, so that their hashes are worked out once."""
         key = (message, previous)
         if key not in self._said:
-            if message.role == "assistant":
-                self._said[key] = self._replied(message)
+            given = self._responses.get(message.reasoning)
+            if message.role == "assistant" and given is not None:
+                # Given here: the model's own words, with the provider's data on them.
+                self._said[key] = given.messages()
+            elif message.role == "assistant":
+                calls = [
+                    ToolCallPart(name=each.name, arguments=each.arguments, tool_call_id=each.tool_call_id)
+                    for each in map(call_of, message.requests)
+                ]
+                words = [TextPart(text=message.text)] if message.text else []
+                self._said[key] = [Said(role="assistant", parts=[*words, *calls])]
             else:
                 results, text = self._told_last(message, previous)
                 parts = [
@@ -160,21 +174,14 @@ class ConversationProvider:
                 self._said[key] = [*said, *([Said(role="user", parts=[TextPart(text=text)])] if text else [])]
         return self._said[key]
 
-    def _replied(self, message: Message) -> list[Said]:
-        """A reply: the model's own words, with the provider's data on them, where it was given here."""
-        if message.reasoning in self._responses:
-            return self._responses[message.reasoning].messages()
-        calls = [
-            ToolCallPart(name=each.name, arguments=each.arguments, tool_call_id=each.tool_call_id)
-            for each in map(call_of, message.requests)
-        ]
-        return [Said(role="assistant", parts=[*([TextPart(text=message.text)] if message.text else []), *calls])]
-
     def _told_last(self, message: Message, previous: Message | None) -> tuple[list[llm.ToolResult], str | None]:
         """The results and the text of a message of the user's."""
-        asked = (
-            dict(zip((each.id for each in previous.requests), self._calls(previous), strict=True)) if previous else {}
-        )
+        asked: dict[str, llm.ToolCall] = {}
+        if previous:
+            # With the ids that the model gave them, where it was asked here.
+            given = self._responses.get(previous.reasoning)
+            calls = [call_of(each) for each in previous.requests] if given is None else given.tool_calls()
+            asked = dict(zip((each.id for each in previous.requests), calls, strict=True))
         results: list[llm.ToolResult] = []
         for answer in message.answers:
             call = asked[answer.id]
@@ -188,19 +195,3 @@ class ConversationProvider:
                 )
             )
         return results, message.text or None
-
-    def _calls(self, reply: Message) -> Sequence[llm.ToolCall]:
-        """The calls of a reply, with the ids that the model gave them."""
-        if reply.reasoning in self._responses:
-            return self._responses[reply.reasoning].tool_calls()
-        return [call_of(each) for each in reply.requests]
-
-
-def _history(conversation: llm.Conversation) -> list[Said]:
-    """What was said in a conversation, without its system prompt; calls that were left open are answered."""
-    chain = conversation._build_full_chain(None, None, None, None)  # noqa: SLF001 - llm has no other way
-    said = [message for message in chain if message.role != "system"]
-    if left := _trailing_pending_tool_calls(said):
-        parts = [ToolResultPart(name=c.name, output=_NOT_MADE, tool_call_id=c.tool_call_id) for c in left]
-        said.append(Said(role="tool", parts=[*parts]))
-    return said

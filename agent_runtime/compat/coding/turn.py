@@ -57,8 +57,12 @@ class Turn:
                 if call is not None:
                     self._open.remove(call)
                 declined, self.declined = self.declined, False
-                made = self._add(call or llm.ToolCall(name=tool, arguments={**args}), text, ok=ok, declined=declined)
-                return None if declined else made
+                call = call or llm.ToolCall(name=tool, arguments={**args})
+                told = text if ok else f"Cancelled: {text}" if declined else f"Error: {text}"
+                error = llm.CancelToolCall(text) if declined else None
+                made = llm.ToolResult(name=call.name, output=told, tool_call_id=call.tool_call_id, exception=error)
+                self.made.append((call, made))
+                return None if declined else self.made[-1]
             case Observed(answers=answers):
                 texts = {each.id: each.text if each.ok else f"Error: {each.text}" for each in answers}
                 for call, result in self.made[self._earlier :]:
@@ -71,13 +75,6 @@ class Turn:
             case _:
                 pass
         return None
-
-    def _add(self, call: llm.ToolCall, text: str, *, ok: bool, declined: bool = False) -> Made:
-        told = text if ok else f"Cancelled: {text}" if declined else f"Error: {text}"
-        error = llm.CancelToolCall(text) if declined else None
-        result = llm.ToolResult(name=call.name, output=told, tool_call_id=call.tool_call_id, exception=error)
-        self.made.append((call, result))
-        return self.made[-1]
 
 
 def call_of(request: ToolRequest) -> llm.ToolCall:

@@ -24,7 +24,6 @@ from agent_runtime.core.errors import SandboxError, SettingsError, ToolError, Us
 from agent_runtime.processes.loop_thread import LoopThread
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick
-from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.workspace.files import Workspace
 
@@ -144,7 +143,15 @@ class Runtime:
             report = self._loop.see(partial(self._commands.run, cmd, seconds=timeout))
         except (SandboxError, SettingsError) as error:
             return f"{head}[error] {error}"
-        return head + _told(report, timeout)
+        output = report.output if not report.output or report.output.endswith("\n") else f"{report.output}\n"
+        notes = [report.note, f"the whole output: {report.log}" if report.log else ""]
+        output = head + output + "".join(f"[{note}]\n" for note in notes if note)
+        if report.exit_code is not None:
+            return f"{output}[exit code: {report.exit_code}]"
+        if report.status == "running":
+            return f"{output}[timeout after {timeout:g}s]"
+        why = "it asked for input, and there is none" if report.status == "waiting for input" else report.status
+        return f"{output}[error] the command did not end: {why}"
 
     def write_file(self, path: StrPath, content: str) -> str:
         """Create or replace a file of the workspace.
@@ -246,16 +253,3 @@ class Runtime:
             return self.sandbox.level
         except SandboxError:  # files need none
             return ""
-
-
-def _told(report: CommandReport, timeout: float) -> str:
-    """What a command wrote, and how it ended, in the last line."""
-    output = report.output if not report.output or report.output.endswith("\n") else f"{report.output}\n"
-    notes = [report.note, f"the whole output: {report.log}" if report.log else ""]
-    output += "".join(f"[{note}]\n" for note in notes if note)
-    if report.exit_code is not None:
-        return f"{output}[exit code: {report.exit_code}]"
-    if report.status == "running":
-        return f"{output}[timeout after {timeout:g}s]"
-    why = "it asked for input, and there is none" if report.status == "waiting for input" else report.status
-    return f"{output}[error] the command did not end: {why}"
