@@ -139,7 +139,13 @@ class _Reading:
             case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
                 self._count(usage)
                 if delta.stop_reason == "refusal":
-                    raise ModelRefusedError(_refusal(delta.stop_details, self.service))
+                    details, service = delta.stop_details, self.service
+                    said = [part for part in (details.category, details.explanation) if part] if details else []
+                    why = f" ({service.clean(': '.join(said))})" if said else ""
+                    raise ModelRefusedError(
+                        f"{service.name}'s model {service.model!r} declined to answer{why}. "
+                        f"Rephrase the task, or choose another `model`."
+                    )
                 if delta.stop_reason is not None:
                     stop = _STOPS.get(delta.stop_reason, "length")
                     priced = load_prices().priced(self.service.model, self.usage)
@@ -298,12 +304,3 @@ def _failure(error: Exception, *, begun: bool) -> Failure:
             )
         case _:
             return broken_off(error, begun=begun)
-
-
-def _refusal(details: types.RefusalStopDetails | None, service: ModelService) -> str:
-    said = [part for part in (details.category, details.explanation) if part] if details else []
-    why = f" ({service.clean(': '.join(said))})" if said else ""
-    return (
-        f"{service.name}'s model {service.model!r} declined to answer{why}. "
-        f"Rephrase the task, or choose another `model`."
-    )

@@ -78,7 +78,21 @@ class LLMProvider:
                 f"For a compatible server use the provider `openai`."
             )
         self._options = options or ModelOptions()
-        self._model = _find(model)
+        if find_spec("llm") is None:
+            raise SettingsError("The provider `llm` needs the package llm: pip install codepilot-bot[llm]")
+        import llm  # noqa: PLC0415 - an optional extra, and slow to load
+
+        wanted = model or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped
+        # Of each id or alias, the async form goes first.
+        models: dict[str, _Model] = {**llm.get_model_aliases(), **llm.get_async_model_aliases()}
+        if wanted not in models:
+            close = get_close_matches(wanted, sorted(models), n=1, cutoff=0.5)
+            hint = f"Did you mean {close[0]!r}? " if close else ""
+            raise SettingsError(
+                f"The package llm knows no model {wanted!r}. {hint}"
+                f"`llm models` lists what is known; `llm install` adds a plugin that brings more."
+            )
+        self._model = models[wanted]
         if self._options.images and not _shown_kinds(self._model):
             raise SettingsError(
                 f"The package llm says that {self._model.model_id!r} takes no images, so `images` cannot be true. "
@@ -158,28 +172,6 @@ class LLMProvider:
             yield CallChunk(index=index, id=call.tool_call_id or "", name=call.name, arguments=arguments)
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
-
-
-def _find(name: str | None) -> _Model:
-    """The model of that id or alias, its async form first.
-
-    Raises:
-        SettingsError: `llm` is not installed, or knows no such model.
-    """
-    if find_spec("llm") is None:
-        raise SettingsError("The provider `llm` needs the package llm: pip install codepilot-bot[llm]")
-    import llm  # noqa: PLC0415 - an optional extra, and slow to load
-
-    wanted = name or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped
-    models: dict[str, _Model] = {**llm.get_model_aliases(), **llm.get_async_model_aliases()}
-    if wanted not in models:
-        close = get_close_matches(wanted, sorted(models), n=1, cutoff=0.5)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise SettingsError(
-            f"The package llm knows no model {wanted!r}. {hint}"
-            f"`llm models` lists what is known; `llm install` adds a plugin that brings more."
-        )
-    return models[wanted]
 
 
 def _asked(

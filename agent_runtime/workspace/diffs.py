@@ -59,7 +59,8 @@ def diff(
     width = len(str(max(len(before), len(after))))
     shown: list[str] = []
     for group in groups:
-        if within is not None and not any(_touches(code, within) for code in group):
+        spans = [(a, max(b, a + 1)) for tag, a, b, _, _ in group if tag != "equal"]
+        if within is not None and not any(a < last and first <= b for a, b in spans for first, last in within):
             continue
         shown += ["…"] if shown else []
         for tag, a, b, c, d in group:
@@ -230,12 +231,6 @@ def _sent(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list[
             codes += [("equal", at, a, to, c), ("replace", a, b, c, d)]
             at, to = b, d
     return [*codes, ("equal", at, len(before), to, count)]
-
-
-def _touches(code: Opcode, within: Sequence[tuple[int, int]]) -> bool:
-    """Whether a change is about one of the ranges of old lines."""
-    tag, a, b, _, _ = code
-    return tag != "equal" and any(a < last and first <= max(b, a + 1) for first, last in within)
 
 
 def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN) -> Iterator[str]:

@@ -120,7 +120,11 @@ class Hits:
             if self._name is None or (end > at and data[end - 1] == _NEWLINE):
                 self._take(data, at, end - 1)
                 self._end()
-                self._begin(data[max(at, end + 1) : nul])
+                self._name = name = data[max(at, end + 1) : nul].decode(errors="surrogateescape").removeprefix("./")
+                self._counted = (self._wanted is None or self._wanted.matches(name)) and not self._withholds(name)
+                # Files come in any order. Those behind the first ones that already have enough are only counted.
+                behind = self._full and name > self._order[-1]
+                self._kept = self._files.setdefault(name, []) if self._counted and not behind else None
                 at = nul + 1
             nul += 1  # without an empty line before it, it is in the text
         end = data.rfind(b"\n", at)
@@ -229,13 +233,6 @@ class Hits:
             text = f"{head}{text[start:end]}{tail}"
         text = without_binary(text)
         return Hit(name=name, line=number, text=text, matched=matched, cut=cut)
-
-    def _begin(self, path: bytes) -> None:
-        self._name = name = path.decode(errors="surrogateescape").removeprefix("./")
-        self._counted = (self._wanted is None or self._wanted.matches(name)) and not self._withholds(name)
-        # Files come in any order. Those behind the first ones that already have enough are only counted.
-        behind = self._full and name > self._order[-1]
-        self._kept = self._files.setdefault(name, []) if self._counted and not behind else None
 
     def _take(self, data: bytes, start: int, end: int) -> None:
         """Some whole lines of the file under way, without the last one's end."""

@@ -122,7 +122,15 @@ class Watch:
             places = ranges(changed_spans(split(old.text or ""), split(new.text or ""))) if known else []
             shown = places[: min(_MOST_RANGES, room)]
             room -= len(shown)
-            told += _told(canonical, old, new, shown, len(places) - len(shown))
+            if new.stamp is None:
+                told.append(f"Deleted: {canonical}")
+            elif old.stamp is None:
+                told.append(f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})")
+            else:
+                told.append(f"Modified: {canonical}")
+                rest = len(places) - len(shown)
+                lines = [*shown, *([f"{rest} more"] if rest else [])]
+                told += [f"Changed lines: {', '.join(lines)}"] if lines else []
         if files > _MOST_FILES:
             told.append(f"… and {files - _MOST_FILES} more files")
         return told
@@ -178,12 +186,3 @@ class Watch:
 def _known(stamp: _Stamp | None, looked: int, version: str, text: str | None) -> _Known:
     count = None if text is None else text.count("\n") + (not text.endswith("\n") and bool(text))
     return _Known(stamp, looked, version, count, text if text is not None and len(text) <= _MOST_COMPARED else None)
-
-
-def _told(canonical: str, old: _Known, new: _Known, ranges: list[str], more: int) -> list[str]:
-    if new.stamp is None:
-        return [f"Deleted: {canonical}"]
-    if old.stamp is None:
-        return [f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})"]
-    rest = [f"{more} more"] if more else []
-    return [f"Modified: {canonical}", *([f"Changed lines: {', '.join([*ranges, *rest])}"] if ranges or rest else [])]
