@@ -238,13 +238,8 @@ class AgentRun:
 
     async def _run(self, tree: Tree, leg: Leg) -> Outcome:
         """Run a leg; its outcome has the cost of attempts before this one, too."""
-        kept = (await self._context.record.read()).progress
-        outcome = await self._run_leg(tree, leg)
-        # An earlier version kept what the session tells, too, when a run came to wait.
-        return replace(outcome, usage=kept.usage + outcome.usage) if kept is not None and not kept.steps else outcome
-
-    async def _run_leg(self, tree: Tree, leg: Leg) -> Outcome:
         context, begun = self._context, self._assignment
+        kept = (await context.record.read()).progress
         config = begun.asked.config
         instructions = {config.path: config.instructions, **begun.asked.instructions}
         session = context.services.sessions.of(context.job.id) if context.services.sessions is not None else None
@@ -272,10 +267,12 @@ class AgentRun:
                 deny_unanswerable(runtime.hooks, self._reporter, begun)
             self._interrupt = runtime.abort
             try:
-                return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
+                outcome = Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
             finally:
                 self._messages.go_to(None)
                 self._interrupt = _nothing
+        # An earlier version kept what the session tells, too, when a run came to wait.
+        return replace(outcome, usage=kept.usage + outcome.usage) if kept is not None and not kept.steps else outcome
 
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""

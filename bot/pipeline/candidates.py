@@ -82,7 +82,27 @@ class Candidates:
             statuses = [await self._manager.wait(each) for each in self._progress]
             await asyncio.gather(*self._ending)
             judged = [await asyncio.to_thread(self._judged, number, each) for number, each in enumerate(statuses, 1)]
-            return await self._chosen(judged)
+            # Bring the best attempt into the job's files that can be, and report all.
+            usage = sum((each.attempt.usage for each in judged), Usage())
+            outcome, taken = Outcome(status=Status.STOPPED), None
+            for each in sorted(judged, key=lambda each: each.rank):
+                try:
+                    await self._manager.collect(each.task)
+                except UsageError as error:  # a link, for example, or a very large file
+                    self._reporter.warn(f"Attempt {each.attempt.number} could not be taken. {error}")
+                    outcome = Outcome(status=Status.FAILED, reason="The change of no attempt could be taken.")
+                    continue
+                taken, outcome = each, each.outcome
+                break
+            attempts = tuple(replace(each.attempt, taken=each is taken) for each in judged)
+            now = self._reporter.progress
+            shown = taken.progress if taken else now
+            self._reporter.progress = replace(
+                shown, usage=usage, denied=now.denied, warning=now.warning, attempts=attempts
+            )
+            if self._stopped:
+                outcome = replace(outcome, status=Status.STOPPED)
+            return replace(outcome, usage=usage, pending=None)
         finally:
             await self._manager.close()
 
@@ -132,28 +152,6 @@ class Candidates:
         )
         log.info("attempt %s: %s", number, attempt)
         return _Judged(task=status.id, attempt=attempt, progress=progress, outcome=outcome)
-
-    async def _chosen(self, judged: Sequence[_Judged]) -> Outcome:
-        """Bring the best attempt into the job's files that can be, and report all."""
-        usage = sum((each.attempt.usage for each in judged), Usage())
-        reporter, outcome = self._reporter, Outcome(status=Status.STOPPED)
-        taken: _Judged | None = None
-        for each in sorted(judged, key=lambda each: each.rank):
-            try:
-                await self._manager.collect(each.task)
-            except UsageError as error:  # a link, for example, or a very large file
-                reporter.warn(f"Attempt {each.attempt.number} could not be taken. {error}")
-                outcome = Outcome(status=Status.FAILED, reason="The change of no attempt could be taken.")
-                continue
-            taken, outcome = each, each.outcome
-            break
-        attempts = tuple(replace(each.attempt, taken=each is taken) for each in judged)
-        shown = taken.progress if taken else reporter.progress
-        now = reporter.progress
-        reporter.progress = replace(shown, usage=usage, denied=now.denied, warning=now.warning, attempts=attempts)
-        if self._stopped:
-            outcome = replace(outcome, status=Status.STOPPED)
-        return replace(outcome, usage=usage, pending=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

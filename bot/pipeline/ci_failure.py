@@ -42,11 +42,28 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     """
     if await resume_base(context) is not None:
         return None
-    facts = await _facts(context, here)
+    job, thread = context.job, here.thread
+    name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
+    facts = RedFacts(
+        what=f"the workflow {name}" if job.origin.id else f"the check {name}",
+        head_sha=job.head_sha,
+        now_sha=thread.head_sha,
+        conclusion=job.origin.conclusion,
+        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix),
+        base=thread.base_ref if job.thread.kind == "pull" else "",
+    )
+    try:
+        facts = await _asked(context, here, facts)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("the failure was not read: %s", error)
+        unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
+        facts = replace(facts, unknown=unknown)
     skip = skip_reason(facts) or await _run_again(context, here, facts)
     if skip is None:
         return None
-    job, ending = context.job, Ending(state=JobState.REFUSED, reason=skip.reason)
+    ending = Ending(state=JobState.REFUSED, reason=skip.reason)
     if skip.silent:
         return ending
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
@@ -68,35 +85,28 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     return ending
 
 
-async def _facts(context: JobContext, here: ThreadSnapshot) -> RedFacts:
-    job, thread = context.job, here.thread
-    name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
-    facts = RedFacts(
-        what=f"the workflow {name}" if job.origin.id else f"the check {name}",
-        head_sha=job.head_sha,
-        now_sha=thread.head_sha,
-        conclusion=job.origin.conclusion,
-        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix),
-        base=thread.base_ref if job.thread.kind == "pull" else "",
-    )
-    try:
-        return await _asked(context, here, facts)
-    except GitHubError as error:
-        if error.passing:
-            raise
-        log.warning("the failure was not read: %s", error)
-        unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
-        return replace(facts, unknown=unknown)
-
-
 async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> RedFacts:
     """The facts that GitHub is asked for; as few as decide."""
     repo = here.repo.full_name
-    made = await _made_for_ci(context, repo, facts.now_sha)
+    # How many commits from this one backwards the bot made because checks failed.
+    made, sha = 0, facts.now_sha
+    while made < _LINEAGE:
+        commit = await context.github.repos.commit(repo, sha)
+        if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
+            break
+        made, sha = made + 1, commit.parents[0]
     if facts.now_sha != facts.head_sha or facts.own_branch:
         return replace(facts, pushed_by_us=made > 0)
     of_fork = isinstance(context.job.command, Explain)
-    attempts = max(made, await _attempts(context), await _diagnosed(context, here) if of_fork else 0)
+    attempts = max(made, await _attempts(context))
+    # A workflow's run forgets what it did; what is remembered elsewhere is counted before, see `caps`. The owner of a
+    # fork can push to it as often as they like, and each push would cause a pointless notice.
+    if of_fork and not context.services.checks:
+        me, key = (await context.github.accounts.me()).id, context.services.marker_key
+        number = context.job.thread.number
+        ours = [each.body for each in await here.reader.comments(repo, number) if each.author_id == me]
+        said = [each for each in ours if job_of(each, context.job.repo.id, number, key=key, kind="ci") is not None]
+        attempts = max(attempts, len(said))
     facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
         prefix, me = context.services.conventions.branch_prefix + FIX_CI, (await context.github.accounts.me()).id
@@ -176,29 +186,6 @@ async def _attempts(context: JobContext) -> int:
             break
         head = before.head_sha
     return count
-
-
-async def _diagnosed(context: JobContext, here: ThreadSnapshot) -> int:
-    """How often a workflow's runs have said what is wrong in this thread; each of them forgets what it did.
-
-    The owner of a fork can push to it as often as they like: each push would cause a pointless notice.
-    """
-    if context.services.checks:  # what is remembered is counted before; see `caps`
-        return 0
-    me, key, number = (await context.github.accounts.me()).id, context.services.marker_key, context.job.thread.number
-    said = await here.reader.comments(here.repo.full_name, number)
-    ours = (each.body for each in said if each.author_id == me)
-    return sum(job_of(each, context.job.repo.id, number, key=key, kind="ci") is not None for each in ours)
-
-
-async def _made_for_ci(context: JobContext, repo: str, sha: str) -> int:
-    """How many commits from this one backwards the bot made because checks failed."""
-    for count in range(_LINEAGE):
-        commit = await context.github.repos.commit(repo, sha)
-        if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
-            return count
-        sha = commit.parents[0]
-    return _LINEAGE
 
 
 async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> Skip | None:

@@ -68,21 +68,18 @@ class FailedLogs:
             LogError: it is not available; the text says why.
             GitHubError: GitHub failed in a way that may pass.
         """
+        file = self._folder / "job.log"
         try:
             try:
-                return await self._own(job, moments)
+                address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
+                await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
+                text, more = await run_bounded(
+                    digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
+                )
             except LogGoneError:
                 return await self._packed(job, moments)
         except BoundExceededError as error:
             raise LogError(f"The log could not be read: {error}") from error
-
-    async def _own(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
-        file = self._folder / "job.log"
-        address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
-        await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
-        text, more = await run_bounded(
-            digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
-        )
         return str(text), int(more)
 
     async def _packed(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
+from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RunFacts, StepFacts
 from bot.intake.red_checks import FAILED
 from bot.jobs.context import JobContext
 from bot.jobs.snapshot import ThreadSnapshot
@@ -54,7 +54,19 @@ async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, 
     every = await reader.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
-    green, changes = await _since_green(context, repo, source, run)
+    # What was changed since the last run that went well on the same branch. A pull request's own diff says that of a
+    # branch on which none ever did.
+    green, changes = "", ""
+    try:
+        before = await context.github.runs.last_green(repo.full_name, run)
+        if before is not None and before.head_sha != run.head_sha:
+            place = replace(source, sha=before.head_sha)
+            changes = await context.services.workspaces.diff(repo.id, place, source, limit=_CHANGES_CHARS)
+            green = before.head_sha
+    except (GitHubError, WorkspaceError) as error:
+        if isinstance(error, GitHubError) and error.passing:
+            raise
+        log.warning("the changes since the last green run were not read: %s", error)
     plain = context.services.server_url.startswith("http://")
     async with FailedLogs(
         context.github, repo.full_name, run.id, run.attempt, plain=plain, ca_file=context.services.ca_file
@@ -83,24 +95,6 @@ def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
     """The workflow run that the first of these checks with one belongs to, by its page; 0 where none has one."""
     page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
     return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
-
-
-async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run: RunFacts) -> tuple[str, str]:
-    """The commit of the last run that went well on the same branch, and what was changed since.
-
-    A pull request's own diff says that of a branch on which none ever did.
-    """
-    try:
-        green = await context.github.runs.last_green(repo.full_name, run)
-        if green is None or green.head_sha == run.head_sha:
-            return "", ""
-        before = replace(source, sha=green.head_sha)
-        return green.head_sha, await context.services.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
-    except (GitHubError, WorkspaceError) as error:
-        if isinstance(error, GitHubError) and error.passing:
-            raise
-        log.warning("the changes since the last green run were not read: %s", error)
-        return "", ""
 
 
 class _Reading:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from bot.domain.commands import Fix, Test
 from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ReviewVerdict, ThreadComment
-from bot.github import CommentFacts, GitHubError, RedCheck, ReviewFacts
+from bot.github import CommentFacts, GitHubError, RedCheck
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
 from bot.pipeline.failed_run import failed_run, run_behind
@@ -66,7 +66,22 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
                 for each in await context.github.reviews.line_comments(repo, number)
             ]
         ),
-        verdicts=tuple([_verdict(each, me) for each in await reader.reviews(repo, number)]),
+        verdicts=tuple(
+            [
+                ReviewVerdict(
+                    comment=ThreadComment(
+                        id=each.id,
+                        author=each.author,
+                        body=each.body,
+                        created_at=each.submitted_at,
+                        updated_at=each.submitted_at,
+                        ours=each.author_id == me,
+                    ),
+                    state=each.state,
+                )
+                for each in await reader.reviews(repo, number)
+            ]
+        ),
         diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
     )
 
@@ -163,18 +178,6 @@ def _comment(facts: CommentFacts, me: int) -> ThreadComment:
         updated_at=facts.updated_at,
         ours=facts.author_id == me,
     )
-
-
-def _verdict(facts: ReviewFacts, me: int) -> ReviewVerdict:
-    words = ThreadComment(
-        id=facts.id,
-        author=facts.author,
-        body=facts.body,
-        created_at=facts.submitted_at,
-        updated_at=facts.submitted_at,
-        ours=facts.author_id == me,
-    )
-    return ReviewVerdict(comment=words, state=facts.state)
 
 
 def _check(red: RedCheck) -> FailingCheck:

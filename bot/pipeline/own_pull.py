@@ -37,7 +37,13 @@ async def continue_own_pull(context: JobContext, here: ThreadSnapshot, config: R
     noted = (await context.record.read()).continues
     if noted is not None and await resume_base(context) is not None:
         return await still_open(context, here, noted)
-    found = await _open_pull(context, here, command.options.base or context.services.conventions.base or None)
+    # The newest that is open; into `base`, when somebody named one.
+    base = command.options.base or context.services.conventions.base or None
+    pulls: list[PullFacts] = []
+    for branch in (await context.github.repos.branches_named(here.repo.full_name, _prefix(context)))[:_MOST_BRANCHES]:
+        pulls += await context.github.pulls.open_from(here.repo.full_name, branch)
+    ours = [each for each in pulls if await _is_ours(context, here, each)]
+    found = max((each for each in ours if base in {None, each.base_ref}), key=lambda each: each.number, default=None)
     number = found.number if found else 0
     await context.record.update(lambda record: replace(record, continues=number))
     return _at(here, found) if found else here
@@ -65,17 +71,6 @@ async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: De
         return delivered
     await context.record.published.update(lambda done: replace(done, pull=link))
     return replace(delivered, pull_number=link.number, pull_url=link.html_url)
-
-
-async def _open_pull(context: JobContext, here: ThreadSnapshot, base: str | None) -> PullFacts | None:
-    """The newest that is open for the job's issue; into `base`, when somebody named one."""
-    repo = here.repo.full_name
-    branches = await context.github.repos.branches_named(repo, _prefix(context))
-    found: list[PullFacts] = []
-    for branch in branches[:_MOST_BRANCHES]:
-        found += await context.github.pulls.open_from(repo, branch)
-    ours = [each for each in found if await _is_ours(context, here, each)]
-    return max((each for each in ours if base in {None, each.base_ref}), key=lambda each: each.number, default=None)
 
 
 async def _is_ours(context: JobContext, here: ThreadSnapshot, pull: PullFacts) -> bool:

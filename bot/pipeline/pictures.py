@@ -7,7 +7,7 @@ import time
 
 from agent_runtime import Image, ImageError, Task
 from bot.gate.brief import Brief
-from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, PictureText, may_be_fetched, notes, signed
+from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, may_be_fetched, notes, signed
 from bot.github import GitHubError, PictureError, TooLargeError, fetch_picture
 from bot.jobs.context import JobContext
 
@@ -76,7 +76,17 @@ class _Look:
     async def _taken(self, picture: Picture, seconds: float) -> str:
         """Why it is not available, or nothing if it is."""
         room = TOGETHER_BYTES - self._bytes
-        address = signed(picture.address, await self._page(picture.words), self._server)
+        words = picture.words
+        shown = words.kind, words.id
+        if shown not in self._pages:
+            try:
+                self._pages[shown] = await self._context.github.comments.rendered(
+                    self._repo, self._context.job.thread.number, *shown
+                )
+            except GitHubError as error:  # an address may serve as it is
+                log.warning("the images have no signed addresses: %s", error)
+                self._pages[shown] = ""
+        address = signed(picture.address, self._pages[shown], self._server)
         try:
             content = await fetch_picture(
                 address,
@@ -92,16 +102,3 @@ class _Look:
             return str(error)
         self._bytes += len(content)
         return ""
-
-    async def _page(self, words: PictureText) -> str:
-        """How GitHub shows a text; nothing where it does not say, as an address may serve as it is."""
-        key = words.kind, words.id
-        if key not in self._pages:
-            try:
-                self._pages[key] = await self._context.github.comments.rendered(
-                    self._repo, self._context.job.thread.number, words.kind, words.id
-                )
-            except GitHubError as error:
-                log.warning("the images have no signed addresses: %s", error)
-                self._pages[key] = ""
-        return self._pages[key]

@@ -64,38 +64,35 @@ class Worker:
         }
         with observed(job, attempt=attempt.number), traced("job", about) as span:
             log.info("attempt %d", attempt.number)
-            disposition = await self._handle(attempt)
+            disposition: Disposition
+            try:
+                disposition = await self._see_through(attempt)
+            except GitHubError as error:
+                # What could not be asked or told now is asked or told when the job is resumed.
+                pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
+                seconds = self._patience.longest_pause if pause is None else pause
+                log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
+                disposition = JobReleased(held_seconds=seconds)
+            except (SessionInUseError, SessionUnavailableError) as error:
+                log.warning(
+                    "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
+                )
+                disposition = JobReleased(held_seconds=_SESSION_SECONDS)
+            except (StorageError, OtherVersionError, SessionNewerError) as error:
+                # What another version wrote is for its workers, which run beside this one while a version is deployed.
+                seconds = self._patience.longest_pause
+                log.warning("trying again in %.0f s: %s", seconds, error)
+                disposition = JobReleased(held_seconds=seconds)
+            except QueueError:
+                raise
+            except Exception as error:  # one job must not take the worker, and so all the others, with it
+                log.exception("given up")
+                reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
+                await endings.keep_fault(self._contexts, job, reason)
+                await keep_log(self._contexts.services, job)
+                disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
             span.set_attribute("codepilot.job.state", _state_after(disposition))
             return disposition
-
-    async def _handle(self, attempt: JobAttempt) -> Disposition:
-        job = attempt.job
-        try:
-            return await self._see_through(attempt)
-        except GitHubError as error:
-            # What could not be asked or told now is asked or told when the job is resumed.
-            pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
-            seconds = self._patience.longest_pause if pause is None else pause
-            log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
-            return JobReleased(held_seconds=seconds)
-        except (SessionInUseError, SessionUnavailableError) as error:
-            log.warning(
-                "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
-            )
-            return JobReleased(held_seconds=_SESSION_SECONDS)
-        except (StorageError, OtherVersionError, SessionNewerError) as error:
-            # What another version wrote is for its workers, which run beside this one while a version is deployed.
-            seconds = self._patience.longest_pause
-            log.warning("trying again in %.0f s: %s", seconds, error)
-            return JobReleased(held_seconds=seconds)
-        except QueueError:
-            raise
-        except Exception as error:  # one job must not take the worker, and so all the others, with it
-            log.exception("given up")
-            reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
-            await endings.keep_fault(self._contexts, job, reason)
-            await keep_log(self._contexts.services, job)
-            return JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
 
     async def _see_through(self, attempt: JobAttempt) -> Disposition:
         """Run a job and tell its ending."""
