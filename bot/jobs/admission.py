@@ -23,24 +23,9 @@ async def decide(
     """
     if isinstance(here, Refusal):
         return here
-    return grant_for(
-        AccessRequest(
-            job=context.job,
-            command=context.job.command,
-            roles=here.roles,
-            facts=here.thread,
-            labels=await _set_labels(context, here, config),
-            config=config,
-            bounds=context.services.bounds,
-            tally=Tally() if again else await context.ledger.tally(context.job),
-        )
-    )
-
-
-async def _set_labels(context: JobContext, here: ThreadSnapshot, config: RepoConfig) -> tuple[SetLabel, ...]:
-    """The permission labels that stand on the thread, each with who set it, and what they may do now."""
+    # The permission labels that stand on the thread, each with who set it, and what they may do now.
     kept = {label.name.casefold(): label for label in await context.ledger.labels(here.repo.id, context.job.thread.key)}
-    found = []
+    labels = []
     for name in here.labels:
         level = config.labels.level_of(name)
         if level is None:
@@ -49,7 +34,18 @@ async def _set_labels(context: JobContext, here: ThreadSnapshot, config: RepoCon
         who = grant.labeller if grant else None
         heard = who is not None and context.services.bounds.hears(who.login)
         role = await here.reader.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
-        found.append(
+        labels.append(
             SetLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
         )
-    return tuple(found)
+    return grant_for(
+        AccessRequest(
+            job=context.job,
+            command=context.job.command,
+            roles=here.roles,
+            facts=here.thread,
+            labels=tuple(labels),
+            config=config,
+            bounds=context.services.bounds,
+            tally=Tally() if again else await context.ledger.tally(context.job),
+        )
+    )

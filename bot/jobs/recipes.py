@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bot.domain.recipe import FOLDER, path_of
 from bot.gate.recipes import MAX_BYTES, MAX_RECIPES, Recipe, RecipeError, parse_recipe, too_large
-from bot.github import FileTooLargeError, FolderFile, GitHub
+from bot.github import FileTooLargeError, GitHub
 
 _SUFFIX = ".md"
 
@@ -43,8 +43,14 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
     small = [files[name].sha for name in looked_at if files[name].size <= MAX_BYTES]
     contents = await github.repos.contents_of(repo, small)
     for name in (each.removesuffix(_SUFFIX) for each in looked_at):
+        file = files[f"{name}{_SUFFIX}"]
         try:
-            recipe = await _recipe_in(github, repo, name, files[f"{name}{_SUFFIX}"], contents)
+            if file.size > MAX_BYTES:
+                raise too_large(name, file.size)
+            if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
+                recipe = await find_recipe(github, repo, name)
+            else:
+                recipe = await asyncio.to_thread(parse_recipe, content, name)
         except RecipeError as error:
             problems.append(str(error))
             continue
@@ -63,22 +69,6 @@ async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
 def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
     """The schedules of recipes, by name."""
     return {each.name: each.on.schedule for each in recipes if each.on.schedule}
-
-
-async def _recipe_in(
-    github: GitHub, repo: str, name: str, file: FolderFile, contents: Mapping[str, bytes]
-) -> Recipe | None:
-    """One of the folder's recipes; None where it was removed meanwhile.
-
-    Raises:
-        RecipeError: it does not fit.
-        GitHubError: GitHub failed in a way that may pass.
-    """
-    if file.size > MAX_BYTES:
-        raise too_large(name, file.size)
-    if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
-        return await find_recipe(github, repo, name)
-    return await asyncio.to_thread(parse_recipe, content, name)
 
 
 async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:

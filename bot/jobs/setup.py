@@ -146,7 +146,13 @@ class Setup:
             return SetupResult()
         network = narrowed(self.network, config.network)
         key = await self._key(tree, config, network.network, start_in)
-        if key is not None and await self._restored(repo_id, key, tree, config):
+        is_restored = False
+        if self.cache is not None and key is not None:
+            try:
+                is_restored = await self.cache.restore(repo_id, key, tree.path, config.cache)
+            except (WorkspaceError, OSError) as error:  # without it the job only takes longer
+                log.warning("setup cache: entry %s of repository %d could not be used: %s", key, repo_id, error)
+        if is_restored:
             await tree.take_as_given(config.cache)
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
             return SetupResult(facts=(_done(config),))
@@ -154,8 +160,11 @@ class Setup:
         ends = await self._commands(tree.path, config, network.network, tell, start_in, connections.append)
         if all(end.ok for end in ends):
             # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
-            if key is not None and tree.base_sha == asked.base_sha:
-                await self._keep(repo_id, key, tree, config)
+            if self.cache is not None and key is not None and tree.base_sha == asked.base_sha:
+                try:
+                    await self.cache.keep(repo_id, key, tree.path, config.cache)
+                except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
+                    log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
             await tree.take_as_given(config.cache)
             return SetupResult(facts=(_done(config),))
         await tree.take_as_given(config.cache)
@@ -222,20 +231,6 @@ class Setup:
             return None
         facts = f"{self.sandbox.level} {toolchain.output}{start_in and f' in {start_in}'}"
         return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
-
-    async def _restored(self, repo_id: int, key: str, tree: Tree, config: RepoConfig) -> bool:
-        try:
-            return self.cache is not None and await self.cache.restore(repo_id, key, tree.path, config.cache)
-        except (WorkspaceError, OSError) as error:  # without it the job only takes longer
-            log.warning("setup cache: entry %s of repository %d could not be used: %s", key, repo_id, error)
-            return False
-
-    async def _keep(self, repo_id: int, key: str, tree: Tree, config: RepoConfig) -> None:
-        try:
-            if self.cache is not None:
-                await self.cache.keep(repo_id, key, tree.path, config.cache)
-        except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
-            log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
 
     def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> SetupResult:
         command, how = one_line(end.command, 200), _how(end)

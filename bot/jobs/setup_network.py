@@ -72,28 +72,23 @@ def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) ->
         cause = "It requires the network, and setup has none."
     else:
         return ""
-    needed = Network(allowed=network.allowed | set(refused) | (set() if network else _needed(output, reach)))
+    needed = Network(allowed=network.allowed | set(refused))
+    if not network:
+        wanted = Network.of(*reach.wanted) or Network.of("registries")
+        named = {Destination(host) for host in _NAMED_APART.findall(output)}
+        needed = Network(allowed=needed.allowed | wanted.allowed | named)
     steps = []
     if not needed.allowed <= reach.operator.allowed:
-        steps.append(_operator(needed, reach))
+        hosts = str(Network(allowed=needed.allowed | reach.operator.allowed))
+        sandbox = "" if reach.keeps else " This requires the sandbox `bubblewrap`."
+        if reach.on_runner:
+            lines = fenced(f"with:\n  {INPUT}: {hosts}", "yaml")
+            steps.append(f"In the workflow, add this input to the Codepilot step:{sandbox}\n\n{lines}")
+        else:
+            steps.append(f"The operator allows it with `{VARIABLE}={hosts.replace(', ', ',')}`.{sandbox}")
     if reach.wanted and not needed.allowed <= Network.of(*reach.wanted).allowed:
         steps.append(f"In `{reach.file}` on the base branch:\n\n{fenced(f'network: [{needed}]', 'yaml')}")
     return "\n\n".join([cause, *steps])
-
-
-def _needed(output: str, reach: Reach) -> set[Destination]:
-    wanted = Network.of(*reach.wanted) if reach.wanted else Network()
-    named = {Destination(host) for host in _NAMED_APART.findall(output)}
-    return {*(wanted or Network.of("registries")).allowed, *named}
-
-
-def _operator(needed: Network, reach: Reach) -> str:
-    hosts = str(Network(allowed=needed.allowed | reach.operator.allowed))
-    sandbox = "" if reach.keeps else " This requires the sandbox `bubblewrap`."
-    if reach.on_runner:
-        lines = fenced(f"with:\n  {INPUT}: {hosts}", "yaml")
-        return f"In the workflow, add this input to the Codepilot step:{sandbox}\n\n{lines}"
-    return f"The operator allows it with `{VARIABLE}={hosts.replace(', ', ',')}`.{sandbox}"
 
 
 def _is_name(host: str) -> bool:

@@ -97,18 +97,20 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
     Raises:
         GitHubError: it is gone.
     """
-    if job.thread.kind == "branch":
-        return _on_branch(job.thread.branch, access)
     repo, thread, pull = access.repo, access.snapshot.thread, access.snapshot.pull
-    if thread is None or (job.thread.kind == "pull" and pull is None):
+    head: tuple[str, str, int | None, str]
+    if job.thread.kind == "branch":  # it has no thread, which somebody could close or lock
+        thread, branch = None, job.thread.branch
+        head = (access.snapshot.branch_head or "", branch, repo.id, branch)
+    elif thread is None or (job.thread.kind == "pull" and pull is None):
         raise thread_is_gone(repo.full_name, job.thread.number)
-    if pull is not None:
+    elif pull is not None:
         head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
     else:
         head = (access.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
     return ThreadSnapshot(
         snapshot=access.snapshot,
-        labels=thread.labels,
+        labels=thread.labels if thread is not None else (),
         roles=access.roles,
         reader=access.reader,
         by_workflow=access.by_workflow,
@@ -118,36 +120,12 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
             head_ref=head[1],
             head_repo_id=head[2],
             base_ref=head[3],
-            is_open=thread.state == "open",
-            locked=thread.locked,
+            is_open=thread is None or thread.state == "open",
+            locked=thread is not None and thread.locked,
             archived=repo.archived,
             private=repo.private,
-            author_id=thread.author_id,
+            author_id=thread.author_id if thread is not None else None,
         ),
-    )
-
-
-def _on_branch(branch: str, access: AccessCheck) -> ThreadSnapshot:
-    """A place without a thread, which nobody can close or lock."""
-    repo = access.repo
-    facts = ThreadState(
-        default_branch=repo.default_branch,
-        head_sha=access.snapshot.branch_head or "",
-        head_ref=branch,
-        head_repo_id=repo.id,
-        base_ref=branch,
-        is_open=True,
-        locked=False,
-        archived=repo.archived,
-        private=repo.private,
-    )
-    return ThreadSnapshot(
-        snapshot=access.snapshot,
-        labels=(),
-        roles=access.roles,
-        reader=access.reader,
-        by_workflow=access.by_workflow,
-        thread=facts,
     )
 
 
