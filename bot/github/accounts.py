@@ -27,8 +27,23 @@ class Accounts:
     async def me(self) -> BotIdentity:
         """Whom GitHub takes us for; asked once, as it is the same for every job."""
         app = self.connection.session.app
-        if app.identity is None:
-            app.identity = await self._who()
+        if app.identity is not None:
+            return app.identity
+        app_id = None
+        if self.connection.app is not None:
+            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
+            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
+        else:
+            try:
+                app.identity = parsing.identity(await self.connection.read("read our own account", "/user"))
+            except GitHubError as error:
+                if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
+                    raise
+                login = _ACTIONS_LOGIN
+            else:
+                return app.identity
+        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
+        app.identity = parsing.identity(answer, app_id=app_id)
         return app.identity
 
     async def get(self, account_id: int) -> Account | None:
@@ -62,18 +77,3 @@ class Accounts:
         path = f"/repos/{repo}/collaborators/{quote(login, safe='')}/permission"
         answer = await self.connection.find(f"read the permission of {login} on {repo}", path)
         return None if answer is None else dict(answer)
-
-    async def _who(self) -> BotIdentity:
-        app_id = None
-        if self.connection.app is not None:
-            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
-            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
-        else:
-            try:
-                return parsing.identity(await self.connection.read("read our own account", "/user"))
-            except GitHubError as error:
-                if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
-                    raise
-                login = _ACTIONS_LOGIN
-        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
-        return parsing.identity(answer, app_id=app_id)

@@ -176,7 +176,8 @@ class AppDeliveries:
             headers, found = await self._connection.request(what, "GET", "/app/hook/deliveries", query=query)
             for each in _attempts(what, found):
                 yield each
-            cursor = _next_cursor(headers)
+            link = _NEXT.search(headers.get("link", ""))
+            cursor = parse_qs(urlsplit(link[1]).query).get("cursor", [""])[0] if link else ""
             if not cursor:
                 return
 
@@ -318,24 +319,18 @@ async def app_use(access: AppAccess) -> AppUse:
 
 def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
     try:
-        return [_attempt(each) for each in found]
+        return [
+            Attempt(
+                id=int(each["id"]),
+                guid=str(each["guid"]),
+                event=str(each["event"]),
+                at=datetime.fromisoformat(str(each["delivered_at"])).timestamp(),
+                status=int(each["status_code"]),
+            )
+            for each in found
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise unreadable(what, HTTPStatus.OK, f"a malformed delivery: {error!r}") from error
-
-
-def _attempt(data: Mapping[str, Any]) -> Attempt:
-    return Attempt(
-        id=int(data["id"]),
-        guid=str(data["guid"]),
-        event=str(data["event"]),
-        at=datetime.fromisoformat(str(data["delivered_at"])).timestamp(),
-        status=int(data["status_code"]),
-    )
-
-
-def _next_cursor(headers: Mapping[str, str]) -> str:
-    found = _NEXT.search(headers.get("link", ""))
-    return parse_qs(urlsplit(found[1]).query).get("cursor", [""])[0] if found else ""
 
 
 def _clock(headers: Mapping[str, str]) -> datetime | None:

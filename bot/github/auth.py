@@ -68,11 +68,19 @@ class TokenStore:
 
     def get(self, scope: Scope, mint: Callable[[], Token]) -> str:
         """The token for `scope`; `mint` makes one when there is none, or it expires soon."""
-        with self._lock_of(scope):
+        with self._guard:
+            lock = self._locks.setdefault(scope, threading.Lock())
+        with lock:
             token = self._tokens.get(scope)
-            if token is None or token.expires_at - self._clock() < RENEW_SECONDS:
-                token = mint()
-                self._keep(scope, token)
+            if token is not None and token.expires_at - self._clock() >= RENEW_SECONDS:
+                return token.value
+            token, now = mint(), self._clock()
+            with self._guard:
+                # Installations have thousands of repositories, and a process lives for months.
+                for each in [each for each, kept in self._tokens.items() if kept.expires_at <= now]:
+                    del self._tokens[each]
+                    self._locks.pop(each, None)
+                self._tokens[scope] = token
             return token.value
 
     def refused(self, value: str, *, outright: bool, proven: bool = False) -> bool:
@@ -98,19 +106,6 @@ class TokenStore:
         with self._guard:
             for scope in [each for each in self._tokens if each[:1] == (repo,)]:
                 del self._tokens[scope]
-
-    def _keep(self, scope: Scope, token: Token) -> None:
-        now = self._clock()
-        with self._guard:
-            # Installations have thousands of repositories, and a process lives for months.
-            for each in [each for each, kept in self._tokens.items() if kept.expires_at <= now]:
-                del self._tokens[each]
-                self._locks.pop(each, None)
-            self._tokens[scope] = token
-
-    def _lock_of(self, scope: Scope) -> threading.Lock:
-        with self._guard:
-            return self._locks.setdefault(scope, threading.Lock())
 
 
 class Anonymous(Auth.Auth):

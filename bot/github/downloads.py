@@ -112,10 +112,13 @@ class _Saving:
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
                 raise LogError("GitHub gave an invalid address for the log.")
             async with self._client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
-                if response.status not in _MOVED:
-                    _check(response.status)
+                if response.status == HTTPStatus.OK:
                     yield response
                     return
+                if response.status in _GONE:
+                    raise LogGoneError("GitHub no longer has the log.")
+                if response.status not in _MOVED:
+                    raise LogError(f"The log server answered {response.status}.")
                 address = urljoin(address, response.headers.get("Location", ""))
         raise LogError("GitHub redirects the log too often.")
 
@@ -142,13 +145,6 @@ class _Saving:
                 return True
             most -= len(piece)
         return False
-
-
-def _check(status: int) -> None:
-    if status in _GONE:
-        raise LogGoneError("GitHub no longer has the log.")
-    if status != HTTPStatus.OK:
-        raise LogError(f"The log server answered {status}.")
 
 
 async def fetch_picture(

@@ -8,7 +8,7 @@ from typing import Any
 
 from bot.github.errors import CannotExpressError
 from bot.github.models import CommitFacts, PullFacts, PullLink, RepoFacts, Snapshot, ThreadFacts
-from bot.workspace.change import Change, FileChange
+from bot.workspace.change import Change
 
 Json = Mapping[str, Any]
 
@@ -232,17 +232,13 @@ def check_expressible(change: Change) -> None:
         CannotExpressError: as for `commit_input`.
     """
     for file in change.files:
-        _check(file)
+        if file.old_mode == _SUBMODULE:
+            raise CannotExpressError(f"{file.path!r} is a submodule")
+        if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
+            raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
+        try:
+            file.path.encode()
+        except UnicodeEncodeError as error:
+            raise CannotExpressError(f"the name {file.path!r} is not UTF-8") from error
     if sum(len(file.content or b"") for file in change.files) > MAX_BYTES:
         raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
-
-
-def _check(file: FileChange) -> None:
-    if file.old_mode == _SUBMODULE:
-        raise CannotExpressError(f"{file.path!r} is a submodule")
-    if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
-        raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
-    try:
-        file.path.encode()
-    except UnicodeEncodeError as error:
-        raise CannotExpressError(f"the name {file.path!r} is not UTF-8") from error

@@ -144,13 +144,14 @@ def run(data: Json) -> RunFacts:
 
 def workflow_job(data: Json) -> JobFacts:
     """A job of a workflow run."""
+    check_id = str(data.get("check_run_url") or "").rpartition("/")[2]
     return JobFacts(
         id=int(data["id"]),
         name=str(data["name"]),
         conclusion=str(data.get("conclusion") or ""),
         steps=tuple(map(_step, data.get("steps") or ())),
         labels=label_names(data.get("labels") or ()),
-        check_id=_last_number(str(data.get("check_run_url") or "")),
+        check_id=int(check_id) if check_id.isdecimal() else 0,
         html_url=str(data.get("html_url") or ""),
     )
 
@@ -267,11 +268,6 @@ def _step(data: Json) -> StepFacts:
         started_at=str(data.get("started_at") or ""),
         completed_at=str(data.get("completed_at") or ""),
     )
-
-
-def _last_number(address: str) -> int:
-    last = address.rpartition("/")[2]
-    return int(last) if last.isdecimal() else 0
 
 
 def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:

@@ -28,7 +28,11 @@ def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any)
 
     PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
     """
-    route = _route(path)
+    # The part of the address that is the same for all: no name that a stranger chose.
+    first, *rest = urlsplit(path).path.strip("/").split("/")
+    route = "/graphql" if rest[-1:] == ["graphql"] else f"/{first}"
+    if first == "repos":
+        route = "/".join(("/repos/{owner}/{repo}", *rest[2:3]))
     asked = {"http.request.method": verb, "url.template": route}
     with traced(f"{verb} {route}", asked, kind=SpanKind.CLIENT) as span:
         status, headers, text = requester.requestJson(verb, path, **parts)
@@ -36,14 +40,6 @@ def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any)
     if status >= HTTPStatus.BAD_REQUEST:
         raise requester.createException(status, headers, explained(text))
     return headers, parsed(what, text, status=status)
-
-
-def _route(path: str) -> str:
-    """The part of an address that is the same for all: no name that a stranger chose."""
-    first, *rest = urlsplit(path).path.strip("/").split("/")
-    if first == "repos":
-        return "/".join(("/repos/{owner}/{repo}", *rest[2:3]))
-    return "/graphql" if rest[-1:] == ["graphql"] else f"/{first}"
 
 
 def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
@@ -58,7 +54,9 @@ def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow:
     data = error.data if isinstance(error.data, dict) else {}
     general = data.get("message") or error.message
     said = "; ".join(filter(None, (general, *details(data.get("errors"))))) or "no reason given"
-    status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
+    # Where GraphQL came to nothing by a fault of GitHub's own, the status is 200.
+    troubled = any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
+    status = HTTPStatus.BAD_GATEWAY if troubled else error.status
     pause = limit_pause(error, attempt)
     needs = headers_of(error).get("x-accepted-github-permissions", "")
     remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
@@ -78,11 +76,6 @@ def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
     data = error.data if isinstance(error.data, dict) else {}
     found = data.get("errors") if "data" in data or "message" not in data else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _is_graphql_trouble(error: GithubException) -> bool:
-    """Whether GraphQL came to nothing by a fault of GitHub's own, which it tells with status 200."""
-    return any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
 
 
 def headers_of(error: GithubException) -> dict[str, str]:

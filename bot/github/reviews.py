@@ -67,13 +67,10 @@ def _in_one(draft: ReviewDraft) -> str:
     """The body with all notes that fit, each below its place."""
     body, room = draft.body, BODY_LIMIT - _ROOM
     for done, note in enumerate(draft.notes):
-        said = f"\n\n{_code(note.place)}\n\n{note.body}"
+        # A model names the file; a back tick or a line's end in the name must not end the code span.
+        place = " ".join(note.place.replace("`", "'").split())
+        said = f"\n\n`{place}`\n\n{note.body}"
         if len(body) + len(said) > room:
             return f"{body}\n\n_{len(draft.notes) - done} more comments were omitted._".strip()
         body += said
     return body.strip()
-
-
-def _code(place: str) -> str:
-    # A model names the file; a back tick or a line's end in the name must not end the code span.
-    return f"`{' '.join(place.replace('`', chr(39)).split())}`"
