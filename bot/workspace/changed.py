@@ -210,9 +210,18 @@ class _Walk:
             rules = folder.files.get(b".gitignore")
             below = {name: join(path, name) for name in folder.folders}
             untracked = tuple(n for n, p in below.items() if p not in self.tracked_folders and not is_too_deep(p))
-            ignores.learn(path, self._read_rules(path, rules), untracked)
+            told = None
+            if rules is not None and rules.mode != "120000":  # git follows no link here either
+                told = read_file(self.root, join(path, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
+            ignores.learn(path, told, untracked)
             for name, entry in folder.files.items():
-                self._sort(join(path, name), entry)
+                place = join(path, name)
+                is_given = place in self.baseline.modes
+                if is_given:
+                    self.seen.add(place)
+                left = self.links if is_given else self.baseline.left_out
+                if place not in left and self.baseline.entries.get(place) != entry:
+                    (self.present if is_given else self._files)[place] = entry
             for place in below.values():
                 if is_too_deep(place):
                     self.too_deep = True
@@ -224,20 +233,6 @@ class _Walk:
         """Keep what is not ignored; give back the next level."""
         self.present.update({path: entry for path, entry in self._files.items() if path not in ignored})
         return self._next + [path for path in self._folders if path not in ignored]
-
-    def _read_rules(self, folder: bytes, rules: ScannedFile | None) -> bytes | None:
-        if rules is None or rules.mode == "120000":  # git follows no link here either
-            return None
-        return read_file(self.root, join(folder, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
-
-    def _sort(self, path: bytes, entry: ScannedFile) -> None:
-        if path not in self.baseline.modes:
-            if path not in self.baseline.left_out and self.baseline.entries.get(path) != entry:
-                self._files[path] = entry
-            return
-        self.seen.add(path)
-        if path not in self.links and self.baseline.entries.get(path) != entry:
-            self.present[path] = entry
 
 
 def repositories_in(paths: Collection[bytes]) -> set[bytes]:

@@ -41,32 +41,9 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
     raw = parse_raw(await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
     counts = parse_numstat(await git.run(*command, "-z", "--numstat", base, tree))
     whole = folder / "change.patch"
-    await _write_patch(git, whole, *command, "--patch", "--binary", "--full-index", base, tree)
-    patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
-    wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
-    contents = await _contents(git, folder / "contents", wanted)
-    change = Change(
-        base_sha=base,
-        tree_sha=tree,
-        files=tuple(_file_change(each, counts, contents) for each in raw),
-        patch=patch,
-        patch_file=whole,
-    )
-    return replace(change, links=await _links(git, folder, tree)) if change.changed_links else change
-
-
-async def _links(git: Git, folder: Path, tree: str) -> dict[str, str]:
-    """Where the symbolic links of a tree point to."""
-    listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
-    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
-    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
-    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
-    return {os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()}
-
-
-async def _write_patch(git: Git, target: Path, *command: str) -> None:
+    bounded = replace(git, bounds=replace(git.bounds, file_bytes=MAX_DIFF_BYTES))
     try:
-        await replace(git, bounds=replace(git.bounds, file_bytes=MAX_DIFF_BYTES)).run(*command, stdout=target)
+        await bounded.run(*command, "--patch", "--binary", "--full-index", base, tree, stdout=whole)
     except GitError as error:
         if error.exit_code not in {None, -signal.SIGXFSZ}:
             raise
@@ -74,6 +51,40 @@ async def _write_patch(git: Git, target: Path, *command: str) -> None:
             f"The diff is larger than {MAX_DIFF_BYTES // 1024**2} MiB, or takes too long to compute.",
             "Split the task; add build results and downloads to `.gitignore`.",
         ) from error
+    patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
+    wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
+    contents = await _contents(git, folder / "contents", wanted)
+    files = []
+    for each in raw:
+        lines = counts.get(each.path, (0, 0))
+        added, removed = lines or (0, 0)
+        files.append(
+            FileChange(
+                path=os.fsdecode(each.path),
+                status=each.status,
+                old_mode=each.old_mode,
+                new_mode=each.new_mode,
+                added=added,
+                removed=removed,
+                binary=lines is None,
+                content=contents.get(each.blob),
+            )
+        )
+    change = Change(
+        base_sha=base,
+        tree_sha=tree,
+        files=tuple(files),
+        patch=patch,
+        patch_file=whole,
+    )
+    if not change.changed_links:
+        return change
+    # Where the symbolic links of the tree point to.
+    listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
+    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
+    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
+    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
+    return replace(change, links={os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()})
 
 
 async def _contents(git: Git, answer: Path, blobs: list[str]) -> dict[str, bytes]:
@@ -95,21 +106,6 @@ def _read(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
             file.read(1)
     answer.unlink()
     return contents
-
-
-def _file_change(raw: RawChange, counts: dict[bytes, tuple[int, int] | None], contents: dict[str, bytes]) -> FileChange:
-    lines = counts.get(raw.path, (0, 0))
-    added, removed = lines or (0, 0)
-    return FileChange(
-        path=os.fsdecode(raw.path),
-        status=raw.status,
-        old_mode=raw.old_mode,
-        new_mode=raw.new_mode,
-        added=added,
-        removed=removed,
-        binary=lines is None,
-        content=contents.get(raw.blob),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

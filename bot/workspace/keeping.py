@@ -58,25 +58,21 @@ def load(trusted: Path) -> Given:
     try:
         baseline = Baseline(
             modes={_bytes(path): str(mode) for path, mode in document["modes"].items()},
-            entries={_bytes(path): _entry(values) for path, values in document["entries"].items()},
+            entries={
+                _bytes(path): ScannedFile(str(mode), _stamp(stamp))
+                for path, (mode, *stamp) in document["entries"].items()
+            },
             left_out=frozenset(map(_bytes, document["left_out"])),
             taken=frozenset(map(_bytes, document["taken"])),
             # An earlier version wrote none.
-            restored={_bytes(path): _restored(values) for path, values in document.get("restored", {}).items()},
+            restored={
+                _bytes(path): (_stamp(stamp), int(changed))
+                for path, (*stamp, changed) in document.get("restored", {}).items()
+            },
         )
         return Given(base_sha=str(document["base_sha"]), blobs=dict(document["blobs"]), baseline=baseline)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{trusted / _FILE} is incomplete: {error}") from error
-
-
-def _entry(values: list[object]) -> ScannedFile:
-    mode, *stamp = values
-    return ScannedFile(str(mode), _stamp(stamp))
-
-
-def _restored(values: list[object]) -> tuple[Stamp, int]:
-    *stamp, changed = values
-    return _stamp(stamp), int(str(changed))
 
 
 def _stamp(values: list[object]) -> Stamp:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -113,24 +114,18 @@ class _Server:
         known = objects if isinstance(objects, list) else []
         told = {each.get("oid"): each for each in known if isinstance(each, dict)}
         for file in files:
-            await self._keep_one(file, told.get(file.oid))
-
-    async def _keep_one(self, file: LargeFile, told: _Json | None) -> None:
-        if told is None:
-            raise LargeFileError([file.path], "the server did not say whether it accepts it")
-        if isinstance(told.get("error"), dict):
-            raise LargeFileError([file.path], str(told["error"].get("message") or "the server does not accept it"))
-        actions = _dict(told.get("actions"))
-        if "upload" not in actions:
-            return
-        if not await asyncio.to_thread((self._objects / file.oid).is_file):
-            raise LargeFileError([file.path], "neither the server nor this job has the object that it points to")
-        await self._patiently([file], lambda: self._put(file, _dict(actions["upload"])))
-        if "verify" in actions:
-            verify, said = _dict(actions["verify"]), {"oid": file.oid, "size": file.size}
-            await self._patiently(
-                [file], lambda: self._post(self._checked(file, verify), said, _headers(verify), silent=True)
-            )
+            if (said := told.get(file.oid)) is None:
+                raise LargeFileError([file.path], "the server did not say whether it accepts it")
+            if isinstance(said.get("error"), dict):
+                raise LargeFileError([file.path], str(said["error"].get("message") or "the server does not accept it"))
+            actions = _dict(said.get("actions"))
+            if "upload" not in actions:
+                continue
+            if not await asyncio.to_thread((self._objects / file.oid).is_file):
+                raise LargeFileError([file.path], "neither the server nor this job has the object that it points to")
+            await self._patiently([file], partial(self._put, file, _dict(actions["upload"])))
+            if "verify" in actions:
+                await self._patiently([file], partial(self._verify, file, _dict(actions["verify"])))
 
     async def _put(self, file: LargeFile, action: _Json) -> _Json:
         headers = {"Content-Type": "application/octet-stream", **_headers(action)}
@@ -140,12 +135,26 @@ class _Server:
                 _check(answer.status)
         return {}
 
+    async def _verify(self, file: LargeFile, action: _Json) -> _Json:
+        said = {"oid": file.oid, "size": file.size}
+        return await self._post(self._checked(file, action), said, _headers(action), silent=True)
+
     async def _post(self, address: str, said: _Json, headers: Mapping[str, str], *, silent: bool = False) -> _Json:
         ours = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **headers}
         body = json.dumps(said).encode()
         async with self._session.post(address, data=body, headers=ours, allow_redirects=False) as answer:
             _check(answer.status)
-            return {} if silent else _parsed(await _short(answer))
+            if silent:
+                return {}
+            content = bytearray()
+            async for chunk in answer.content.iter_chunked(64 * 1024):
+                content += chunk
+                if len(content) > _LONGEST_ANSWER:
+                    raise ValueError("the server's answer is too long")
+        try:
+            return _dict(json.loads(content))
+        except ValueError as error:
+            raise ValueError("the server's answer is not JSON") from error
 
     def _checked(self, file: LargeFile, action: _Json) -> str:
         """The address of an action."""
@@ -180,23 +189,6 @@ def _check(status: int) -> None:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         raise _PassingError(said)
     raise ValueError(f"{said}; is Git LFS enabled for the repository, and is there quota left?")
-
-
-async def _short(answer: aiohttp.ClientResponse) -> bytes:
-    content = bytearray()
-    async for chunk in answer.content.iter_chunked(64 * 1024):
-        content += chunk
-        if len(content) > _LONGEST_ANSWER:
-            raise ValueError("the server's answer is too long")
-    return bytes(content)
-
-
-def _parsed(content: bytes) -> _Json:
-    try:
-        answer = json.loads(content)
-    except ValueError as error:
-        raise ValueError("the server's answer is not JSON") from error
-    return _dict(answer)
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -307,7 +307,11 @@ class Mirror:
 
     async def _reason(self, source: Source, error: GitError) -> CloneError:
         if _REF_MISSING not in error.stderr:
-            return CloneError(f"The repository could not be fetched: {_last_line(error)}", _remedy(error.stderr))
+            lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
+            # What fsck found stands before what git then says about it.
+            lines = [line for line in lines if line.startswith("error: object ")] or lines
+            said = lines[-1].rstrip(".") if lines else f"git ended with exit code {error.exit_code}"
+            return CloneError(f"The repository could not be fetched: {said}.", _remedy(error.stderr))
         listing = ("ls-remote", "--", source.url)
         if not await patiently(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
             return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
@@ -340,13 +344,6 @@ def _fetched(ref: str) -> str:
 
 def _short(ref: str) -> str:
     return ref.removeprefix("refs/heads/").removeprefix("refs/")
-
-
-def _last_line(error: GitError) -> str:
-    lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
-    # What fsck found stands before what git then says about it.
-    lines = [line for line in lines if line.startswith("error: object ")] or lines
-    return f"{lines[-1].rstrip('.')}." if lines else f"git ended with exit code {error.exit_code}."
 
 
 def _remedy(stderr: str) -> str:

@@ -46,28 +46,32 @@ class Pristine:
             WorkspaceError: git or the copying failed, for lack of disk space for example.
         """
         async with locked(self.lock, seconds=self.seconds):
-            await self._become(git, sha)
-            await _copy(self.folder / "files", target)
-
-    async def _become(self, git: Git, sha: str) -> None:
-        """Write what differs between the noted commit and `sha`; the note is gone while the files are neither."""
-        files, note = self.folder / "files", self.folder / "commit"
-        # Changes with every start of the machine: a power cut may take files that were not synced and leave the note.
-        noted, boot = await asyncio.to_thread(_read, note), _read(Path("/proc/sys/kernel/random/boot_id")).strip()
-        if noted == f"{sha} {boot}":
-            return
-        if not noted.endswith(f" {boot}"):
-            await asyncio.to_thread(_start_anew, self.folder)
-        note.unlink(missing_ok=True)
-        writer = Git(
-            git_dir=git.git_dir,
-            work_tree=files,
-            index=self.folder / "index",
-            environment=git.environment,
-            bounds=git.bounds,
-        )
-        await writer.run("read-tree", "--reset", "-u", sha)
-        note.write_text(f"{sha} {boot}")
+            files, note = self.folder / "files", self.folder / "commit"
+            # New after each start of the machine: a power cut may take files that were not synced, and leave the note.
+            boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
+            noted = await asyncio.to_thread(_read, note)
+            if noted != f"{sha} {boot}":
+                if not noted.endswith(f" {boot}"):
+                    await asyncio.to_thread(_start_anew, self.folder)
+                # Write what differs between the noted commit and `sha`; there is no note while the files are neither.
+                note.unlink(missing_ok=True)
+                writer = Git(
+                    git_dir=git.git_dir,
+                    work_tree=files,
+                    index=self.folder / "index",
+                    environment=git.environment,
+                    bounds=git.bounds,
+                )
+                await writer.run("read-tree", "--reset", "-u", sha)
+                note.write_text(f"{sha} {boot}")
+            # With `cp`, which knows how to have the file system share the bytes, twice at once.
+            source, target, names = await asyncio.to_thread(_first_fork, files, target)
+            halves = [half for half in (names[::2], names[1::2]) if half]
+            if len(names) > _MAX_NAMES:
+                halves = [["."]]
+            results = await asyncio.gather(*(cp(source, target, half) for half in halves))
+            if said := next(filter(None, results), ""):
+                raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
 
 
 def _read(note: Path) -> str:
@@ -77,18 +81,6 @@ def _read(note: Path) -> str:
 def _start_anew(folder: Path) -> None:
     remove_tree(folder)
     (folder / "files").mkdir(mode=0o700, parents=True)
-
-
-async def _copy(source: Path, target: Path) -> None:
-    """Copy a directory's content with `cp`, which knows how to have the file system share the bytes, twice at once."""
-    source, target, names = await asyncio.to_thread(_first_fork, source, target)
-    halves = [half for half in (names[::2], names[1::2]) if half]
-    if len(names) > _MAX_NAMES:
-        halves = [["."]]
-    results = await asyncio.gather(*(cp(source, target, half) for half in halves))
-    said = next((each for each in results if each), "")
-    if said:
-        raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
 
 
 def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:

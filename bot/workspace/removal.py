@@ -31,9 +31,23 @@ def remove_tree(folder: Path) -> None:
         OSError: something in it could not be removed, e.g. because it is immutable; everything else is gone.
     """
     with suppress(FileNotFoundError):
-        parent = os.open(folder.parent, _FOLDER)
+        name, parent = os.fsencode(folder.name), os.open(folder.parent, _FOLDER)
         try:
-            _remove(parent, os.fsencode(folder.name), folder)
+            if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=parent)
+                return
+            _own(parent, name)
+            top = os.open(name, _FOLDER, dir_fd=parent)
+            try:
+                emptying = _Emptying(top)
+                emptying.empty()
+            finally:
+                os.close(top)
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError as error:
+                cause = emptying.failed or error
+                raise OSError(cause.errno, f"not all of it could be removed: {cause.strerror}", str(folder)) from cause
         finally:
             os.close(parent)
 
@@ -53,24 +67,6 @@ def discard(folder: Path) -> None:
             place = folder
         said = "%s; it was left as %s. Remove it by hand (see lsattr and the owner of its files)."
         log.warning(said, error, place)
-
-
-def _remove(parent: int, name: bytes, folder: Path) -> None:
-    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=parent)
-        return
-    _own(parent, name)
-    top = os.open(name, _FOLDER, dir_fd=parent)
-    try:
-        emptying = _Emptying(top)
-        emptying.empty()
-    finally:
-        os.close(top)
-    try:
-        os.rmdir(name, dir_fd=parent)
-    except OSError as error:
-        cause = emptying.failed or error
-        raise OSError(cause.errno, f"not all of it could be removed: {cause.strerror}", str(folder)) from cause
 
 
 class _Emptying:

@@ -73,7 +73,9 @@ class S3Blobs:
             try:
                 found = obstore.get(self._store, self._key(name))
             except FileNotFoundError as error:
-                self._check_bucket(error)
+                # A missing bucket must not look as if all of its objects were gone.
+                if "<Code>NoSuchBucket</Code>" in str(error):
+                    raise self._failed(error) from error
                 return None
             if found.meta["size"] > limit:
                 raise BlobTooLargeError(name, self._address, limit)
@@ -94,11 +96,6 @@ class S3Blobs:
 
     def _key(self, name: str) -> str:
         return self._prefix + checked(name)
-
-    def _check_bucket(self, error: FileNotFoundError) -> None:
-        """Tell a missing object from a missing bucket, which must not look as if all of its objects were gone."""
-        if "<Code>NoSuchBucket</Code>" in str(error):
-            raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StorageError:
         text = str(error).partition("\n\nDebug source")[0]

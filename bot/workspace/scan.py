@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from typing import BinaryIO
 
 from bot.workspace.listing import folded, is_too_deep
@@ -75,7 +76,10 @@ def read_folder(root: int, path: bytes) -> Folder | None:
                     status = found.stat(follow_symlinks=False)
                     if stat.S_ISDIR(status.st_mode):
                         folders.append(name)
-                    elif (mode := _git_mode(status.st_mode)) is not None:
+                    elif stat.S_ISLNK(status.st_mode):
+                        files[name] = ScannedFile("120000", stamp_of(status))
+                    elif stat.S_ISREG(status.st_mode):
+                        mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
                         files[name] = ScannedFile(mode, stamp_of(status))
     except (FileNotFoundError, NotADirectoryError, OSError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
@@ -87,24 +91,14 @@ def read_folder(root: int, path: bytes) -> Folder | None:
 def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
     """Read what git would store for `path`, the bytes or a link's target.
 
-    None when it changed its kind meanwhile. At most `limit` + 1 bytes are read, so that the caller can tell.
+    None when it changed its kind meanwhile. Of a longer one the first `limit` + 1 bytes, so that the caller can tell.
     """
-    parent, _, name = path.rpartition(b"/")
-    try:
-        with opened(root, parent) as folder:
-            if mode == "120000":
-                return os.fsencode(os.readlink(name, dir_fd=folder))
-            return _content(open_own(name, OPEN_FILE, folder), limit)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        if _is_link(error):
-            return None
-        raise
+    content = BytesIO()
+    return None if copy_file(root, path, mode, content, limit=limit) is None else content.getvalue()[: limit + 1]
 
 
 def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int) -> int | None:
-    """Write what git would store for `path` to a file, as `read_file` reads it; how many bytes it were.
+    """Write what git would store for `path` to a file; how many bytes it were.
 
     None when it changed its kind meanwhile. More than `limit` bytes are cut at some place beyond it.
     """
@@ -143,19 +137,8 @@ def join(folder: bytes, name: bytes) -> bytes:
     return folder + b"/" + name if folder else name
 
 
-def _content(descriptor: int, limit: int) -> bytes | None:
-    """The first `limit` + 1 bytes of a regular file, which is closed then; None for anything else."""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit + 1)
-    finally:
-        os.close(descriptor)
-
-
 def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
-    """As `_content`, into a file."""
+    """Copy a regular file, which is closed then; None for anything else."""
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
@@ -197,14 +180,6 @@ def open_own(name: bytes, flags: int, folder: int) -> int:
         finally:
             os.close(held)
         return os.open(name, flags, dir_fd=folder)
-
-
-def _git_mode(mode: int) -> str | None:
-    if stat.S_ISLNK(mode):
-        return "120000"
-    if stat.S_ISREG(mode):
-        return "100755" if mode & stat.S_IXUSR else "100644"
-    return None
 
 
 def _is_link(error: OSError) -> bool:

@@ -126,7 +126,10 @@ class Snapshots:
         vault = self.vault(job_id)
         stored = {each.name.rpartition("/")[2] for each in self.blobs.list(vault.folder)}
         name, before, stamps = _noted(index)
-        if name not in stored or not stored.issuperset(before.packs.values()) or _is_wasteful(before):
+        # Whether the packs hold mostly what belongs to no file any more.
+        live = sum(length for each in before.entries for _, _, length in each.pieces)
+        is_wasteful = live < (1 - _MOST_WASTE) * PACK_BYTES * (len(before.packs) - 1)
+        if name not in stored or not stored.issuperset(before.packs.values()) or is_wasteful:
             name, before, stamps = "", TreeManifest(entries=[], packs={}), {}
         known = {
             each.path: Known(stamps[each.path], each)
@@ -293,9 +296,3 @@ def _decoded(values: dict[str, Any]) -> TreeManifest:
         left_out=frozenset(map(os.fsencode, values["left_out"])),
         taken=frozenset(map(os.fsencode, values["taken"])),
     )
-
-
-def _is_wasteful(manifest: TreeManifest) -> bool:
-    """Whether the packs hold mostly what belongs to no file any more."""
-    live = sum(length for each in manifest.entries for _, _, length in each.pieces)
-    return live < (1 - _MOST_WASTE) * PACK_BYTES * (len(manifest.packs) - 1)

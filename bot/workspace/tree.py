@@ -141,9 +141,21 @@ class Tree:
             )
             # Put pointers in the place of what belongs in Git LFS.
             await asyncio.to_thread(fresh, self._objects)
-            await asyncio.to_thread(put_aside, staging, staged, _in_lfs(told), self._objects)
+            large = _in_lfs(told)
+            await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
             blobs = await store(git, staging, staged)
-            blobs = await self._with_git_endings(staging, blobs, told)
+            # Convert line endings where git would do that.
+            modes = self._given.baseline.modes
+            texts = [
+                (n, path)
+                for n, (path, mode, blob) in enumerate(blobs)
+                # A file that was only touched is no change, whatever git would make of it.
+                if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
+            ]
+            rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
+            before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
+            endings = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
+            blobs = [(path, mode, endings.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
             await git.run("read-tree", self.base_sha)
             gone = {*found.gone, *vanished}
             gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
@@ -360,22 +372,6 @@ class Tree:
     @property
     def _objects(self) -> Path:
         return self._trusted / "lfs"
-
-    async def _with_git_endings(
-        self, staging: Path, blobs: list[tuple[bytes, str, str]], told: _Told
-    ) -> list[tuple[bytes, str, str]]:
-        """The same files, with line endings converted where git would do that."""
-        large, modes = _in_lfs(told), self._given.baseline.modes
-        texts = [
-            (n, path)
-            for n, (path, mode, blob) in enumerate(blobs)
-            # A file that was only touched is no change, whatever git would make of it.
-            if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
-        ]
-        rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
-        before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
-        found = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
-        return [(path, mode, found.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
 
     async def _submodules_taken_out(self, blobs: Mapping[bytes, str], gone: Collection[bytes]) -> set[bytes]:
         """The submodules that the changed `.gitmodules` names no more."""

@@ -104,7 +104,12 @@ class Workspaces:
             try:
                 mirror = await self._provide(folder, repo_id, source)
                 modes, blobs = await self._bare(folder, mirror, source.sha)
-                await self._pristine(mirror).copy(self._git(folder), source.sha, folder / "files")
+                copied = Pristine(
+                    folder=mirror.path.with_suffix(".files"),
+                    lock=mirror.path.with_suffix(".files.lock"),
+                    seconds=self._seconds,
+                )
+                await copied.copy(self._git(folder), source.sha, folder / "files")
                 entries = await asyncio.to_thread(entries_of, folder / "files")
                 given = Given(base_sha=source.sha, blobs=blobs, baseline=Baseline(modes=modes, entries=entries))
                 await asyncio.to_thread(save, folder / "trusted", given)
@@ -298,13 +303,6 @@ class Workspaces:
             seconds=self._seconds,
             pauses=self._pauses,
             limits=self._limits,
-        )
-
-    def _pristine(self, mirror: Mirror) -> Pristine:
-        return Pristine(
-            folder=mirror.path.with_suffix(".files"),
-            lock=mirror.path.with_suffix(".files.lock"),
-            seconds=self._seconds,
         )
 
     def _folder(self, job_id: str) -> Path:
