@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.engine.delivery_sweeps import DeliverySweeps, SweptDeliveries
 from bot.github import AppDeliveries, Attempt, GitHubError
@@ -51,13 +52,8 @@ class Redelivery:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Sweep now and every few minutes while the body runs; it must be listening already."""
-        task = asyncio.create_task(self._keep_sweeping())
-        try:
+        async with background(self._keep_sweeping()):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _keep_sweeping(self) -> None:
         while True:
