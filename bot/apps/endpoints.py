@@ -67,19 +67,17 @@ class Endpoints:
             return web.json_response({"status": "draining"}, status=503)
         async with self._checking:
             if time.monotonic() >= self._checked_until:
-                self._works = await self._check()
+                try:
+                    await self._engine.check()
+                except QueueError as error:
+                    log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
+                    self._works = False
+                else:
+                    self._works = True
                 self._checked_until = time.monotonic() + self._checked_seconds
         if not self._works:
             return web.json_response({"status": "failed"}, status=503)
         return web.json_response({"status": "ok"})
-
-    async def _check(self) -> bool:
-        try:
-            await self._engine.check()
-        except QueueError as error:
-            log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
-            return False
-        return True
 
     async def metrics(self, request: web.Request) -> web.Response:
         """The metrics, for those who may read them."""

@@ -105,17 +105,14 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     say(line)
                 await asyncio.Event().wait()
         except OSError as error:
-            raise BotError(_trouble(error, port)) from error
+            if error.errno in _OF_PORTS and error.filename is None:
+                raise BotError(
+                    f"The hub cannot listen on port {port}: {error.strerror}. Try another --port."
+                ) from error
+            place = "" if error.filename is None else f"{error.filename}: "
+            raise BotError(f"The hub cannot run: {place}{error.strerror or error}.") from error
         except ValueError as error:
             raise BotError(f"The hub cannot serve this: {error}") from error
-
-
-def _trouble(error: OSError, port: int) -> str:
-    """Why the hub does not run: its port, or a file."""
-    if error.errno in _OF_PORTS and error.filename is None:
-        return f"The hub cannot listen on port {port}: {error.strerror}. Try another --port."
-    place = "" if error.filename is None else f"{error.filename}: "
-    return f"The hub cannot run: {place}{error.strerror or error}."
 
 
 async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say: Callable[[str], None]) -> list[Repo]:

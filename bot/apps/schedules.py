@@ -96,12 +96,15 @@ class Scheduler:
         for facts in repos:
             repo = Repo(id=facts.id, full_name=facts.full_name, private=facts.private)
             try:
-                crons = {} if facts.archived else await _crons(github, facts.full_name)
+                recipes = () if facts.archived else (await find_recipes(github, facts.full_name)).recipes
+                if any(each.on.schedule and each.on.label for each in recipes):  # its label may have it refused
+                    asked = await on_default_branch(PhaseReader(github), facts.full_name)
+                    recipes = asked.with_recipes(recipes, ()).recipes
             except GitHubError as error:
                 log.warning("the recipes of %s were not read: %s", facts.full_name, error)
                 is_read = is_read and not error.passing
                 continue
-            await self._schedules.keep(repo, installation, crons)
+            await self._schedules.keep(repo, installation, crons_of(recipes))
         return is_read
 
     async def _keep(self, work: Callable[[], Awaitable[object]], seconds: float) -> None:
@@ -111,15 +114,3 @@ class Scheduler:
             except BotError as error:  # what is due stays due
                 log.warning("recipes on schedules: %s", error)
             await asyncio.sleep(seconds)
-
-
-async def _crons(github: GitHub, repo: str) -> dict[str, str]:
-    """The schedules of a repository's recipes, by name, without those whose label has the recipe refused.
-
-    Raises:
-        GitHubError: GitHub failed in a way that may pass.
-    """
-    recipes = (await find_recipes(github, repo)).recipes
-    if any(each.on.schedule and each.on.label for each in recipes):
-        recipes = (await on_default_branch(PhaseReader(github), repo)).with_recipes(recipes, ()).recipes
-    return crons_of(recipes)

@@ -61,7 +61,12 @@ async def traced_process(settings: Settings, *processors: SpanProcessor) -> Asyn
         processors: called with every span, whether it is sampled or not.
     """
     defaults = Resource({"service.name": _OURS, "service.version": version("codepilot-bot")})
-    provider = TracerProvider(id_generator=JobIds(), resource=defaults.merge(_of_environment()), shutdown_on_exit=False)
+    # What the standard variables say of this service, `OTEL_SERVICE_NAME` above all.
+    named = dict(Resource.create().attributes)
+    if str(named.get("service.name", "")).startswith("unknown_service"):
+        del named["service.name"]
+    resource = defaults.merge(Resource(named))
+    provider = TracerProvider(id_generator=JobIds(), resource=resource, shutdown_on_exit=False)
     provider.sampler = EverySpan(provider.sampler)
     for each in processors:
         provider.add_span_processor(each)
@@ -79,13 +84,6 @@ async def traced_process(settings: Settings, *processors: SpanProcessor) -> Asyn
         closing = Thread(target=provider.shutdown, daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, _CLOSING_SECONDS)
-
-
-def _of_environment() -> Resource:
-    """What the standard variables say of this service, `OTEL_SERVICE_NAME` above all."""
-    found = Resource.create()
-    unknown = str(found.attributes.get("service.name", "")).startswith("unknown_service")
-    return Resource({name: value for name, value in found.attributes.items() if name != "service.name" or not unknown})
 
 
 class SafeExporter(SpanExporter):

@@ -10,7 +10,6 @@ from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import ShortReply
 from bot.jobs.services import artifact_name
 from bot.publishing.inert import Allowed, escape_markdown
-from bot.publishing.published import CommitRef
 from bot.publishing.view import StatusView
 
 OUTPUTS = (
@@ -54,7 +53,13 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
     record, view = end.record, end.view
     status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
     comment, commit = record.comment.posted, record.published.commit
-    number, url = _pull(end, commit)
+    # The pull request that has the commit: opened for it, or the one that the job belongs to.
+    number, url = "", ""
+    if (pull := record.published.pull) is not None:
+        number, url = str(pull.number), pull.html_url
+    elif commit is not None and end.job is not None and end.job.thread.kind == "pull":
+        number = str(end.job.thread.number)
+        url = f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{number}"
     known = {
         "conclusion": end.conclusion.value,
         "status": status,
@@ -87,16 +92,6 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
     if end.session_file is not None and end.job is not None:
         known |= {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
     return _NOTHING | known
-
-
-def _pull(end: StepEnd, commit: CommitRef | None) -> tuple[str, str]:
-    """The pull request that has the commit: opened for it, or the one that the job belongs to."""
-    if (pull := end.record.published.pull) is not None:
-        return str(pull.number), pull.html_url
-    if commit is None or end.job is None or end.job.thread.kind != "pull":
-        return "", ""
-    own = str(end.job.thread.number)
-    return own, f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{own}"
 
 
 def _summary(end: StepEnd) -> str:

@@ -135,7 +135,13 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
             if isinstance(found, IgnoredDelivery)
             else _Place(repo=found.repository.repo, thread=found.issue.thread)
         )
-    repo = _repo(delivery, asked)
+    repo: Repo | IgnoredDelivery
+    if "repository" in delivery.payload:
+        known = read(_OfRepository, delivery)
+        repo = known if isinstance(known, IgnoredDelivery) else known.repository.repo
+    else:  # as for a schedule
+        reason = "neither the event nor GITHUB_REPOSITORY_ID names the repository"
+        repo = asked.repo or IgnoredDelivery(reason=reason)
     if isinstance(repo, IgnoredDelivery):
         return repo
     return (_of_run if delivery.event == "workflow_run" else _of_ref)(delivery, asked, repo)
@@ -169,14 +175,6 @@ def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
     if not branch:
         return IgnoredDelivery(reason="the workflow run names no branch")
     return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
-
-
-def _repo(delivery: Delivery, asked: PromptRequest) -> Repo | IgnoredDelivery:
-    """The repository; a schedule's payload may not have it."""
-    if "repository" not in delivery.payload:
-        return asked.repo or IgnoredDelivery(reason="neither the event nor GITHUB_REPOSITORY_ID names the repository")
-    event = read(_OfRepository, delivery)
-    return event if isinstance(event, IgnoredDelivery) else event.repository.repo
 
 
 def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:

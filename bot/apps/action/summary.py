@@ -9,7 +9,6 @@ from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.inputs import in_inputs
 from bot.publishing.render import render_status
 from bot.publishing.text import clean, code, duration, fenced
-from bot.publishing.view import StatusView
 
 _SPARE_BYTES = 4_096
 """For what stands around the change."""
@@ -22,34 +21,28 @@ def summary(end: StepEnd) -> str:
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
     parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
     if end.view is not None:
+        rows = [
+            ("Conclusion", code(end.conclusion.value)),
+            ("Model", code(end.view.model) if end.view.model else ""),
+            ("Steps", str(end.view.steps) if end.view.steps else ""),
+            ("Time", duration(end.view.seconds)),
+        ]
+        if (usage := end.view.usage) is not None:
+            read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+            cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
+            rows += [
+                ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
+                ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
+            ]
+        head, *more = [f"| {name} | {value} |" for name, value in rows if value]
         posted = end.record.comment.posted
-        parts += [_numbers(end, end.view), f"[The comment]({posted.url})" if posted is not None else ""]
+        parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
     text = "\n\n".join(filter(None, parts))
     changed = end.patch if end.view is not None and end.view.files else ""
     if changed.strip() in text:  # the comment shows what was left out of a publication
         changed = ""
     room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
     return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
-
-
-def _numbers(end: StepEnd, view: StatusView) -> str:
-    """What the run came to and took, as a table."""
-    usage = view.usage
-    rows = [
-        ("Conclusion", code(end.conclusion.value)),
-        ("Model", code(view.model) if view.model else ""),
-        ("Steps", str(view.steps) if view.steps else ""),
-        ("Time", duration(view.seconds)),
-    ]
-    if usage is not None:
-        read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
-        cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
-        rows += [
-            ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
-            ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
-        ]
-    head, *more = [f"| {name} | {value} |" for name, value in rows if value]
-    return "\n".join([head, "|---|---|", *more])
 
 
 def _change(patch: str, room: int) -> str:

@@ -91,7 +91,13 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
 
     Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an answer.
     """
-    said = _said(approve=approve, deny=deny, note=note, answer=answer)
+    if approve + deny + (answer is not None) > 1:
+        raise click.UsageError("Use only one of --approve, --deny and --answer.")
+    if note is not None and not deny:
+        raise click.UsageError("--note requires --deny.")
+    said = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
+    if answer is not None:
+        said = ChatAnswer(approved=True, note=answer, answers=True)
     if said is not None and task is not None:
         raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
     if task is not None and not task.strip():
@@ -115,14 +121,3 @@ def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields 
         console.list_sessions()
     else:
         sys.exit(console.chat(ChatOptions(**options)))
-
-
-def _said(*, approve: bool, deny: bool, note: str | None, answer: str | None) -> ChatAnswer | None:
-    """What the options answer to the call that waits; None when they answer nothing."""
-    if approve + deny + (answer is not None) > 1:
-        raise click.UsageError("Use only one of --approve, --deny and --answer.")
-    if note is not None and not deny:
-        raise click.UsageError("--note requires --deny.")
-    if answer is not None:
-        return ChatAnswer(approved=True, note=answer, answers=True)
-    return ChatAnswer(approved=approve, note=note or "") if approve or deny else None

@@ -100,26 +100,24 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
         SandboxError: this machine has no sandbox of the kind that is asked for.
     """
     settings = settings or agent_file(options)
-    if options.session is not None and _home().is_relative_to(settings.work_dir):
-        raise SettingsError(
-            f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
-            "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
-        )
+    if options.session is not None:
+        try:
+            home = Path.home()
+        except RuntimeError as error:
+            raise SettingsError(
+                "The session cannot be stored: this user has no home directory. Set HOME, or leave out --session."
+            ) from error
+        if home.is_relative_to(settings.work_dir):
+            raise SettingsError(
+                f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
+                "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
+            )
     own = Agent.from_file(settings)
     return replace(
         own,
         repository_instructions=read_instructions(settings.work_dir),
         skills={**own.skills, **read_skills(settings.work_dir)},
     )
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise SettingsError(
-            "The session cannot be stored: this user has no home directory. Set HOME, or leave out --session."
-        ) from error
 
 
 def _named(options: ChatOptions) -> ModelSettings | None:

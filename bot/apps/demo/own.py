@@ -47,33 +47,6 @@ async def copied(repository: Path, target: Path) -> Copied:
     Raises:
         DemoError: there is no usable commit; the text says why.
     """
-    top = await _top_of(repository)
-    if not await _says(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
-        raise DemoError(f"{repository} has no commit yet; create one first: git commit")
-    head = await _says(top, "symbolic-ref", "--quiet", "HEAD")  # nothing where HEAD is detached
-    branch = head.removeprefix(_HEADS) or _INITIAL_BRANCH
-    copy = Git(git_dir=target)
-    await copy.run("init", "--quiet", "--bare", f"--initial-branch={branch}", target)
-    name = _FORBIDDEN.sub("-", top.name.removesuffix(".git")).strip("-.") or "project"
-    why = await _fetch(top, copy, branch)
-    if why:
-        await _import_last_commit(top, copy, branch)
-    return Copied(path=target, name=name, note=f"Only the last commit is used, without history: {why}." if why else "")
-
-
-async def _fetch(top: Path, copy: Git, branch: str) -> str:
-    """Copy the history; the reason if it cannot be read, otherwise nothing."""
-    if await _says(top, "rev-parse", "--is-shallow-repository") == "true":
-        return "the clone is shallow"
-    try:
-        await copy.run("fetch", "--quiet", "--no-tags", top, f"+HEAD:{_HEADS}{branch}")
-    except GitError as error:  # e.g. of another object format, or without some old files
-        return _last_line(error.stderr)
-    return ""
-
-
-async def _top_of(repository: Path) -> Path:
-    """The repository's outermost directory, or the bare repository itself."""
     try:
         is_bare = (await Git().run("-C", repository, "rev-parse", "--is-bare-repository")).strip() == b"true"
         what = "--absolute-git-dir" if is_bare else "--show-toplevel"
@@ -85,7 +58,23 @@ async def _top_of(repository: Path) -> Path:
                 f"your own copy: cp -r {repository} COPY"
             ) from error
         raise DemoError(f"{repository} is not a git repository; try: git init && git commit") from error
-    return Path(found.decode("utf-8", "surrogateescape").removesuffix("\n"))
+    top = Path(found.decode("utf-8", "surrogateescape").removesuffix("\n"))
+    if not await _says(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
+        raise DemoError(f"{repository} has no commit yet; create one first: git commit")
+    head = await _says(top, "symbolic-ref", "--quiet", "HEAD")  # nothing where HEAD is detached
+    branch = head.removeprefix(_HEADS) or _INITIAL_BRANCH
+    copy = Git(git_dir=target)
+    await copy.run("init", "--quiet", "--bare", f"--initial-branch={branch}", target)
+    name = _FORBIDDEN.sub("-", top.name.removesuffix(".git")).strip("-.") or "project"
+    why = "the clone is shallow" if await _says(top, "rev-parse", "--is-shallow-repository") == "true" else ""
+    if not why:
+        try:
+            await copy.run("fetch", "--quiet", "--no-tags", top, f"+HEAD:{_HEADS}{branch}")
+        except GitError as error:  # e.g. of another object format, or without some old files
+            why = _last_line(error.stderr)
+    if why:
+        await _import_last_commit(top, copy, branch)
+    return Copied(path=target, name=name, note=f"Only the last commit is used, without history: {why}." if why else "")
 
 
 async def _says(top: Path, *args: str) -> str:

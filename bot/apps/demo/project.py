@@ -47,7 +47,25 @@ async def boltons(directory: Path) -> Scenario:
     Raises:
         DemoError: the package index cannot be reached, or the download is not what it should be.
     """
-    source = await asyncio.to_thread(_unpack, await _download(directory), directory)
+    # Have pip fetch the source distribution, pinned by hash.
+    wanted = directory / "project.txt"
+    wanted.write_text(f"{_SDIST} --hash=sha256:{_SHA256}\n", encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
+        *("--no-binary", ":all:", "--require-hashes", "--dest", str(directory), "--requirement", str(wanted)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    if process.returncode:
+        last = (said.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        raise DemoError(
+            f"pip could not download {_SDIST} from the package index: {last}\nThe demo needs the index once; or use "
+            "your own repository: codepilot demo --repo PATH --issue TEXT"
+        )
+    archive = directory / f"{_SDIST.replace('==', '-')}.tar.gz"
+    source = await asyncio.to_thread(_unpack, archive, directory)
     git = Git(git_dir=source / ".git", work_tree=source)
     await git.run("init", "--quiet", "--initial-branch=main", str(source))
     patch = files(__package__).joinpath("boltons-26.2.0.patch").read_bytes()
@@ -98,27 +116,6 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
         test_command=None,
     )
     return scenario, copy.note
-
-
-async def _download(directory: Path) -> Path:
-    """Have pip fetch the source distribution, pinned by hash."""
-    wanted = directory / "project.txt"
-    wanted.write_text(f"{_SDIST} --hash=sha256:{_SHA256}\n", encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
-        *("--no-binary", ":all:", "--require-hashes", "--dest", str(directory), "--requirement", str(wanted)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, said = await process.communicate()
-    if process.returncode:
-        last = (said.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise DemoError(
-            f"pip could not download {_SDIST} from the package index: {last}\nThe demo needs the index once; or use "
-            "your own repository: codepilot demo --repo PATH --issue TEXT"
-        )
-    return directory / f"{_SDIST.replace('==', '-')}.tar.gz"
 
 
 def _unpack(archive: Path, directory: Path) -> Path:

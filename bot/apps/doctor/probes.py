@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent_runtime import CATALOG, AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
+from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
 from bot.apps.app_access import app_access
 from bot.apps.doctor import findings
@@ -179,21 +179,19 @@ async def github(settings: Settings | None) -> list[Finding]:
             "clock, too."
         )
         return [findings.bad("GitHub App", answer.refused, fix), clock]
-    return [findings.app(answer.slug, answer.permissions, answer.events), clock, *await _use(settings, answer.slug)]
-
-
-async def _use(settings: Settings, slug: str) -> list[Finding]:
+    found = [findings.app(answer.slug, answer.permissions, answer.events), clock]
     try:
         use = await app_use(app_access(settings))
     except GitHubError as error:
-        return [findings.skipped("webhook", str(error))]
+        return [*found, findings.skipped("webhook", str(error))]
     attempts = [
         DeliveryAttempt(guid=each.guid, event=each.event, at=each.at, status=each.status) for each in use.attempts
     ]
     return [
+        *found,
         findings.webhook(use.webhook, checks_certificate=use.checks_certificate),
         findings.deliveries(attempts, time.time()),
-        findings.installations(use.installations, slug),
+        findings.installations(use.installations, answer.slug),
     ]
 
 
@@ -213,18 +211,6 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
         base_url=agent.base_url,
         options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable, cloud=agent.cloud),
     )
-    return await _asked(provider, name)
-
-
-def _script(place: str) -> Finding:
-    if not place:
-        return findings.skipped("model", "the script is not set")
-    if not Path(place).is_file():
-        return findings.bad("model", f"the script {place} is missing", "Name another: CODEPILOT_MODEL")
-    return findings.good("model", f"scripted {place}")
-
-
-async def _asked(provider: Provider, name: str) -> Finding:
     try:
         question = Request(system="Answer in one word.", messages=(ModelMessage(role="user", text="Are you there?"),))
         async for _chunk in provider.reply(question):
@@ -234,3 +220,11 @@ async def _asked(provider: Provider, name: str) -> Finding:
     finally:
         await provider.close()
     return findings.good("model", f"{name} answers")
+
+
+def _script(place: str) -> Finding:
+    if not place:
+        return findings.skipped("model", "the script is not set")
+    if not Path(place).is_file():
+        return findings.bad("model", f"the script {place} is missing", "Name another: CODEPILOT_MODEL")
+    return findings.good("model", f"scripted {place}")
