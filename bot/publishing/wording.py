@@ -178,24 +178,19 @@ def pull_body(
     words = escape_markdown(summary, allowed)
     if words and report and report.verdict is not Verdict.VERIFIED:
         words = f"**What the agent says**\n\n{words}"
-    body = "\n\n".join(filter(None, [known, words, *notes, _link(job, server), made]))
-    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
-
-
-def _link(job: Job, server: str) -> str:
-    """What a pull request has to do with the job's place."""
-    if job.origin.kind == "ci" and job.thread.kind == "branch":
+    thread = job.thread
+    link = {
+        "issue": f"Fixes #{thread.number}",
+        "pull": f"For #{thread.number}",
+        "branch": f"For the branch {code(thread.branch)}",
+    }[thread.kind]
+    if job.origin.kind == "ci" and thread.kind == "branch":
         name = code(one_line(job.origin.name or "CI", TITLE_LIMIT))
         if job.origin.url.startswith(f"{server}/{job.repo.full_name}/"):
             name = f"[{name}]({job.origin.url})"
-        return f"{name} failed on the branch {code(job.thread.branch)} at {job.head_sha[:10]}."
-    match job.thread.kind:
-        case "issue":
-            return f"Fixes #{job.thread.number}"
-        case "pull":
-            return f"For #{job.thread.number}"
-        case "branch":
-            return f"For the branch {code(job.thread.branch)}"
+        link = f"{name} failed on the branch {code(thread.branch)} at {job.head_sha[:10]}."
+    body = "\n\n".join(filter(None, [known, words, *notes, link, made]))
+    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
 
 
 def asker_of(job: Job) -> str:
