@@ -56,7 +56,11 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
             case Retry(job_id=job_id):
                 await _retry(context, here, jobs, job_id)
             case ShowStatus():
-                return Ending(state=JobState.DONE, view=ShortReply(text=await _told(context, jobs)))
+                # What is under way, and what waits, newest first.
+                alive = [each for each in jobs if each.state in LIVE]
+                lead = "" if alive else f"{_NOTHING} Last: "
+                lines = [f"- {lead}{await _line(context, each)}" for each in alive or jobs[:1]]
+                return Ending(state=JobState.DONE, view=ShortReply(text="\n".join(lines) or _NOTHING))
             case other:
                 assert_never(other)
     except _Unfit as unfit:
@@ -232,15 +236,6 @@ async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, 
     if job_id:
         raise _Unfit("nothing-to-retry", f"I have no job {code(job_id)} in this thread that could be repeated.")
     raise _Unfit("nothing-to-retry", "I have not done any work in this thread yet.")
-
-
-async def _told(context: JobContext, jobs: tuple[Stored, ...]) -> str:
-    """What is under way, and what waits, newest first."""
-    alive = [each for each in jobs if each.state in LIVE]
-    lines = [await _line(context, each) for each in alive]
-    if jobs and not alive:
-        lines = [f"{_NOTHING} Last: {await _line(context, jobs[0])}"]
-    return "\n".join(f"- {line}" for line in lines) or _NOTHING
 
 
 async def _line(context: JobContext, stored: Stored) -> str:
