@@ -1,4 +1,4 @@
-"""What it costs to import the library, and what runs an agent: time, memory, network."""
+"""What it costs to import the library, and what runs an agent: processor time, memory, network."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import sys
 from bench.measure import Figure, installed
 
 _BOUNDS = {"import agent_runtime": (25, 15), "from agent_runtime import Agent, AsyncRuntime": (150, 30)}
-"""Milliseconds and MB of the whole process."""
+"""Milliseconds of processor time, and MB of the whole process."""
 _CHILD = """
 import json, re, socket, sys, time
 def refuse(*_): raise SystemExit("the import opened a connection")
 socket.socket.connect = refuse
-begun = time.perf_counter()
+begun = time.process_time()
 exec(sys.argv[1])
-seconds = time.perf_counter() - begun
+seconds = time.process_time() - begun
 resident = re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())
 print(json.dumps([seconds, int(resident[1]) / 1024]))
 """

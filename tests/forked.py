@@ -27,6 +27,8 @@ from tests import programs
 from tests.source_files import ROOT
 
 _PRELOADED = [
+    "agent_runtime.agent.agent_file",
+    "agent_runtime.run.run",
     "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",
     "bot.__main__",
