@@ -113,7 +113,42 @@ def snapshot(data: Json, *, default_branch: str) -> Snapshot:
     """
     head, found = data.get("defaultBranchRef"), data.get("issueOrPullRequest")
     url = str(data["url"])
-    is_pull = found is not None and found["__typename"] == "PullRequest"
+    thread, pull, base_head = None, None, None
+    if found is not None:
+        login, account = _author(found)
+        is_pull = found["__typename"] == "PullRequest"
+        state = found["pullState"] if is_pull else found["issueState"]
+        thread = ThreadFacts(
+            kind="pull" if is_pull else "issue",
+            number=int(found["number"]),
+            state="open" if state == "OPEN" else "closed",
+            locked=bool(found["locked"]),
+            title=str(found["title"]),
+            body=str(found["body"] or ""),
+            author=login,
+            author_id=account,
+            labels=tuple(str(each["name"]) for each in (found.get("labels") or {}).get("nodes") or () if each),
+            html_url=str(found["url"]),
+        )
+        if is_pull:
+            home, base_head = found.get("headRepository"), _head(found["baseRef"])
+            pull = PullFacts(
+                number=thread.number,
+                state=thread.state,
+                merged=state == "MERGED",
+                draft=bool(found["isDraft"]),
+                locked=thread.locked,
+                author=login,
+                author_id=account,
+                head_ref=str(found["headRefName"]),
+                head_sha=str(found["headRefOid"]),
+                head_repo=str(home["nameWithOwner"]) if home else None,
+                head_repo_id=int(home["databaseId"]) if home else None,
+                base_ref=str(found["baseRefName"]),
+                base_sha=str(found["baseRefOid"]),
+                from_fork=bool(found["isCrossRepository"]),
+                html_url=thread.html_url,
+            )
     return Snapshot(
         repo=RepoFacts(
             id=int(data["databaseId"]),
@@ -126,54 +161,15 @@ def snapshot(data: Json, *, default_branch: str) -> Snapshot:
             node_id=str(data["id"]),
         ),
         default_head=_head(head),
-        thread=None if found is None else _thread(found, is_pull=is_pull),
-        pull=_pull(found) if found is not None and is_pull else None,
-        base_head=_head(found["baseRef"]) if found is not None and is_pull else None,
+        thread=thread,
+        pull=pull,
+        base_head=base_head,
         branch_head=_head(data.get("ref")),
     )
 
 
 def _head(ref: Json | None) -> str | None:
     return str(ref["target"]["oid"]) if ref else None
-
-
-def _thread(data: Json, *, is_pull: bool) -> ThreadFacts:
-    login, number = _author(data)
-    state = data["pullState"] if is_pull else data["issueState"]
-    return ThreadFacts(
-        kind="pull" if is_pull else "issue",
-        number=int(data["number"]),
-        state="open" if state == "OPEN" else "closed",
-        locked=bool(data["locked"]),
-        title=str(data["title"]),
-        body=str(data["body"] or ""),
-        author=login,
-        author_id=number,
-        labels=tuple(str(each["name"]) for each in (data.get("labels") or {}).get("nodes") or () if each),
-        html_url=str(data["url"]),
-    )
-
-
-def _pull(data: Json) -> PullFacts:
-    login, number = _author(data)
-    home = data.get("headRepository")
-    return PullFacts(
-        number=int(data["number"]),
-        state="open" if data["pullState"] == "OPEN" else "closed",
-        merged=data["pullState"] == "MERGED",
-        draft=bool(data["isDraft"]),
-        locked=bool(data["locked"]),
-        author=login,
-        author_id=number,
-        head_ref=str(data["headRefName"]),
-        head_sha=str(data["headRefOid"]),
-        head_repo=str(home["nameWithOwner"]) if home else None,
-        head_repo_id=int(home["databaseId"]) if home else None,
-        base_ref=str(data["baseRefName"]),
-        base_sha=str(data["baseRefOid"]),
-        from_fork=bool(data["isCrossRepository"]),
-        html_url=str(data["url"]),
-    )
 
 
 def _author(data: Json) -> tuple[str, int]:
