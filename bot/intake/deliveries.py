@@ -167,16 +167,12 @@ def _delivery(event: Event) -> Delivery:
     payload = event.data
     if not isinstance(payload, dict):
         raise MalformedError("the payload is not a JSON object")
-    action = payload.get("action")
+    action, installation = payload.get("action"), payload.get("installation")
+    number = installation.get("id") if isinstance(installation, dict) else None
     return Delivery(
         id=event.delivery_id,
         event=event.event,
         action=action if isinstance(action, str) else "",
         payload=payload,
-        installation=_installation(payload.get("installation")),
+        installation=number if type(number) is int and 0 < number < _MAX_ID else None,
     )
-
-
-def _installation(value: object) -> int | None:
-    number = value.get("id") if isinstance(value, dict) else None
-    return number if type(number) is int and 0 < number < _MAX_ID else None

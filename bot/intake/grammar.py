@@ -63,7 +63,10 @@ def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | Non
     call = None if start is None else _CALL.fullmatch(lines[start])
     if start is None or call is None:
         return None
-    trigger = next((each for each in triggers if _same(call["trigger"], each)), None)
+    word = call["trigger"]
+    # Some letters outside ASCII become ASCII ones in lower case, such as the Kelvin sign; they are no match.
+    same = (each for each in triggers if word == each or (word.isascii() and word.lower() == each.lower()))
+    trigger = next(same, None)
     if trigger is None:
         return None
     above = "\n".join(lines[:start])
@@ -112,11 +115,6 @@ def _bare(line: str, below: list[str]) -> Command:
 
 def _text(line: str, below: list[str]) -> str:
     return "\n".join([line, *below]).strip()
-
-
-def _same(word: str, trigger: str) -> bool:
-    # Some letters outside ASCII become ASCII ones in lower case, such as the Kelvin sign; they are no match.
-    return word == trigger or (word.isascii() and word.lower() == trigger.lower())
 
 
 def _verb(word: str) -> Verb | None:

@@ -89,22 +89,20 @@ def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: st
     command = _command(pressed["name"], pressed["request"] or place["request"], job_id=place["job"])
     if isinstance(command, IgnoredDelivery):
         return command
+    # Where the check run's job is; a check run knows no words of a thread.
+    if place["branch"]:
+        thread = Thread.of_branch(place["branch"])
+    else:
+        thread = Thread.numbered("issue" if place["kind"] == "issue" else "pull", int(place["number"]))
     return job_of(
         delivery,
         event=event,
-        thread=_thread(place),
+        thread=thread,
         origin=Origin(kind="button", id=event.check_run.id),
         command=command,
         trigger=listening.triggers[0],
         head_sha=event.check_run.head_sha if place["kind"] == "pull" else "",
     )
-
-
-def _thread(place: re.Match[str]) -> Thread:
-    """Where the check run's job is; a check run knows no words of a thread."""
-    if place["branch"]:
-        return Thread.of_branch(place["branch"])
-    return Thread.numbered("issue" if place["kind"] == "issue" else "pull", int(place["number"]))
 
 
 def _command(button: str, request: str, *, job_id: str) -> Command | IgnoredDelivery:

@@ -25,22 +25,18 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     if isinstance(event, IgnoredDelivery):
         return event
     if delivery.action == "opened":
-        return _opened(delivery, listening, event)
-    if delivery.action == "ready_for_review":
-        return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="ready"))
+        # The command that it was opened with, or else the review that the repository may want of it.
+        asked = asked_in_description(delivery, listening, event=event, about=event.pull_request)
+        if isinstance(asked, Job) or event.pull_request.draft:
+            return asked
+    if delivery.action in {"opened", "ready_for_review"}:
+        review = Review(on="opened" if delivery.action == "opened" else "ready")
+        return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", review)
     pushed = delivery.action == "synchronize"
     happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
     words = event.pull_request.thread
     # A review of what was pushed may follow.
     return _job(delivery, listening, event, "event", happened, words if pushed else words.wordless)
-
-
-def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | IgnoredDelivery:
-    """The command that it was opened with, or else the review that the repository may want of it."""
-    asked = asked_in_description(delivery, listening, event=event, about=event.pull_request)
-    if isinstance(asked, Job) or event.pull_request.draft:
-        return asked
-    return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="opened"))
 
 
 def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:

@@ -31,11 +31,23 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Event, delivery)
     if isinstance(event, IgnoredDelivery):
         return event
-    if event.workflow_run.conclusion not in RED:
+    run = event.workflow_run
+    if run.conclusion not in RED:
         return IgnoredDelivery(reason="the workflow did not fail")
-    home = event.workflow_run.head_repository
-    command = _here(event, listening) if home is not None and home.id == event.repository.id else _fork(event, home)
-    return command if isinstance(command, IgnoredDelivery) else _job(delivery, listening, event, command)
+    home = run.head_repository
+    if home is not None and home.id == event.repository.id:
+        command = _here(event, listening)
+        if isinstance(command, IgnoredDelivery):
+            return command
+    elif home is None or not home.full_name or not run.head_branch:
+        return IgnoredDelivery(
+            reason="the workflow ran for a fork, and the event does not say for which one, or for which branch"
+        )
+    else:
+        command = _command(run, fork=home.full_name, fork_id=home.id)
+    job = reddened(delivery, listening, event, command, at=run.created_at, unique=f"{run.id}:{run.run_attempt}")
+    others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
+    return replace(job, actor=run.actor.actor, others=others)
 
 
 def _here(event: _Event, listening: Listening) -> ChecksFailed | IgnoredDelivery:
@@ -51,15 +63,6 @@ def _here(event: _Event, listening: Listening) -> ChecksFailed | IgnoredDelivery
     return _command(run, pull=number)
 
 
-def _fork(event: _Event, home: Home | None) -> ChecksFailed | IgnoredDelivery:
-    run = event.workflow_run
-    if home is None or not home.full_name or not run.head_branch:
-        return IgnoredDelivery(
-            reason="the workflow ran for a fork, and the event does not say for which one, or for which branch"
-        )
-    return _command(run, fork=home.full_name, fork_id=home.id)
-
-
 def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> ChecksFailed:
     return ChecksFailed(
         run_id=run.id,
@@ -73,13 +76,6 @@ def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> C
         fork=fork,
         fork_id=fork_id,
     )
-
-
-def _job(delivery: Delivery, listening: Listening, event: _Event, command: ChecksFailed) -> Job:
-    run = event.workflow_run
-    job = reddened(delivery, listening, event, command, at=run.created_at, unique=f"{run.id}:{run.run_attempt}")
-    others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
-    return replace(job, actor=run.actor.actor, others=others)
 
 
 class _Run(PayloadPart):
