@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Literal
 
-from agent_runtime import Usage
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import JobRecord
 from bot.engine.records import Stored, WeekCost, week_begins
@@ -305,13 +304,9 @@ def _facts(stored: Stored, record: JobRecord, log: RunLog) -> tuple[tuple[str, s
     if record.verdict is not None:
         facts.append(("Verdict", record.verdict.value.replace("_", " ")))
     if usage.requests:
-        facts += _usage_facts(usage)
+        cost = "unknown" if usage.cost_usd is None else _money(usage.cost_usd)
+        facts += [("Cost", cost), ("Model requests", f"{usage.requests:,}"), ("Tokens", f"{usage.total_tokens:,}")]
     return tuple(facts)
-
-
-def _usage_facts(usage: Usage) -> list[tuple[str, str]]:
-    cost = "unknown" if usage.cost_usd is None else _money(usage.cost_usd)
-    return [("Cost", cost), ("Model requests", f"{usage.requests:,}"), ("Tokens", f"{usage.total_tokens:,}")]
 
 
 def _approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ...]:

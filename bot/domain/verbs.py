@@ -237,21 +237,16 @@ _HEADINGS: dict[Group, str] = {"work": "Work", "steering": "Steering"}
 
 def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
     """Every verb and every option with its meaning, as Markdown."""
-    return "\n\n".join([*(_group(group, trigger) for group in _HEADINGS), _options(), _BARE.format(trigger=trigger)])
-
-
-def _group(group: Group, trigger: str) -> str:
-    usages = (
-        (f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS if verb.group == group
-    )
-    return "\n".join([f"**{_HEADINGS[group]}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)])
-
-
-def _options() -> str:
-    lines = []
+    parts = []
+    for group, heading in _HEADINGS.items():
+        usages = (
+            (f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS if verb.group == group
+        )
+        parts.append("\n".join([f"**{heading}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)]))
+    lines = ["**Options**, on the command's own line\n"]
     for name, option in OPTIONS.items():
         takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
         usage = f"--{name} {option.argument}".strip()
         named = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
         lines.append(f"- `{usage}`: {option.meaning} For {named}.")
-    return "\n".join(["**Options**, on the command's own line\n", *lines])
+    return "\n\n".join([*parts, "\n".join(lines), _BARE.format(trigger=trigger)])
