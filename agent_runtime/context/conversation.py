@@ -216,8 +216,13 @@ class Conversation:
         most = length(entries, upto, least=least)
         ask = prompts.summary_request(place=place(entries, upto), max_tokens=most)
         text, usage, failure = "", Usage(), ""
-        history = self._fitting(window - estimate(ask))
-        if history:
+        # The conversation, so that it can be read from the cache, or as much of its beginning as fits.
+        history = self._messages()
+        room = (window - estimate(ask)) / self._meter.ratio - self._system_tokens
+        fits = sum(1 for size in accumulate(map(estimate_message, history)) if size <= room)
+        while fits and history[fits - 1].role != "user":
+            fits -= 1
+        if history := history[:fits]:
             try:
                 request = Request(system=self.system, messages=history, status=ask, tools=self.tools)
                 text, usage = await answer(self._provider, request, charge=partial(self._charge, request))
@@ -239,16 +244,6 @@ class Conversation:
         received = estimate(text) if text else 0
         expected = Usage(input_tokens=self._meter.expect(sent), output_tokens=self._meter.expect(received))
         return load_prices().priced(model, expected)
-
-    def _fitting(self, window: int) -> tuple[Message, ...]:
-        """The conversation, so that it can be read from the cache, or as much of its beginning as fits."""
-        history = self._messages()
-        room = window / self._meter.ratio - self._system_tokens
-        sizes = accumulate(map(estimate_message, history))
-        fits = sum(1 for size in sizes if size <= room)
-        while fits and history[fits - 1].role != "user":
-            fits -= 1
-        return history[:fits]
 
 
 async def answer(

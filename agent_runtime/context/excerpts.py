@@ -58,7 +58,9 @@ def excerpts(passages: Iterable[Passage], read: Callable[[str], Text | None], bu
         if not wanted or file.cost(wanted) > min(room, budget if not chosen else _SHARE * budget):
             part = _part(passage)
             if not part or file.cost(part) > room:
-                named += [_told(passage)] if passage.definition is not None else []
+                if (definition := passage.definition) is not None:
+                    lines = f"{definition.first}-{definition.last}"
+                    named.append(f"{printable(passage.path)}:{lines} {definition.qualified}")
                 continue
             wanted = part
         left = room - file.cost(wanted)
@@ -88,13 +90,6 @@ def _part(passage: Passage) -> list[int]:
         return []
     first, last = max(definition.header, line - _PART_LINES), min(definition.last, line + _PART_LINES)
     return [*definition.parents, definition.header, *range(first, last + 1)]
-
-
-def _told(passage: Passage) -> str:
-    definition = passage.definition
-    return (
-        f"{printable(passage.path)}:{definition.first}-{definition.last} {definition.qualified}" if definition else ""
-    )
 
 
 def _shown(path: str, file: _Chosen) -> Excerpt:

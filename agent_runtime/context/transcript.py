@@ -318,15 +318,13 @@ class Transcript:
             answers = tuple(
                 replace(each, text=notes.without_images(each.text, each.images), images=()) for each in answers
             )
-        return Message(role="user", text=text, answers=self._fitting(answers))
-
-    def _fitting(self, answers: tuple[ToolAnswer, ...]) -> tuple[ToolAnswer, ...]:
-        """Answers that can be sent, those of a step that told too much cut."""
+        # What can be sent of them; those of a step that told too much are cut.
         sent = [sendable(each.text) for each in answers]
         if (share := self._share(sent)) is not None:
             sent = [notes.cut(text, share) for text in sent]
         both = zip(answers, sent, strict=True)
-        return tuple(each if text is each.text else replace(each, text=text) for each, text in both)
+        answers = tuple(each if cut is each.text else replace(each, text=cut) for each, cut in both)
+        return Message(role="user", text=text, answers=answers)
 
     def _share(self, texts: Sequence[str]) -> int | None:
         """How long each text of one event may be; None where they are not too long together."""

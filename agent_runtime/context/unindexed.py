@@ -14,7 +14,7 @@ from agent_runtime.context.passages import located
 from agent_runtime.core.errors import BoundExceededError, ToolError
 from agent_runtime.index.languages import is_test, language_of
 from agent_runtime.index.model import Call, Definition
-from agent_runtime.index.parsing import Piece, TooSlowError, parse
+from agent_runtime.index.parsing import TooSlowError, parse
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
@@ -118,18 +118,14 @@ def _definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]
     except (LookupError, TooSlowError):
         return
     for piece in pieces:
+        parents, around = list[int](), piece
+        while around.parent >= 0:
+            around = pieces[around.parent]
+            parents.insert(0, around.header)
         yield {
             "path": path, "name": piece.name, "qualified": piece.qualified, "kind": piece.kind, "first": piece.first,
-            "last": piece.last, "header": piece.header, "parents": _headers(pieces, piece), "is_test": is_test(path),
+            "last": piece.last, "header": piece.header, "parents": parents, "is_test": is_test(path),
         }  # fmt: skip
-
-
-def _headers(pieces: Sequence[Piece], piece: Piece) -> list[int]:
-    headers: list[int] = []
-    while piece.parent >= 0:
-        piece = pieces[piece.parent]
-        headers.insert(0, piece.header)
-    return headers
 
 
 def _bytes(workspace: Workspace, path: str) -> bytes:
