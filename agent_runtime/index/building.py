@@ -156,7 +156,9 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
     try:
         with confined.held(os.open(name, flags, dir_fd=directory)) as descriptor:
             status = os.fstat(descriptor)
-            data = _content(descriptor) if stat.S_ISREG(status.st_mode) else b""
+            data = b""
+            while stat.S_ISREG(status.st_mode) and (chunk := os.read(descriptor, MOST_BYTES + 1 - len(data))):
+                data += chunk
     except OSError:  # gone in this moment, or not ours to read
         return
     stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -171,14 +173,6 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
     parsed, note = (None, "its grammar crashes on it") if path in doing.refused else _parsed(path, data)
     doing.store.put(path, stamp, FileContent(looked=looked, digest=new, is_test=is_test(path), note=note), parsed)
     doing.parsed += 1
-
-
-def _content(descriptor: int) -> bytes:
-    chunks, size = list[bytes](), 0
-    while size <= MOST_BYTES and (chunk := os.read(descriptor, MOST_BYTES + 1 - size)):
-        chunks.append(chunk)
-        size += len(chunk)
-    return b"".join(chunks)
 
 
 def _parsed(path: str, data: bytes) -> tuple[ParsedFile | None, str]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -215,11 +214,9 @@ def grammar(language: Language) -> tuple[Parser, Query] | None:
     library, module = importlib.import_module("tree_sitter"), importlib.import_module(language.module)
     load: Callable[[], object] = getattr(module, language.function)
     made = library.Language(load())
-    queries = [_shipped(importlib.import_module(name)) for name in language.shipped]
+    queries: list[str] = []
+    for package in map(importlib.import_module, language.shipped):
+        # TypeScript's has it as a file only.
+        file = Path(str(package.__file__)).parent / "queries" / "tags.scm"
+        queries.append(getattr(package, "TAGS_QUERY", None) or file.read_text(encoding="utf-8"))
     return library.Parser(made), library.Query(made, "\n".join([*queries, language.extra]))
-
-
-def _shipped(module: ModuleType) -> str:
-    """The tags query of a grammar's package; TypeScript's has it as a file only."""
-    query: str | None = getattr(module, "TAGS_QUERY", None)
-    return query or (Path(str(module.__file__)).parent / "queries" / "tags.scm").read_text(encoding="utf-8")

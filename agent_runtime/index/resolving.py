@@ -280,20 +280,17 @@ class Resolver:
         for owner in owners:
             key = owner.number, name, depth
             if key not in self._methods:
-                own = self._own_method(owner, name)
-                self._methods[key] = own or (self._method_of(self._bases(owner), name, depth - 1) if depth else [])
+                own = self._look("parent = ? AND name = ?", (owner.number, name))
+                if not own:  # written outside of its class
+                    named = name, f"{owner.qualified}.{name}"
+                    apart = self._look("name = ? AND qualified = ? AND parent IS NULL", named)
+                    folder = posixpath.dirname(self.source(owner.file).path)
+                    own = [each for each in apart if posixpath.dirname(self.source(each.file).path) == folder] or apart
+                inherited = self._method_of(self._bases(owner), name, depth - 1) if depth and not own else []
+                self._methods[key] = [each.number for each in own] or inherited
             if self._methods[key]:
                 return self._methods[key]
         return []
-
-    def _own_method(self, owner: _Known, name: str) -> list[int]:
-        """The method of a class itself."""
-        own = self._look("parent = ? AND name = ?", (owner.number, name))
-        if not own:  # written outside of its class
-            apart = self._look("name = ? AND qualified = ? AND parent IS NULL", (name, f"{owner.qualified}.{name}"))
-            folder = posixpath.dirname(self.source(owner.file).path)
-            own = [each for each in apart if posixpath.dirname(self.source(each.file).path) == folder] or apart
-        return [each.number for each in own]
 
     def _classes(self, source: _Source, dotted: str) -> list[_Known]:
         """The classes that a name means in a file."""

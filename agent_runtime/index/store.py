@@ -103,10 +103,12 @@ class IndexStore:
         database, file = self.database, self._next_file
         self._next_file += 1
         facts = zlib.compress(json.dumps([parsed.calls, parsed.imports]).encode(), 1) if parsed else b""
+        # How much what is found in it counts.
+        weight = _COPIED_SHARE if is_copied(path) else _TEST_SHARE if content.is_test else 1.0
         database.execute(
             "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, content.looked, content.digest,
-             content.is_test, _weight(path, content), content.note, self._next, facts),
+             content.is_test, weight, content.note, self._next, facts),
         )  # fmt: skip
         pieces = parsed.pieces if parsed else []
         names = split_words(" ".join(dict.fromkeys(piece.name for piece in pieces)))
@@ -172,11 +174,6 @@ def calls_and_imports(facts: bytes) -> tuple[list[tuple[int, str, str, int]], li
         return [], []
     calls, imports = json.loads(zlib.decompress(facts))
     return calls, imports
-
-
-def _weight(path: str, content: FileContent) -> float:
-    """How much what is found in a file counts."""
-    return _COPIED_SHARE if is_copied(path) else _TEST_SHARE if content.is_test else 1.0
 
 
 def digest_of(data: bytes) -> bytes:
