@@ -192,7 +192,10 @@ class DelegationTools:
             ToolError: one of them changed since.
         """
         self._tasks.take(task, writes)
-        lines = [f"{_fate(each)}: {each.path}" for each in writes]
+        lines = [
+            f"{'created' if each.old is None else 'deleted' if each.data is None else 'modified'}: {each.path}"
+            for each in writes
+        ]
         head = f"[collect {task}] {told(self._tasks.status(task))}"
         taken = ["Taken over:", *_listed(lines)] if lines else ["It changed no file that was not taken over already."]
         return ToolResult(value=[each.path for each in writes], text="\n".join([head, *taken]))
@@ -210,10 +213,6 @@ def told(status: DelegatedTask) -> str:
             "yourself if it must be made, or go on without the task."
         )
     return f"is {status.state} ({used})"
-
-
-def _fate(change: StagedFile) -> str:
-    return "created" if change.old is None else "deleted" if change.data is None else "modified"
 
 
 def _listed(lines: Sequence[str]) -> list[str]:

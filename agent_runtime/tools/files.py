@@ -160,7 +160,12 @@ class FileTools:
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         path, symbol = self._parted(path)
         if symbol:
-            start_line, end_line = self._lines_of(path, symbol)
+            source = Overlay(self._workspace).text_file(path).text.raw
+            what = f"Looking for {symbol!r} in {path!r}"
+            spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SECONDS, what=what)
+            if not spans:
+                raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
+            start_line, end_line = spans[0]
         files = Overlay(self._workspace)
         canonical = files.resolve(path)
         try:
@@ -178,20 +183,6 @@ class FileTools:
         """A path and the name of a definition, as `path::name` gives them; a file of that very name is one."""
         before, mark, symbol = path.partition("::")
         return (before, symbol) if mark and before and not self._workspace.exists(path) else (path, "")
-
-    def _lines_of(self, path: str, symbol: str) -> tuple[int, int]:
-        """The first and last line of a definition in a file, as it is now.
-
-        Raises:
-            ToolError: there is none, or it cannot be told.
-        """
-        source = Overlay(self._workspace).text_file(path).text.raw
-        what = f"Looking for {symbol!r} in {path!r}"
-        spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SECONDS, what=what)
-        if not spans:
-            raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
-        first, last = spans[0]
-        return first, last
 
     def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,

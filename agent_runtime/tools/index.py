@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
-from agent_runtime.index.model import Call, Definition
+from agent_runtime.index.model import Call
 from agent_runtime.index.workspace_index import MOST_CALLS, WorkspaceIndex
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.preview import of_call
@@ -72,7 +72,11 @@ class IndexTools:
         found = await self._asked(partial(self._index.search, query, top_k))
         lines = [f"{each.path}:{each.first}-{each.last} {each.kind} {each.qualified}" for each in found]
         head = f"[semantic_search] {len(found)} definition(s), best first:"
-        return self._result([head, *lines], [_plain(each) for each in found])
+        plain: list[Plain] = [
+            {"path": each.path, "symbol": each.qualified, "kind": each.kind, "first": each.first, "last": each.last}
+            for each in found
+        ]
+        return self._result([head, *lines], plain)
 
     async def trace_callers(self, symbol: str) -> ToolResult:
         """Calls of 'Class.f' or 'path::Class.f'.
@@ -152,16 +156,6 @@ class IndexTools:
         if self._index.state.problem:
             shown.append(f"[{self._index.state.problem}]")
         return ToolResult(value=value, text="\n".join(shown))
-
-
-def _plain(found: Definition) -> dict[str, Plain]:
-    return {
-        "path": found.path,
-        "symbol": found.qualified,
-        "kind": found.kind,
-        "first": found.first,
-        "last": found.last,
-    }
 
 
 def _called(call: Call) -> dict[str, Plain]:

@@ -328,7 +328,13 @@ def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResul
     Raises:
         ToolError: with `check`, the command failed or goes on.
     """
-    value, text = _value(report), _text(session_id, report)
+    value: dict[str, Plain] = {
+        "status": report.status,
+        "exit_code": report.exit_code,
+        "output": report.output,
+        "cwd": report.cwd,
+    }
+    text = _text(session_id, report)
     if not check or report.ok:
         return ToolResult(value=value, text=text)
     if report.status in _GOES_ON:
@@ -337,15 +343,6 @@ def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResul
     # Its exit code is that of the stage that failed, not of the pipe's last one.
     failed = next((code for code in report.pipe if code), report.exit_code)
     raise ToolError(text, kind="RuntimeError", value=value | {"exit_code": failed})
-
-
-def _value(report: CommandReport) -> dict[str, Plain]:
-    return {
-        "status": report.status,
-        "exit_code": report.exit_code,
-        "output": report.output,
-        "cwd": report.cwd,
-    }
 
 
 def _text(session_id: str, report: CommandReport) -> str:

@@ -116,11 +116,16 @@ class Writer:
             return replace(refused(facts, error), apply=shown)
         except ToolError as error:
             return refused(facts, error)
+        digest = hashlib.sha256()
+        for write in writes:
+            each = write.change
+            contents = [None if data is None else hashlib.sha256(data).hexdigest() for data in (each.old, each.data)]
+            digest.update(json.dumps([each.path, *contents, each.mode]).encode())
         return Planned(
             facts=replace(facts, paths=tuple(dict.fromkeys(each.canonical for each in writes)) or facts.paths),
             preview=partial(self._preview, writes),
             apply=partial(self._apply, change, files, writes),
-            digest=_digest(writes),
+            digest=digest.hexdigest(),
             is_current=partial(self._is_current, files, writes),
             follow=partial(self._follow, basis, change, writes),
         )
@@ -228,12 +233,3 @@ def _learn(seen: Seen, write: FileWrite) -> None:
         return
     know = seen.read if write.whole else seen.wrote
     know(write.canonical, write.version, write.text.plain)
-
-
-def _digest(writes: Sequence[FileWrite]) -> str:
-    digest = hashlib.sha256()
-    for write in writes:
-        change = write.change
-        contents = [None if data is None else hashlib.sha256(data).hexdigest() for data in (change.old, change.data)]
-        digest.update(json.dumps([change.path, *contents, change.mode]).encode())
-    return digest.hexdigest()
