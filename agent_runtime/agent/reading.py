@@ -128,7 +128,11 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
     path: KeyPath = error["loc"]
     what = _KINDS.get(error["type"])
     if error["type"] == "extra_forbidden":
-        told = f"unknown key. {did_you_mean(str(path[-1]), _keys(top, path[:-1]))}"
+        section = top
+        for key in path[:-1]:
+            if isinstance(key, str):
+                section = _section(section.model_fields[key].annotation) or section
+        told = f"unknown key. {did_you_mean(str(path[-1]), section.model_fields)}"
     elif what is not None:
         kind = type(error["input"])  # not the value, which may be a secret in the wrong place
         told = f"must be {what}, and is {_FOUND.get(kind) or f'a {kind.__name__}; put it in quotes if it is text'}"
@@ -136,17 +140,8 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
         told = _BOUNDS[error["type"]](error.get("ctx", {}))
     else:
         told = error["msg"]
-    key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
-    return f"{document.place(path)}: {f'`{key}`' if path else 'the file'}: {told.removesuffix('.')}."
-
-
-def _keys(top: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that may stand at a path."""
-    section = top
-    for key in path:
-        if isinstance(key, str):
-            section = _section(section.model_fields[key].annotation) or section
-    return list(section.model_fields)
+    named = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
+    return f"{document.place(path)}: {f'`{named}`' if path else 'the file'}: {told.removesuffix('.')}."
 
 
 def _section(annotation: object) -> type[BaseModel] | None:

@@ -103,17 +103,13 @@ def check_format(number: object) -> None:
         raise SessionNewerError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
 
 
-def _plain(value: object) -> dict[str, object]:
+def _plain(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     """The fields of a value, and of an event its kind; it may be in another one."""
-    told = _fields_of(value)
-    name = type(value).__name__
-    return {"kind": name, **told} if _KINDS.get(name) is type(value) else told
-
-
-def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     given = {field.name: getattr(value, field.name) for field in fields(value)}
     # An empty output schema is still an output schema.
-    return {name: item for name, item in given.items() if item or item == {} or (type(value), name) not in _ADDED}
+    told = {name: item for name, item in given.items() if item or item == {} or (type(value), name) not in _ADDED}
+    name = type(value).__name__
+    return {"kind": name, **told} if _KINDS.get(name) is type(value) else told
 
 
 _ADDED: frozenset[tuple[type, str]] = frozenset(
