@@ -166,11 +166,10 @@ class _Thread:
         links = [files[each] for each in among - {1, 2} if each in files]
         if not any(map(is_terminal, links)):
             return None
+        # A pipe of which it has both ends is its own, too.
         often = Counter(files.values())
-        foreign = any(
-            link.startswith(("socket:", "pipe:", "anon_inode:")) and link not in _OWN and not _is_to_itself(link, often)
-            for link in links
-        )
+        own = {*_OWN, *(link for link in links if link.startswith("pipe:") and often[link] > 1)}
+        foreign = any(link.startswith(("socket:", "pipe:", "anon_inode:")) and link not in own for link in links)
         timeout = arguments[poll.timeout]
         endless = timeout == 0 if poll.pointer else bool(timeout & 1 << 31)
         if foreign or not (endless or poll.files == "epoll"):
@@ -181,11 +180,6 @@ class _Thread:
         status = _read(_PROC / str(self.process.pid) / "task" / self.tid / "status").splitlines()
         slept = next((line for line in status if line.startswith("voluntary_ctxt_switches")), "")
         return Attention(kind=kind, thread=(self.tid, *words, slept))
-
-
-def _is_to_itself(link: str, often: Counter[str]) -> bool:
-    """Whether a process has both ends of a pipe."""
-    return link.startswith("pipe:") and often[link] > 1
 
 
 def _family(leader: int) -> list[_Process]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import AnyStr
 
 ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
 
@@ -98,6 +99,12 @@ def parse_mark(body: bytes) -> Marker:
         pid=int(pid) if _CODE.fullmatch(pid) else 0,
         cwd=cwd,
     )
+
+
+def possible_start(data: AnyStr, mark: AnyStr) -> int:
+    """Where `data` ends in the beginning of `mark`, or its length."""
+    escape = data.rfind(mark[:1], max(0, len(data) - len(mark)))
+    return escape if escape >= 0 and mark.startswith(data[escape:]) else len(data)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -108,7 +108,11 @@ class Inside:
             await self._end()
         if len(self._breaches) >= _MOST_BREACHES:
             breaches, self._breaches = self._breaches, []
-            raise SandboxLimitError(_limits_kept_broken(breaches))
+            names = ", ".join(dict.fromkeys(map(str, breaches)))
+            raise SandboxLimitError(
+                f"The sandbox was ended {len(breaches)} times because its programs exceeded its limits ({names}). "
+                "Raise the limits of the sandbox, or run less."
+            )
         if self._keeper is None:
             self._keeper, self._group = self._start()
         await self._keeper.ready()
@@ -147,14 +151,6 @@ class Inside:
         finally:
             if group is not None:
                 group.close_entrance()
-
-
-def _limits_kept_broken(breaches: Sequence[Breach]) -> str:
-    names = ", ".join(dict.fromkeys(map(str, breaches)))
-    return (
-        f"The sandbox was ended {len(breaches)} times because its programs exceeded its limits ({names}). "
-        "Raise the limits of the sandbox, or run less."
-    )
 
 
 class _InsidePty(Pty):

@@ -63,7 +63,13 @@ class Screen:
         text = self._decoder.decode(data)
         at_end = not self._cut and self._full is None and self._column == len(self.line)
         if at_end and not any(map(data.__contains__, _SPECIAL)):
-            return self._feed_plain(text)
+            text = self.line + text
+            end = text.rfind("\n") + 1
+            if len(text) - end > _HOLD:
+                end = len(text)
+            self.line = text[end:]
+            self._column = len(self.line)
+            return text[:end]
         settled: list[str] = []
         self._feed_tokens(self._cut + text, settled.append)
         return "".join(settled)
@@ -72,15 +78,6 @@ class Screen:
         """Settle the last line as it stands, without an end of line, and give it."""
         line, self.line, self._column = self.line, "", 0
         return line
-
-    def _feed_plain(self, text: str) -> str:
-        text = self.line + text
-        end = text.rfind("\n") + 1
-        if len(text) - end > _HOLD:
-            end = len(text)
-        self.line = text[end:]
-        self._column = len(self.line)
-        return text[:end]
 
     def _feed_tokens(self, text: str, settle: Callable[[str], None]) -> None:
         self._cut = ""
@@ -148,17 +145,14 @@ class Screen:
             case "P":
                 self.line = self.line[: self._column] + self.line[self._column + max(1, number) :]
             case "h" if _FULL_SCREEN_MODES & _modes(params):
-                self._open_full_screen()
+                import pyte  # noqa: PLC0415 - few sessions need it, and every start would pay
+
+                screen = pyte.Screen(COLUMNS, ROWS)
+                # The terminal passes line feeds on as they are, so the screen must supply the return itself.
+                screen.set_mode(pyte.modes.LNM)
+                self._full = (screen, pyte.Stream(screen))
             case _:
                 pass
-
-    def _open_full_screen(self) -> None:
-        import pyte  # noqa: PLC0415 - few sessions need it, and every start would pay
-
-        screen = pyte.Screen(COLUMNS, ROWS)
-        # The terminal passes line feeds on as they are, so the screen must supply the return itself.
-        screen.set_mode(pyte.modes.LNM)
-        self._full = (screen, pyte.Stream(screen))
 
     def _feed_full(self, text: str, position: int) -> int:
         """Feed the emulator up to the end of full screen, if `text` has it; where to go on."""

@@ -182,20 +182,17 @@ class Shell:
         if self.ended:
             return
         await self.pty.finish(ended=ended)
-        self._drain()
-        self.pty.close()
-        self.ended = True
-        self._mark = None
-        self._changed()
-
-    def _drain(self) -> None:
-        """Take what was written last; its writer is gone, so it is no more than a terminal's buffer."""
+        # What was written last; its writer is gone, so it is no more than a terminal's buffer.
         for _ in range(_DRAIN_READS):
             data, ended = self.pty.read()
             if data:
                 self._take(self._carry + data)
             if ended or not data:
-                return
+                break
+        self.pty.close()
+        self.ended = True
+        self._mark = None
+        self._changed()
 
     def _changed(self) -> None:
         self._on_change()
@@ -216,7 +213,7 @@ class Shell:
             return
         start = data.find(self._mark) if self._mark[:1] in data else -1  # a single byte is found four times as fast
         end = data.find(b"\x07", start) if start >= 0 else -1
-        cut = start if start >= 0 else _possible_start(data, self._mark)
+        cut = start if start >= 0 else bash.possible_start(data, self._mark)
         self._output.feed(data[:cut])
         if end < 0:
             if len(data) - cut > bash.LONGEST_MARK:  # only what knows the nonce can begin a marker and not end it
@@ -229,9 +226,3 @@ class Shell:
         # What comes after the marker is not the command's: jobs in the background write it.
         self._output = Output()
         self._take(data[end + 1 :])
-
-
-def _possible_start(data: bytes, mark: bytes) -> int:
-    """Where `data` ends in the beginning of `mark`, or its length."""
-    escape = data.rfind(mark[:1], max(0, len(data) - len(mark)))
-    return escape if escape >= 0 and mark.startswith(data[escape:]) else len(data)

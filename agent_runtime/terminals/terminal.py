@@ -79,7 +79,13 @@ class Terminal:
             command.add(f"this is a new shell; since the last command the old one was killed: {ended_for}")
         exit_code = shell.marker.exit_code if shell.marker is not None else 0
         try:
-            unfinished = await _parse(shell, text)
+            # Bash parses it first and says why it cannot be run as it stands. The shell may die of that, too.
+            *pieces, last = bash.pieces(text)
+            for index, piece in enumerate(pieces):
+                if not shell.ended:
+                    await shell.ask(partial(bash.remember, piece=piece, first=index == 0))
+            said = "" if shell.ended else await shell.ask(partial(bash.check, piece=last, first=not pieces))
+            unfinished = bash.unfinished(said)
             if unfinished is None and not shell.ended:
                 shell.pty.reset_modes()
                 await shell.send(lambda nonce: bash.run(nonce, last_exit_code=exit_code), output)
@@ -247,16 +253,6 @@ async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, a
             return False
         before, pause = now, _LOOK_SECONDS if now.kind == "waits" else min(2 * pause, _LONGEST_LOOK_SECONDS)
     return False
-
-
-async def _parse(shell: Shell, text: str) -> str | None:
-    """Hand a command over; why it cannot be run as it stands, or None. The shell may die of it, too."""
-    *pieces, last = bash.pieces(text)
-    for index, piece in enumerate(pieces):
-        if not shell.ended:
-            await shell.ask(partial(bash.remember, piece=piece, first=index == 0))
-    said = "" if shell.ended else await shell.ask(partial(bash.check, piece=last, first=not pieces))
-    return bash.unfinished(said)
 
 
 def _ended(command: TerminalCommand) -> bool:

@@ -211,7 +211,9 @@ class ConsoleTerminal:
             self._changed = (loop, changed)
             changed.clear()
             self._take_in()
-            await self._stop_when_over_quota()
+            command = self._command if self.running is not None else None
+            if command is not None and command.output.over_quota and not command.stop_reason:
+                await self.interrupt(f"it wrote more than {command.output.quota:,} bytes and was stopped")
             if until():
                 return True
             try:
@@ -238,16 +240,6 @@ class ConsoleTerminal:
                 command.exit_code, command.pipe, command.ok = marker.exit_code, marker.pipe, marker.ok
                 self.cwd, self._pid = marker.cwd, marker.pid
                 command.settle("completed")
-
-    async def _stop_when_over_quota(self) -> None:
-        command = self._command
-        if (
-            command is not None
-            and command.status == "running"
-            and command.output.over_quota
-            and not command.stop_reason
-        ):
-            await self.interrupt(f"it wrote more than {command.output.quota:,} bytes and was stopped")
 
 
 def _moved(command: TerminalCommand, since: int) -> bool:

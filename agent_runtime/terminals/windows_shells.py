@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from agent_runtime.terminals.bash import Marker, mark, parse_mark
+from agent_runtime.terminals.bash import Marker, mark, parse_mark, possible_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Parted:
         if end >= 0:
             self.marker = parse_mark(text[start + len(self._mark) : end].encode())
             return text[:start]
-        cut = start if start >= 0 else _possible_start(text, self._mark)
+        cut = start if start >= 0 else possible_start(text, self._mark)
         self._rest = text[cut:]
         return text[:cut]
 
@@ -180,9 +180,3 @@ class Unpainted:
         down, self._row = row - self._row, row
         # Upwards it paints again what was there.
         return ("\n" * down if down > 0 else "") + f"\x1b[{column}G"
-
-
-def _possible_start(text: str, mark: str) -> int:
-    """Where `text` ends in the beginning of `mark`, or its length."""
-    escape = text.rfind(mark[:1], max(0, len(text) - len(mark)))
-    return escape if escape >= 0 and mark.startswith(text[escape:]) else len(text)
