@@ -151,7 +151,8 @@ def remember(nonce: str, *, piece: str, first: bool) -> bytes:
 def check(nonce: str, *, piece: str, first: bool) -> bytes:
     """The line that adds the last piece, and has bash parse the command without running it: as a function's body."""
     operator = "=" if first else "+="
-    line = f"{_secret(nonce, f'__cp_text{operator}{piece}')} {_CHECK}\n"
+    # After an unclosed quote bash takes a brace that begins the next line for a word: the line begins with a command.
+    line = f":; {_secret(nonce, f'__cp_text{operator}{piece}')} {_CHECK}\n"
     return line.encode(errors="replace")
 
 
