@@ -42,9 +42,10 @@ PROMPT_COMMAND=__cp_prompt
 # The colon makes a body of a command that is only a comment.
 _CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || :"""
 _AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
-# Under `set -v` and `set -x` bash repeats the command, too, which may hold the same words.
+# Under `set -v` and `set -x` bash repeats the command, too, which may hold the same words. Bash goes by another name
+# after `BASH_ARGV0=...`, and a trap that is not closed itself says nothing about the command.
 _UNFINISHED = re.compile(
-    r"^bash: (?P<reason>.*(?:unexpected EOF while looking|unexpected end of file"
+    r"^[^\s:]+: (?![a-z ]*trap: )(?P<reason>.*(?:unexpected EOF while looking|unexpected end of file"
     r"|here-document .*delimited by end-of-file|near unexpected token `}').*)$",
     re.MULTILINE,
 )
@@ -152,7 +153,7 @@ def check(nonce: str, *, piece: str, first: bool) -> bytes:
     """The line that adds the last piece, and has bash parse the command without running it: as a function's body."""
     operator = "=" if first else "+="
     # After an unclosed quote bash takes a brace that begins the next line for a word: the line begins with a command.
-    line = f":; {_secret(nonce, f'__cp_text{operator}{piece}')} {_CHECK}\n"
+    line = f":; {_secret(nonce, f' __cp_text{operator}{piece};')} {_CHECK}\n"
     return line.encode(errors="replace")
 
 
@@ -173,9 +174,9 @@ def run(nonce: str, *, last_exit_code: int) -> bytes:
     return f'{_secret(nonce)} __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
 
 
-def _secret(nonce: str, more: str = ":") -> str:
+def _secret(nonce: str, more: str = "") -> str:
     """Set the nonce, and do more; under `set -a` bash would hand it to the programs, and under `set -x` print it."""
-    return f"{{ __cp_nonce={nonce}; {more}; declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
+    return f"{{ __cp_nonce={nonce};{more} declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
 
 
 def _quoted(character: str) -> str:

@@ -144,6 +144,18 @@ async def test_what_a_shell_repeats_of_a_command_is_not_taken_for_an_error(termi
     assert not any(each.startswith("__cp_text=") for each in variables)
 
 
+@pytest.mark.parametrize("mode", ["BASH_ARGV0=other", "alias :='echo colon'", 'trap "echo \'open" DEBUG'])
+async def test_a_command_is_judged_by_itself_whatever_the_session_has_set(terminal: Terminal, mode: str) -> None:
+    await run(terminal, f"shell=same; {mode}")
+    report = await run(terminal, "touch ran\necho 'open")
+    assert (report.status, report.exit_code) == ("incomplete", None)
+    assert "debug trap" not in report.note
+    report = await run(terminal, "ls; echo $shell")
+    assert report.status == "completed"
+    said = [line for line in report.output.splitlines() if "debug trap" not in line]
+    assert said == ["same"]
+
+
 @pytest.mark.parametrize(
     ("command", "exit_code"), [("exit 4", 4), ("exec false", 1), ("set -e; false", 1), ("kill -9 $$", 137)]
 )
