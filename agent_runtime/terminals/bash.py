@@ -152,8 +152,7 @@ def remember(nonce: str, *, piece: str, first: bool) -> bytes:
 def check(nonce: str, *, piece: str, first: bool) -> bytes:
     """The line that adds the last piece, and has bash parse the command without running it: as a function's body."""
     operator = "=" if first else "+="
-    # After an unclosed quote bash takes a brace that begins the next line for a word: the line begins with a command.
-    line = f":; {_secret(nonce, f' __cp_text{operator}{piece};')} {_CHECK}\n"
+    line = f"{_secret(nonce, f' __cp_text{operator}{piece};')} {_CHECK}\n"
     return line.encode(errors="replace")
 
 
@@ -175,8 +174,12 @@ def run(nonce: str, *, last_exit_code: int) -> bytes:
 
 
 def _secret(nonce: str, more: str = "") -> str:
-    """Set the nonce, and do more; under `set -a` bash would hand it to the programs, and under `set -x` print it."""
-    return f"{{ __cp_nonce={nonce};{more} declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
+    """Set the nonce, and do more; under `set -a` bash would hand it to the programs, and under `set -x` print it.
+
+    After an unclosed quote bash takes a brace that begins the next line for a word: the line begins with a redirection,
+    which runs nothing.
+    """
+    return f"2>/dev/null; {{ __cp_nonce={nonce};{more} declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
 
 
 def _quoted(character: str) -> str:

@@ -16,6 +16,7 @@ from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals import bash
 from agent_runtime.terminals import shell as shell_module
 from agent_runtime.terminals import terminal as terminal_module
 from agent_runtime.terminals.backend import Backend, backend
@@ -154,6 +155,16 @@ async def test_a_command_is_judged_by_itself_whatever_the_session_has_set(termin
     assert report.status == "completed"
     said = [line for line in report.output.splitlines() if "debug trap" not in line]
     assert said == ["same"]
+
+
+@pytest.mark.parametrize("command", ["echo 'open", 'echo "open', "echo `ls", "echo $(ls", "(ls", "cat <<EOF\ntext"])
+async def test_a_shell_whose_language_is_not_understood_lives_on_after_an_unfinished_command(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(bash, "unfinished", lambda _said: None)
+    await run(terminal, "shell=same")
+    assert (await run(terminal, command)).status == "completed"
+    assert (await run(terminal, 'echo "$shell"')).output == "same\n"
 
 
 @pytest.mark.parametrize(
