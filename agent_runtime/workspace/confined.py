@@ -37,10 +37,13 @@ def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
 
     Raises:
         OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
+        ValueError: a component holds a null byte, at which the kernel would end the name.
     """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     name = os.fsencode("/".join(parts) or ".")
+    if b"\0" in name:
+        raise ValueError("embedded null byte")  # as `os.open` does
     while True:
         descriptor = int(_libc().syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
         if descriptor >= 0:

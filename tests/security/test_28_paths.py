@@ -240,6 +240,16 @@ def test_twenty_thousand_racing_accesses_stay_inside(workspace: Workspace, root:
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"file.txt": SECRET}
 
 
+@pytest.mark.parametrize("opener", [confined.open_by_kernel, confined.open_by_walking])
+def test_a_name_does_not_end_at_a_null_byte(root: Path, opener: confined.Opener) -> None:
+    descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    with confined.held(descriptor):
+        with pytest.raises(ValueError, match="null"):
+            confined.canonical(descriptor, ("dir\0", "file.txt"), opener)
+        with pytest.raises(ValueError, match="null"):
+            os.close(opener(descriptor, ("dir", "file.txt\0.md"), os.O_RDONLY))
+
+
 def test_the_kernel_is_asked_where_it_can_be(root: Path) -> None:
     descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
     with confined.held(descriptor):
