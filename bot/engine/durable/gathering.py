@@ -68,7 +68,9 @@ def _tell(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> Non
     for done, result in results:
         if done.cancelled():
             continue
-        if isinstance(result, BaseException):
+        if isinstance(result, StopIteration):  # no future takes it, and those after it would wait for ever
+            done.set_exception(RuntimeError(f"it raised {result!r}"))
+        elif isinstance(result, BaseException):
             done.set_exception(result)
         else:
             done.set_result(result)

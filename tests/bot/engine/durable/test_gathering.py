@@ -69,6 +69,15 @@ async def test_what_fails_for_all_fails_each(thread: ThreadPoolExecutor) -> None
     assert await asyncio.wait_for(gathering.put(2), SECONDS) == 4
 
 
+async def test_an_error_that_no_future_takes_keeps_nothing_from_others(thread: ThreadPoolExecutor) -> None:
+    def deal(items: Sequence[int]) -> list[int | Exception]:
+        return [StopIteration() if item % 2 else 2 * item for item in items]
+
+    tasks = await put_together(thread, Gathering(thread, deal), [3, 4])
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SECONDS)
+    assert [type(result) for result in results] == [RuntimeError, int]
+
+
 async def test_no_more_than_a_hundred_are_dealt_with_at_once_and_none_is_left(thread: ThreadPoolExecutor) -> None:
     deal = Dealer()
     tasks = await put_together(thread, Gathering(thread, deal), range(2, 502, 2))
