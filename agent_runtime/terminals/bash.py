@@ -39,8 +39,8 @@ __cp_keep() { [[ "${PROMPT_COMMAND[*]-}" == *__cp_prompt* ]] || PROMPT_COMMAND=_
 readonly -f __cp_begin __cp_end __cp_prompt __cp_keep
 PROMPT_COMMAND=__cp_prompt
 """
-# The colon makes a body of a command that is only a comment.
-_CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || :"""
+# The colon makes a body of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name.
+_CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || [[ ok ]]"""
 _AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
 # Under `set -v` and `set -x` bash repeats the command, too, which may hold the same words. Bash goes by another name
 # after `BASH_ARGV0=...`, and a trap that is not closed itself says nothing about the command.

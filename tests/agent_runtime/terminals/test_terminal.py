@@ -131,6 +131,12 @@ async def test_an_unfinished_command_is_not_run_and_said_to_be_incomplete(termin
     assert (await run(terminal, 'ls; echo "$shell"')).output == "same\n"
 
 
+async def test_a_function_with_the_name_of_a_fork_bomb_is_not_called_by_later_commands(terminal: Terminal) -> None:
+    await run(terminal, "touch calls; :() { echo again >> calls; }")
+    assert (await run(terminal, "echo 'open")).status == "incomplete"
+    assert (await run(terminal, "cat calls")).output == ""
+
+
 @pytest.mark.parametrize("mode", ["set -v", "set -x", "set -vx", "set -a", "set -u"])
 async def test_what_a_shell_repeats_of_a_command_is_not_taken_for_an_error(terminal: Terminal, mode: str) -> None:
     await run(terminal, mode)
