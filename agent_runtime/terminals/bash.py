@@ -42,11 +42,11 @@ PROMPT_COMMAND=__cp_prompt
 # The colon makes a body of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name.
 _CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || [[ ok ]]"""
 _AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
-# Under `set -v` and `set -x` bash repeats the command, too, which may hold the same words. Bash goes by another name
-# after `BASH_ARGV0=...`, and a trap that is not closed itself says nothing about the command.
+# Only what this bash says of the text itself: under `set -v` and `set -x` it repeats the command, a trap may be open,
+# and jobs in the background write there, too. It has another name after `BASH_ARGV0=...`.
 _UNFINISHED = re.compile(
-    r"^[^\s:]+: (?![a-z ]*trap: )(?P<reason>.*(?:unexpected EOF while looking|unexpected end of file"
-    r"|here-document .*delimited by end-of-file|near unexpected token `}').*)$",
+    r"^[^\s:]+: (?:eval: line \d+: )?(?P<reason>(?:unexpected EOF while looking|syntax error: unexpected end of file"
+    r"|syntax error near unexpected token `}'|warning: here-document .*delimited by end-of-file).*)$",
     re.MULTILINE,
 )
 

@@ -45,3 +45,24 @@ def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
     script = "printf %s " + "".join(pieces)
     done = subprocess.run(["bash", "-c", script], env={"LANG": "C.UTF-8"}, capture_output=True, check=True)
     assert done.stdout == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ("bash: unexpected EOF while looking for matching `''\n", "unexpected EOF while looking for matching `''"),
+        ("DBG\nother: syntax error: unexpected end of file\n", "syntax error: unexpected end of file"),
+        ("bash: eval: line 3: syntax error: unexpected end of file\n", "syntax error: unexpected end of file"),
+        ("bash: syntax error near unexpected token `}'\nbash: `}'\n", ""),
+        ("bash: syntax error near unexpected token `)'\n", None),
+        ("gzip: stdin: unexpected end of file\n", None),
+        ("bash: build.sh: line 3: syntax error: unexpected end of file\n", None),
+        ("bash: debug trap: line 19: unexpected EOF while looking for matching `''\n", None),
+        ("+ eval 'echo x: syntax error: unexpected end of file'\n", None),
+        ("", None),
+    ],
+)
+def test_only_what_bash_says_of_the_text_itself_tells_that_something_is_missing(said: str, missing: str | None) -> None:
+    told = bash.unfinished(said)
+    assert (told is None) == (missing is None)
+    assert told is None or told.endswith(f" ({missing})" if missing else "is not closed")
