@@ -11,6 +11,7 @@ from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
 from agent_runtime.core.clock_and_random import ClockAndRandom
+from agent_runtime.core.embedding_service import EmbeddingService
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
 from agent_runtime.mcp.settings import McpServer
@@ -20,7 +21,6 @@ from agent_runtime.sessions.scrubbing import Scrub
 
 if TYPE_CHECKING:  # an agent that is described in code needs neither the file's reader nor all providers
     from agent_runtime.agent.agent_file import AgentFile
-    from agent_runtime.index.embeddings import EmbeddingService
 
 
 @dataclass(frozen=True, kw_only=True)

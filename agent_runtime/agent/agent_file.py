@@ -15,10 +15,10 @@ from agent_runtime.agent.reading import read_agent, read_servers, read_text
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import TransportName
 from agent_runtime.core.did_you_mean import did_you_mean
+from agent_runtime.core.embedding_service import EmbeddingService
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.core.skills import Skill
-from agent_runtime.index.embeddings import EmbeddingService
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.processes.user_directories import home
 from agent_runtime.providers.catalog import CATALOG, provider_for

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.util
 import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.embedding_service import EmbeddingService
 
 if TYPE_CHECKING:
     import openai
@@ -28,34 +26,6 @@ _KEPT_DAYS = 30
 _MOST_KEPT = 60_000
 """Vectors in the file that runs share; those that no run has used for longest go first."""
 _VECTORS = "CREATE TABLE IF NOT EXISTS used_vectors(key BLOB PRIMARY KEY, day INTEGER NOT NULL, vector BLOB NOT NULL)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingService:
-    """Who makes vectors of texts.
-
-    Attributes:
-        model: its name at the service.
-        base_url: the service's address.
-        api_key: the key; None for a server without one.
-        seconds: how long one request may take, with all its attempts.
-        most: how many definitions one search gives at most.
-    """
-
-    model: str
-    base_url: str
-    api_key: str | None = field(default=None, repr=False)
-    seconds: float = 60.0
-    most: int = 50
-
-    def __post_init__(self) -> None:
-        """Check that vectors can be compared here.
-
-        Raises:
-            SettingsError: numpy is not installed.
-        """
-        if importlib.util.find_spec("numpy") is None:
-            raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")
 
 
 class EmbeddingError(Exception):

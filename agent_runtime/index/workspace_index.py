@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from agent_runtime.core.embedding_service import EmbeddingService
 from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index import asking, building
-from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings
 from agent_runtime.index.model import Call, Definition, Dependency
 from agent_runtime.index.store import SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded

@@ -3,7 +3,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -45,6 +47,13 @@ def test_the_names_for_type_checkers_are_those_that_are_loaded() -> None:
     }
     loaded = {name: f"agent_runtime.{module}" for name, module in agent_runtime._MODULE_OF.items()}
     assert loaded == read
+
+
+def test_the_types_of_the_fields_of_public_values_can_be_looked_up() -> None:
+    values = [each for name in agent_runtime._MODULE_OF if is_dataclass(each := getattr(agent_runtime, name))]
+    assert agent_runtime.Agent in values
+    for value in values:
+        assert {each.name for each in fields(value)} <= get_type_hints(value).keys()
 
 
 def test_the_package_alone_loads_none_of_its_modules() -> None:

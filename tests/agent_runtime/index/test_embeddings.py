@@ -13,8 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agent_runtime import AgentFile, SettingsError
+from agent_runtime.core.embedding_service import EmbeddingService
 from agent_runtime.index import embeddings
-from agent_runtime.index.embeddings import EmbeddingError, Embeddings, EmbeddingService
+from agent_runtime.index.embeddings import EmbeddingError, Embeddings
 from agent_runtime.index.ranking import fused
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
