@@ -219,13 +219,12 @@ class _Webhook:
         finally:
             self._large_bytes -= large
 
-    @staticmethod
-    async def _arrived(body: Awaitable[T], seconds: float | None) -> T:
+    async def _arrived(self, body: Awaitable[T], seconds: float | None) -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await body
         except TimeoutError as error:
-            raise _Refused(408, f"the body did not arrive within {seconds:g} s") from error
+            raise _Refused(408, f"the body did not arrive within {self._options.read_seconds:g} s") from error
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its Content-Length") from error
 
