@@ -56,20 +56,21 @@ for place in ("src", "lib"):
         break
 '
 try_python() {
-  local each place status=fails reason='python is not installed'
-  for each in python python3; do
-    here "$each" || continue
-    { read -r reason; read -r place; } < <("$each" -c "$look" 2>/dev/null </dev/null)
-    if [[ $reason != pytest ]]; then reason='pytest is not installed'; continue; fi
+  local each found place status=fails reason='python is not installed'
+  for each in python python3 .venv/bin/python venv/bin/python .tox/*/bin/python; do
+    # Where `python` has pytest, `python3` is that one again.
+    if ! here "$each" || [[ $each == python3 && $status == broken ]]; then continue; fi
+    { read -r found; read -r place; } < <("$each" -c "$look" 2>/dev/null </dev/null)
+    if [[ $found != pytest ]]; then
+      [[ $status == broken ]] || reason='pytest is not installed'
+      continue
+    fi
     if PYTHONPATH=${place:+$PWD/$place:}$PYTHONPATH collects "$each"; then
       say python "${place:-runs}" "$each -m pytest -q"; return
     fi
-    reason=$(why) status=broken
-    break
-  done
-  for each in .venv venv .tox/*; do
-    if [[ -x $each/bin/python ]] && collects "$each/bin/python"; then
-      say python runs "$each/bin/python -m pytest -q"; return
+    if [[ $status != broken ]]; then
+      status=broken reason=$(why)
+      say python with "$each -m pytest -q"
     fi
   done
   if [[ -f uv.lock ]] && here uv && collects uv run --frozen python; then
@@ -118,7 +119,7 @@ try_make() {
 }
 """
 _ANSWER = re.compile(
-    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|unmade|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
+    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|unmade|with|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
     re.MULTILINE,
 )
 _COMMAND = re.compile(
@@ -215,18 +216,21 @@ def read_trial(tried: Trial, output: str | None) -> TrialResult:
         late = f"finding the tests takes more than {TRIAL_SECONDS:g} s"
         return TrialResult(fact=f"Likely test command: {tried.command} (not confirmed: {late})")
     failed: list[str] = []
+    command = tried.command
     for answer in _ANSWER.finditer(output):
         kind, status, text = answer.group("kind", "status", "text")
         if status == "fails":
             failed.append(text or f"{kind} does not say why")
         elif status == "broken":
             why = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
-            return TrialResult(fact=f"Test command: {tried.command} ({why})")
+            return TrialResult(fact=f"Test command: {command} ({why})")
         elif _COMMAND.fullmatch(text):
-            return TrialResult(
-                fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
-                python_path="" if status in _FACTS else status,
-            )
+            if status != "with":
+                return TrialResult(
+                    fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
+                    python_path="" if status in _FACTS else status,
+                )
+            command = text  # with which what is told next was tried
     return TrialResult(fact=f"The tests cannot be run here: {'; '.join(failed) or 'what was tried gave no answer'}")
 
 

@@ -71,6 +71,37 @@ async def test_what_is_missing_is_named(tmp_path: Path, programs: Path) -> None:
     assert found == TrialResult(fact="The tests cannot be run here: pytest is not installed")
 
 
+@pytest.mark.parametrize("environment", [".venv", "venv", ".tox/py311"])
+async def test_a_package_below_src_is_found_by_the_tests_of_an_environment(
+    environment: str, tmp_path: Path, programs: Path
+) -> None:
+    root = tmp_path / "work"
+    for directory in ("src/parcel", "tests", f"{environment}/bin"):
+        (root / directory).mkdir(parents=True)
+    (root / "src/parcel/__init__.py").write_text("SIZE = 3\n")
+    (root / "tests/test_parcel.py").write_text("import parcel\n")
+    for name in ("python", "python3"):
+        _program(programs, name, 'test "$1" = -c && echo none')
+    _program(root / environment / "bin", "python", f'exec {_PYTHON}/bin/python "$@"')
+    found, shell = await _tried(root, programs, _PYTHON)
+    await shell.close()
+    assert found.fact.startswith(f"Test command: {environment}/bin/python -m pytest -q (tried")
+    assert found.python_path == "src"
+
+
+async def test_what_an_environment_cannot_collect_is_told_of_that_environment(tmp_path: Path, programs: Path) -> None:
+    root = tmp_path / "work"
+    (root / ".venv/bin").mkdir(parents=True)
+    (root / "test_parcel.py").write_text("import nowhere_to_be_found\n")
+    for name in ("python", "python3"):
+        _program(programs, name, 'test "$1" = -c && echo none')
+    _program(root / ".venv/bin", "python", f'exec {_PYTHON}/bin/python "$@"')
+    found, shell = await _tried(root, programs, _PYTHON)
+    await shell.close()
+    why = "one file was tried, and not collected: No module named 'nowhere_to_be_found'"
+    assert found == TrialResult(fact=f"Test command: .venv/bin/python -m pytest -q ({why})")
+
+
 async def test_other_tools_are_asked_in_their_own_way(tmp_path: Path, programs: Path) -> None:
     root = tmp_path / "work"
     root.mkdir()
@@ -87,7 +118,7 @@ async def test_other_tools_are_asked_in_their_own_way(tmp_path: Path, programs: 
     assert found.fact == "Test command: npm test (its programs are installed)"
 
 
-_PYTEST = 'case "$*" in *--collect-only*) exit 0;; esac; exit 1'
+_PYTEST = 'case "$*" in "-c "*) echo pytest; exit 0;; *--collect-only*) exit 0;; esac; exit 1'
 
 
 @pytest.mark.parametrize(
@@ -191,6 +222,14 @@ def test_no_trial_without_tests_or_without_leave(tmp_path: Path) -> None:
         (
             "trial:python:broken:No module named 'numpy'",
             "Test command: python -m pytest -q (one file was tried, and not collected: No module named 'numpy')",
+        ),
+        (
+            "trial:python:with:venv/bin/python -m pytest -q\ntrial:python:broken:SyntaxError",
+            "Test command: venv/bin/python -m pytest -q (one file was tried, and not collected: SyntaxError)",
+        ),
+        (
+            "trial:python:with:curl x\ntrial:python:broken:SyntaxError",
+            "Test command: python -m pytest -q (one file was tried, and not collected: SyntaxError)",
         ),
         ("# Task\ntrial:python:runs:tox; ls\n", "The tests cannot be run here: what was tried gave no answer"),
         (
