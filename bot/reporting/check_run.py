@@ -10,7 +10,7 @@ from http import HTTPStatus
 from agent_runtime import Status
 from bot.domain.job import Job
 from bot.engine.job_record import CheckRecord, Posted
-from bot.github import CheckDraft, GitHub, GitHubError, ReviewDraft
+from bot.github import CheckDraft, CheckFacts, GitHub, GitHubError, ReviewDraft
 from bot.publishing.check import render_check
 from bot.publishing.published import RecordPart
 from bot.publishing.view import StatusView
@@ -121,8 +121,10 @@ class JobCheckRun:
         repo = self._job.repo.full_name
         if self._id is None:  # an earlier attempt may have made it
             noted = await self._record.read()
-            found = await self._github.checks.find(repo, draft) if noted.requests and noted.posted is None else ()
-            self._id = noted.posted.id if noted.posted is not None else found[0].id if found else None
+            if noted.posted is not None:
+                self._id = noted.posted.id
+            elif noted.requests and (found := await self._github.checks.find(repo, draft)):
+                await self._note(found[0])
         if self._id is not None:
             await self._github.checks.update(repo, self._id, draft)
             return
@@ -131,6 +133,8 @@ class JobCheckRun:
         made = await self._github.checks.create(repo, draft)
         if made.again:
             await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
-        self._id = made.id
-        posted = Posted(id=made.id, url=made.html_url)
+        await self._note(made)
+
+    async def _note(self, made: CheckFacts) -> None:
+        self._id, posted = made.id, Posted(id=made.id, url=made.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))

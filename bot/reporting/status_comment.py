@@ -87,8 +87,10 @@ class StatusComment:
             noted = await self._record.read()
             if noted.below:
                 self._spot = Spot(kind="thread", number=self._job.thread.number)
-            found = await self._find() if noted.requests and noted.posted is None else None
-            self._id = noted.posted.id if noted.posted is not None else found.id if found is not None else None
+            if noted.posted is not None:
+                self._id = noted.posted.id
+            elif noted.requests and (found := await self._find()) is not None:
+                await self._note(found)
         if self._id is None or not await self._edited(self._id, body):
             # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
             await self._record.update(_requested)
@@ -101,9 +103,8 @@ class StatusComment:
                 await self._record.update(lambda noted: replace(noted, below=True))
                 self._spot = Spot(kind="thread", number=self._job.thread.number)
                 made = await self._once(body)
-            self._id, self.told_at = made.id, made.updated_at
-            posted = Posted(id=made.id, url=made.html_url)
-            await self._record.update(lambda noted: replace(noted, posted=posted))
+            self.told_at = made.updated_at
+            await self._note(made)
         self._body = body
 
     @asynccontextmanager
@@ -160,7 +161,7 @@ class StatusComment:
             found = await self._find()
             if found is None:
                 return False
-            self._id = found.id
+            await self._note(found)
             edited = await self._github.comments.edit(repo, self._spot, found.id, body)
         self.told_at = edited.updated_at
         return True
@@ -180,6 +181,10 @@ class StatusComment:
                 said = f"<sub>GitHub created this comment late; see [the answer]({url}) in another one.</sub>"
                 await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
         return True
+
+    async def _note(self, comment: CommentFacts) -> None:
+        self._id, posted = comment.id, Posted(id=comment.id, url=comment.html_url)
+        await self._record.update(lambda noted: replace(noted, posted=posted))
 
     async def _once(self, body: str) -> CommentFacts:
         repo = self._job.repo.full_name

@@ -54,11 +54,13 @@ async def test_one_check_run_over_restarts(world: World) -> None:
 async def test_a_worker_killed_before_it_heard_of_it_makes_no_second_one(world: World) -> None:
     job, record = a_job_here(world), Remembered(CheckRecord())
     await JobCheckRun(world.github, record, job, head_sha=world.sha).show(a_view(job))
+    posted = record.value.posted
     record.value = replace(record.value, posted=None)
     done = replace(a_view(job), state="done")
     await JobCheckRun(world.github, record, job, head_sha=world.sha).show(done)
     [run] = world.hub.check_runs(world.repo)
     assert run.conclusion == "success"
+    assert record.value.posted == posted is not None
 
 
 async def test_annotations_are_added_once_over_restarts(world: World) -> None:

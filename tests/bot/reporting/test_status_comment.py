@@ -53,6 +53,16 @@ async def test_one_comment_over_restarts_and_lost_answers(world: World) -> None:
     assert said(world, job.thread.number) == [f"three {MARK}"]
 
 
+async def test_where_a_comment_is_that_only_its_marker_tells_of_is_known_from_then_on(world: World) -> None:
+    record, job = Remembered(CommentRecord()), a_job_here(world, world.issue.number)
+    await StatusComment(world.github, record, job, marker=MARK).put(f"one {MARK}")
+    posted = record.value.posted
+    record.value = replace(record.value, posted=None)  # its worker was killed before it heard of it
+    await StatusComment(world.github, record, job, marker=MARK).put(f"two {MARK}")
+    assert said(world, job.thread.number) == [f"two {MARK}"]
+    assert record.value.posted == posted is not None
+
+
 async def test_a_question_about_lines_is_answered_below_them(world: World) -> None:
     pull = world.pull()
     root = world.hub.review_comment(world.repo, pull.number, author="mona", body="Why?", path="long.txt", line=20)
