@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_runtime import RunLimits
+from agent_runtime import RunLimits, Task
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import Command, Fix
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.gate.brief import Material, brief_for
 from bot.gate.decision import AccessRequest, ThreadState
 from bot.gate.repo_config import RepoConfig
 
@@ -122,3 +123,8 @@ def a_request(
         "X-Hub-Signature-256": signature(body),
     }
     return headers, body
+
+
+def task_for(job: Job, command: Command | None = None, material: Material | None = None) -> Task:
+    """What an agent that is shown no pictures is told."""
+    return brief_for(job, command, material).task()

@@ -18,14 +18,6 @@ def is_python(path: str) -> bool:
     return path.endswith((".py", ".pyi"))
 
 
-def error_in(path: str, source: str) -> str | None:
-    """The first syntax error of a Python file, as one sentence; None when there is none or it is no Python file."""
-    if not is_python(path) or len(source) > LONGEST:
-        return None
-    checked = check(source)
-    return checked if isinstance(checked, str) else None
-
-
 def check(source: str) -> ast.Module | str:
     """Parse Python source: its tree, or its first error as one sentence."""
     try:

@@ -184,11 +184,6 @@ class _Told:
 T = TypeVar("T")
 
 
-def task_for(job: Job, command: Command | None = None, material: Material | None = None) -> Task:
-    """`brief_for`, as the task of an agent that is shown no pictures."""
-    return brief_for(job, command, material).task()
-
-
 def brief_for(job: Job, command: Command | None = None, material: Material | None = None) -> Brief:
     """What the agent is told: its goal in the asker's own words and ours, everything else quoted and cleaned.
 

@@ -8,13 +8,12 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.options import is_safe_branch
-from bot.gate.brief import task_for
 from bot.gate.permissions import Grant
 from bot.publishing.inert import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import render_reply, render_status
 from bot.publishing.view import PendingView, StatusView
-from tests.builders import a_job
+from tests.builders import a_job, task_for
 from tests.changes import BASE, a_change, a_file
 from tests.origin import git
 

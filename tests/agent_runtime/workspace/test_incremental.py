@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.workspace.incremental import SyntaxMemory
-from agent_runtime.workspace.syntax import error_in
+from agent_runtime.workspace.syntax import check
 from agent_runtime.workspace.text import Text
 
 PIECES = [
@@ -21,13 +21,18 @@ PIECES = [
 SOURCES = st.lists(st.sampled_from(PIECES), max_size=7).map("".join)
 
 
+def fault_in(source: str) -> str | None:
+    checked = check(source)
+    return checked if isinstance(checked, str) else None
+
+
 @given(st.lists(SOURCES, min_size=1, max_size=5))
 def test_a_file_edited_again_and_again_is_judged_as_if_it_were_parsed_whole(versions: list[str]) -> None:
     memory = SyntaxMemory()
     old: Text | None = None
     for source in versions:
-        fault = error_in("a.py", source)
-        broken_before = old is not None and error_in("a.py", old.raw) is not None
+        fault = fault_in(source)
+        broken_before = old is not None and fault_in(old.raw) is not None
         assert memory.introduced("a.py", old, Text(source)) == (None if broken_before else fault)
         old = Text(source)
 
@@ -41,7 +46,7 @@ def test_one_piece_changed_at_a_time(pieces: list[str], data: st.DataObject) -> 
         at = data.draw(st.integers(0, len(pieces) - 1))
         pieces = [*pieces[:at], data.draw(st.sampled_from(["", *PIECES])), *pieces[at + 1 :]]
         new = Text("".join(pieces))
-        expected = None if error_in("a.py", old.raw) is not None else error_in("a.py", new.raw)
+        expected = None if fault_in(old.raw) is not None else fault_in(new.raw)
         assert memory.introduced("a.py", old, new) == expected
         old = new
 
@@ -63,6 +68,6 @@ def test_a_statement_removed_behind_a_continued_line_is_noticed() -> None:
     memory = SyntaxMemory()
     old, new = Text("\\\nx = 1\n"), Text("\\\n")
     assert memory.introduced("a.py", None, old) is None
-    fault = error_in("a.py", new.raw)
+    fault = fault_in(new.raw)
     assert fault is not None
     assert memory.introduced("a.py", old, new) == fault

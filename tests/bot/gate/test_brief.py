@@ -20,10 +20,9 @@ from bot.gate.brief import (
     ReviewVerdict,
     ThreadComment,
     fitted,
-    task_for,
 )
 from bot.red_ci.failed import Remark
-from tests.builders import a_job
+from tests.builders import a_job, task_for
 
 AT = "2026-01-02T03:04:05Z"
 EARLIER = "2026-01-02T03:04:04Z"

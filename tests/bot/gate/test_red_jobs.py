@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.domain.commands import Fix
-from bot.gate.brief import BUDGET, FailingCheck, Material, task_for
+from bot.gate.brief import BUDGET, FailingCheck, Material
 from bot.gate.red_jobs import change_quotes, job_quotes
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
 from tests.bot.gate.test_brief import everything
-from tests.builders import a_job
+from tests.builders import a_job, task_for
 
 STEPS = (
     Step(number=1, name="Set up job", conclusion="success"),
