@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.place import LiveTerminal, Place, place
 from agent_runtime.terminals.spool import OutputLogs, Spool
+
+_UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
 class Commands:
@@ -36,7 +40,10 @@ class Commands:
 
         Raises:
             SandboxError: there is no sandbox, or it cannot be started.
+            ToolError: it holds what a terminal cannot take.
         """
+        if _UNFIT.search(command):
+            raise ToolError("a command can hold neither NUL nor half of a character", kind="ValueError")
         async with self._turn:
             if self._terminal is None:
                 sandbox = self._sandbox()

@@ -54,7 +54,7 @@ def read_arguments(name: str, text: str) -> dict[str, Plain]:
     """The arguments of a call of the tool `name`, from the JSON text that a model wrote.
 
     Raises:
-        ToolError: it is no JSON object, or too large a one.
+        ToolError: it is no JSON object, or too large a one, or a text in it could not be written anywhere.
     """
     try:
         value = json.loads(text, parse_constant=_no_number) if text.strip() else {}
@@ -64,15 +64,23 @@ def read_arguments(name: str, text: str) -> dict[str, Plain]:
                 f'{{"name": "value"}}, not {_excerpt(text)}',
                 kind="TypeError",
             )
-        return {key: plain(item, f"{name}: {key}") for key, item in value.items()}
+        values = {key: plain(item, f"{name}: {key}") for key, item in value.items()}
+        json.dumps(values, ensure_ascii=False).encode()  # JSON can escape half of an emoji, and models do when cut off
     except NotPlainError as error:
         raise ToolError(f"{name} was not called: {error}", kind="TypeError") from error
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{name} was not called: its arguments hold half of a character ({error.object[error.start]!r}), which can "
+            "stand in no file, command or request; send the whole character",
+            kind="ValueError",
+        ) from error
     except RecursionError:
         raise ToolError(f"{name} was not called: its arguments nest too deeply", kind="ValueError") from None
     except ValueError as error:
         raise ToolError(
             f"{name} was not called: its arguments are not JSON ({error}): {_excerpt(text)}", kind="ValueError"
         ) from error
+    return values
 
 
 def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:

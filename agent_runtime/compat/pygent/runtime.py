@@ -135,13 +135,11 @@ class Runtime:
         """
         timeout = _LONGEST_SECONDS if timeout is None else timeout
         head = f"$ {cmd}\n"
-        if "\0" in cmd:
-            return f"{head}[error] a command cannot hold a NUL character"
         if timeout <= 0:
             return f"{head}[timeout after {timeout:g}s]"
         try:
             report = self._loop.see(partial(self._commands.run, cmd, seconds=timeout))
-        except (SandboxError, SettingsError) as error:
+        except (SandboxError, SettingsError, ToolError) as error:
             return f"{head}[error] {error}"
         output = report.output if not report.output or report.output.endswith("\n") else f"{report.output}\n"
         notes = [report.note, f"the whole output: {report.log}" if report.log else ""]

@@ -145,6 +145,7 @@ def test_a_command_starts_afresh_in_the_root_without_the_users_environment(
     )
     assert tools.execute_command("true") == "(no output)\nExit code: 0"
     assert tools.execute_command("read x; echo got $?").startswith("got 1")
+    assert tools.execute_command("ls \ud83d").startswith("Error: ")  # a terminal would send another character, a glob
 
 
 def test_long_output_keeps_its_head_and_tail_and_can_be_read_whole(tools: CodingTools) -> None:

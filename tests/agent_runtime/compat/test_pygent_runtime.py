@@ -38,7 +38,8 @@ def test_a_command_is_given_with_its_output_and_exit_code(shared: Runtime) -> No
     assert shared.bash("printf no; exit 3") == "$ printf no; exit 3\nno\n[exit code: 3]"
     assert shared.bash("cat") == "$ cat\n[exit code: 0]"
     assert shared.bash("echo 'open").endswith("[exit code: 2]")
-    assert "NUL" in shared.bash("echo \0")
+    for command in ("echo \0", "echo \ud83d"):
+        assert shared.bash(command) == f"$ {command}\n[error] a command can hold neither NUL nor half of a character"
 
 
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started(shared: Runtime) -> None:
@@ -122,6 +123,8 @@ def test_files_are_written_and_read(rt: Runtime) -> None:
     os.truncate(rt.base_dir / "raw", 20_000_000)
     with pytest.raises(ToolError, match="more than the"):
         rt.read_file("raw")
+    with pytest.raises(ToolError, match="cannot be UTF-8"):
+        rt.write_file("half", "\ud83d")
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "/etc/passwd", "link/x", "dangling", ".git/config"])

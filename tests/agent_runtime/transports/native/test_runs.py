@@ -70,6 +70,8 @@ async def test_calls_run_in_order_and_each_is_answered_by_its_own_result(start: 
         (("read_file", "[1]"), "must be a JSON object"),
         (("read_file", '{"path": NaN}'), "NaN is no number in JSON"),
         (("read_file", "[" * 100_000), "nest too deeply"),
+        (("find", '{"pattern": "\\ud83d"}'), r"half of a character ('\ud83d')"),
+        (("list_files", '{"pattern": "\\ud83d"}'), "half of a character"),
         (("read_file", {"path": "a.txt", "start_line": "first"}), "argument start_line"),
         (("read_file", {"path": "a.txt", "lines": 3}), "unexpected keyword argument 'lines'"),
         (("read_file", {}), "missing a required argument: 'path'"),
