@@ -382,7 +382,8 @@ class Children:
     async def _result(self, child: _Child) -> ChildResult:
         """What a child run that has ended changed in its copy."""
         try:
-            child.now = await state_of(child.files, child.also)
+            # What git ignores only since the child has said so is not deleted.
+            child.now = await state_of(child.files, {*child.also, *child.base.entries})
             paths = changed(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
             diff, lines = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)

@@ -116,6 +116,21 @@ async def test_two_tasks_are_delegated_and_their_changes_taken_over(
     assert (project / "built.log").exists()
 
 
+async def test_a_file_that_a_task_has_git_ignore_is_not_told_as_deleted(
+    start: Callable[..., AsyncRuntime], project: Path
+) -> None:
+    code = 'execute("main", "printf \'?.txt\\n\' >> .gitignore; echo second >> b.txt", check=True)'
+    children = Children(ALPHA=[block(code, done="Alpha is done.")])
+    async with start(block('print(collect(delegate("ALPHA")))', done="Done."), children=children) as runtime:
+        await runtime.run("Share the work")
+        (result,) = [each for each in runtime.session.events if isinstance(each, ChildResult)]
+        assert result.changes == ("modified: .gitignore", "modified: b.txt")
+        assert "+second" in result.diff
+        assert shown(runtime) == "['.gitignore', 'b.txt']"
+    assert (project / "a.txt").read_text() == "one\ntwo\n"
+    assert (project / "b.txt").read_text() == "first\nsecond\n"
+
+
 async def test_nothing_is_taken_where_both_have_changed_a_file(
     start: Callable[..., AsyncRuntime], project: Path
 ) -> None:
