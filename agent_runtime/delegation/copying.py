@@ -61,7 +61,7 @@ async def copied(source: Workspace, target: Path, names: Sequence[str] | None, b
         bounds: how much.
 
     Raises:
-        ToolError: it is too large, or there is no room for it.
+        ToolError: it is too large, there is no room for it, or nothing stands under one of the names.
     """
     stop = threading.Event()
     copying = asyncio.ensure_future(asyncio.to_thread(partial(_copy, source, target, names, bounds, stop)))
@@ -79,6 +79,8 @@ async def copied(source: Workspace, target: Path, names: Sequence[str] | None, b
 def _copy(
     source: Workspace, target: Path, names: Sequence[str] | None, bounds: CopyBounds, stop: threading.Event
 ) -> None:
+    if missing := next((name for name in names or () if not source.exists(name)), None):
+        raise ToolError(f"there is no {missing!r} in the workspace; name what is there", kind="FileNotFoundError")
     copy = _Copy(bounds=bounds, stop=stop, deadline=time.monotonic() + bounds.seconds)
     try:
         with confined.held(_open(target, os.O_DIRECTORY)) as root:

@@ -66,6 +66,11 @@ async def test_named_parts_are_copied_with_the_directories_above_them(tmp_path: 
         (root / name).write_text(name)
     made = await copy_of(root, tmp_path / "copy", ["a.txt", "src/deep"])
     assert tree(made) == ["a.txt", "src", "src/deep", "src/deep/c.txt"]
+    for name in ("src/c.txt", "scr/deep"):
+        with pytest.raises(ToolError, match=f"there is no '{name}' in the workspace"):
+            await copy_of(root, tmp_path / "none", ["a.txt", name])
+        assert tree(tmp_path / "none") == []
+        (tmp_path / "none").rmdir()
 
 
 async def test_a_copy_is_bounded(tmp_path: Path) -> None:
