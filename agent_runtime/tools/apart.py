@@ -100,6 +100,7 @@ def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
             "path": write.change.path,
             "old": None if write.change.old is None else hashlib.sha256(write.change.old).hexdigest(),
             "mode": write.change.mode,
+            "unread": write.change.unread,
             "size": None if write.change.data is None else len(write.change.data),
             "encoding": write.text.encoding if write.text else None,
             "bom": len(write.text.bom) if write.text else 0,
@@ -125,10 +126,10 @@ def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) 
     if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
         raise ToolError(f"{path!r} was changed by someone else in this very moment; nothing was written.")
     text = Text(data[bom:].decode(str(encoding)), str(encoding), data[:bom]) if encoding and data is not None else None
-    mode, origin, told = header["mode"], header["origin"], header["told"]
+    mode, unread, origin, told = header["mode"], header["unread"] is True, header["origin"], header["told"]
     return FileWrite(
         canonical=str(header["canonical"]),
-        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None),
+        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None, unread=unread),
         text=text,
         version=str(header["version"]),
         whole=header["whole"] is True,

@@ -159,10 +159,11 @@ class Planner:
         data = new.encode(changed.raw)
         version = version_of(data)
         fault = self._fault(change.path, old, new, force=change.force or whole)
+        unread = old is None and files.exists(change.path)
         shown = [] if old is None else [_shown(old.text, new, changed.edits, loose=bool(changed.notes))]
         return FileWrite(
             canonical=canonical,
-            change=StagedFile(path=canonical, data=data, old=old.data if old else None),
+            change=StagedFile(path=canonical, data=data, old=old.data if old else None, unread=unread),
             text=new,
             version=version,
             whole=whole,

@@ -146,7 +146,7 @@ class Writer:
 
     def _preview(self, writes: Sequence[FileWrite]) -> str:
         """The diff; of files that are there but whose content was not looked at, their sizes."""
-        blind = [each.canonical for each in writes if each.change.old is None and each.origin is None]
+        blind = [each.canonical for each in writes if each.change.unread]
         replaced = {path: self._workspace.size(path) for path in blind if self._workspace.exists(path)}
         return apart.preview(writes, replaced)
 

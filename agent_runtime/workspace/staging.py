@@ -104,14 +104,16 @@ class StagedFile:
     Attributes:
         path: which.
         data: its new content; None to remove it.
-        old: the content that the change was worked out from; None when there is none, or none that is text.
+        old: the content that the change was worked out from; None when there is no file, or one that was not read.
         mode: permission bits of the new content; None keeps them.
+        unread: whether it replaces a file that was not read, because it is large or no text.
     """
 
     path: str
     data: bytes | None
     old: bytes | None
     mode: int | None = None
+    unread: bool = False
 
 
 class WritableFiles(Protocol):
@@ -184,9 +186,11 @@ def standing(directory: int, name: str) -> os.stat_result | None:
 
 
 def is_unchanged(files: WritableFiles, change: StagedFile) -> bool:
-    """Whether a file is as a change found it; what is large or binary is replaced unread."""
+    """Whether a file is as a change found it."""
     now = _content(files, change.path)
-    return now == change.old or (change.old is None and (now is None or decode(now) is None))
+    if change.unread:
+        return now is None or decode(now) is None
+    return now == change.old and (now is not None or files.mode(change.path) is None)
 
 
 def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:

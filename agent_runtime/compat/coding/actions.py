@@ -274,7 +274,8 @@ class CodingActions:
         files = Overlay(self._workspace)
         old = files.text_file_if_any(path)
         told = f"Wrote {len(content.encode(errors='replace'))} bytes to {path}"
-        return _write(files.resolve(path), old.data if old else None, Text(content), told)
+        unread = old is None and files.exists(path)
+        return _write(files.resolve(path), old.data if old else None, Text(content), told, unread=unread)
 
     def _edited(self, path: str, old_string: str, new_string: str, replace_all: bool = False) -> FileWrite:  # noqa: FBT001, FBT002 - as `edit_file`
         """A replacement in a file, whose line endings and encoding stay.
@@ -311,8 +312,7 @@ class CodingActions:
     def _unread(self, write: FileWrite) -> dict[str, int]:
         """The size of a file that is replaced without having been read: no text, or very large."""
         path = write.canonical
-        unread = write.change.old is None and self._workspace.exists(path)
-        return {path: self._workspace.size(path)} if unread else {}
+        return {path: self._workspace.size(path)} if write.change.unread and self._workspace.exists(path) else {}
 
     def _is_current(self, path: str, write: FileWrite) -> bool:
         return self._workspace.resolve(path) == write.canonical and is_unchanged(self._workspace, write.change)
@@ -342,12 +342,12 @@ def _bytes_of(files: Overlay, path: str) -> bytes:
         raise ToolError(f"file not found: {error}", kind=error.kind) from error
 
 
-def _write(canonical: str, old: bytes | None, new: Text, told: str) -> FileWrite:
+def _write(canonical: str, old: bytes | None, new: Text, told: str, *, unread: bool = False) -> FileWrite:
     try:
         data = new.encode(new.raw)
     except ToolError as error:
         raise ToolError(f"{canonical} not written: {error}", kind=error.kind) from error
     if len(data) > MAX_BYTES:
         raise ToolError(f"{canonical} not written: it would have {len(data):,} bytes; {MAX_BYTES:,} are the most")
-    change = StagedFile(path=canonical, data=data, old=old)
+    change = StagedFile(path=canonical, data=data, old=old, unread=unread)
     return FileWrite(canonical=canonical, change=change, text=new, version=version_of(data), told=[told])

@@ -98,16 +98,21 @@ def test_a_call_like_one_that_was_approved_on_resume_asks_again(project: Path) -
         assert agent.resume().text == "Done."
 
 
-def test_a_write_is_not_made_over_what_changed_while_somebody_looked_at_it(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "mine"), [("hello.txt", b"mine\n"), ("new.bin", b"\0mine"), ("new.log", b"m" * 10_000_001)]
+)
+def test_a_write_is_not_made_over_what_changed_while_somebody_looked_at_it(
+    project: Path, path: str, mine: bytes
+) -> None:
     def approve(_tool: llm.Tool | None, _call: llm.ToolCall) -> bool:
-        (project / "hello.txt").write_text("mine\n")
+        (project / path).write_bytes(mine)
         return True
 
-    with CodingAgent(ScriptedModel([write("hello.txt")], "Well."), project, approve) as agent:
+    with CodingAgent(ScriptedModel([write(path)], "Well."), project, approve) as agent:
         result = agent.run("Write.")
 
     assert result.tool_calls[0][1].output.startswith("Error: Nothing was written")
-    assert (project / "hello.txt").read_text() == "mine\n"
+    assert (project / path).read_bytes() == mine
 
 
 def test_a_long_result_is_given_whole(project: Path) -> None:

@@ -13,6 +13,7 @@ from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitte
 from agent_runtime.delegation.child import Spent, lesser, shared
 from agent_runtime.delegation.merging import changed, diff_of, merge
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.staging import apply_all
 from agent_runtime.workspace.state import Manifest
 
 LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds=100)
@@ -92,6 +93,20 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
         assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
         assert changed(base, now, ["gone", "no"]) == ["gone"]
+
+
+@pytest.mark.parametrize("mine", [b"text\n", b"\0binary", b"m" * 10_000_001])
+def test_a_file_that_came_to_be_after_the_merge_was_worked_out_is_not_replaced(tmp_path: Path, mine: bytes) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for root in (ours, theirs):
+        root.mkdir()
+    (theirs / "new").write_text("1")
+    with Workspace(theirs) as child, Workspace(ours) as parent:
+        merged = merge(child, parent, {}, ["new"])
+        (ours / "new").write_bytes(mine)
+        with pytest.raises(ToolError, match="changed or removed by someone else"):
+            apply_all(parent, merged.writes)
+    assert (ours / "new").read_bytes() == mine
 
 
 async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path: Path) -> None:
