@@ -119,13 +119,16 @@ class TaskManager:
         step = _first(step_timeout, number("STEP_TIMEOUT"), _STEP_SECONDS)
         total = _first(task_timeout, number("TASK_TIMEOUT"), _TASK_SECONDS)
         with self._lock:  # agents delegate from threads of their own
-            if self._starting + sum(each.status == "running" for each in self.tasks.values()) >= self.max_tasks:
+            if self._starting + sum(each.status == "running" for each in [*self.tasks.values()]) >= self.max_tasks:
                 raise RuntimeError(f"max {self.max_tasks} tasks reached")
             self._starting += 1
             as_whom = self._persona(persona)
         try:
-            takes_one = inspect.signature(self.agent_factory).parameters
-            agent = self.agent_factory(as_whom) if takes_one else self.agent_factory()
+            try:
+                given = inspect.signature(self.agent_factory).bind(as_whom).args
+            except TypeError:  # it takes none
+                given = ()
+            agent = self.agent_factory(*given)
             if isinstance(own := getattr(agent, "runtime", None), Runtime) and own is not parent_rt:
                 own.cleanup()  # the task works elsewhere
             agent.persona = as_whom

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -130,6 +131,36 @@ def test_personas_take_turns_or_are_named(rt: Runtime, monkeypatch: pytest.Monke
     monkeypatch.setenv("PYGENT_TASK_PERSONAS_JSON", "")
     monkeypatch.setenv("PYGENT_MAX_TASKS", "7")
     assert TaskManager().max_tasks == 7
+
+
+def test_a_factory_is_given_the_persona_only_if_it_takes_one(rt: Runtime) -> None:
+    def made(model: ScriptedModel) -> Agent:
+        return Agent(None, model)
+
+    for factory in (partial(made, model=ScriptedModel(STOP)), lambda *, model=STOP: made(ScriptedModel(model))):
+        tm = TaskManager(factory, personas=[Persona("Ada")])
+        task = tm.start_task("run", rt)
+        tm.tasks[task].join()
+        assert (tm.status(task), tm.tasks[task].agent.persona.name) == ("finished", "Ada")
+        tm.close()
+
+
+def test_a_task_that_begins_while_others_are_counted_does_no_harm(rt: Runtime) -> None:
+    class Meanwhile:
+        """A task that ends; another thread adds one right then."""
+
+        @property
+        def status(self) -> str:
+            tm.tasks.setdefault("other", SimpleNamespace(status="running"))  # type: ignore[arg-type] # as much as counts
+            return "finished"
+
+    tm = manager_of(STOP)
+    tm.tasks["first"] = Meanwhile()  # type: ignore[assignment] # the same
+    task = tm.start_task("run", rt)
+    del tm.tasks["first"], tm.tasks["other"]
+    tm.tasks[task].join()
+    assert tm.status(task) == "finished"
+    tm.close()
 
 
 def test_a_task_has_its_parents_kind_of_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
