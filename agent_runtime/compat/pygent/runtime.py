@@ -204,11 +204,9 @@ class Runtime:
         if not self.files.exists(name):
             return f"file {path} not found"
         target = Path(dest).expanduser().resolve()
-        if target.is_dir() and not self.files.is_directory(name):
-            target /= Path(name).name
         target.parent.mkdir(parents=True, exist_ok=True)
         with Workspace(target.parent) as place:
-            transfer.copy(self.files, name, place, target.name)
+            transfer.copy(self.files, name, place, target.name or ".")
         return f"Exported {name}"
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
@@ -11,7 +12,7 @@ _MOST_FILES, _MOST_BYTES, _FILE_BYTES = 50_000, 1024**3, 256 * 1024**2
 
 
 def copy(source: Workspace, name: str, target: Workspace, dest: str) -> None:
-    """Copy a file, or all files of a directory, over what stands at `dest`.
+    """Copy a file, or all files of a directory, over what stands at `dest`; a file into a directory that does.
 
     A link is copied as the file that it leads to. Links that lead out of the source or to directories are left out, and
     so is what is no file, and a git directory.
@@ -25,6 +26,8 @@ def copy(source: Workspace, name: str, target: Workspace, dest: str) -> None:
     Raises:
         ToolError: it is too large, or cannot be written there.
     """
+    if target.is_directory(dest) and not source.is_directory(name):
+        dest = f"{dest}/{PurePath(name).name}"
     room = _MOST_BYTES
     for number, below in enumerate(_files(source, name), 1):
         path = f"{name}{below}"

@@ -156,6 +156,9 @@ def test_files_and_directories_are_uploaded_and_exported(rt: Runtime, tmp_path: 
     assert rt.upload_file(tree) == "Uploaded tree"
     assert rt.upload_file(tree / "x.log", "in/y.log") == "Uploaded in/y.log"
     assert rt.upload_file("none") == "file none not found"
+    assert rt.upload_file(tree / "x.log", "in") == "Uploaded in"
+    assert rt.upload_file(tree / "x.log", ".") == "Uploaded ."
+    assert [(rt.base_dir / name).read_text() for name in ("in/x.log", "x.log")] == ["kept", "kept"]
     (rt.base_dir / "tree" / "evil").symlink_to("/etc/hostname")
     assert rt.export_file("tree", tmp_path / "back") == "Exported tree"
     assert rt.export_file("in/y.log", tmp_path) == "Exported in/y.log"

@@ -59,6 +59,8 @@ def test_a_task_works_in_a_workspace_of_its_own_and_its_files_are_collected(rt: 
     assert tm.collect_file(rt, task, "out/foo.txt") == "Retrieved out/foo.txt"
     assert tm.collect_file(rt, task, "out", "copy") == "Retrieved copy"
     assert (rt.base_dir / "copy" / "foo.txt").read_text() == "hello\n"
+    assert tm.collect_file(rt, task, "out/foo.txt", "data") == "Retrieved data"
+    assert (rt.base_dir / "data" / "foo.txt").read_text() == "hello\n"
     assert tm.collect_file(rt, task, "none") == "file none not found"
     for path, dest in (("../x", "x"), ("out", "../x")):
         with pytest.raises(ToolError):
