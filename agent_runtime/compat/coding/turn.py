@@ -11,6 +11,7 @@ import llm
 
 from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
+from agent_runtime.run.step import shortened
 
 Made = tuple[llm.ToolCall, llm.ToolResult]
 
@@ -41,9 +42,10 @@ class Turn:
         self.texts, self.made, self._earlier = [], [], 0
 
     def asked(self, tool: str, args: Mapping[str, object]) -> llm.ToolCall | None:
-        """The open call that is made with these arguments, or else the next one of the tool."""
+        """The open call that is made with these arguments, maybe shortened, or else the next one of the tool."""
         calls = [each for each in self._open if each.name == tool]
-        return next((each for each in calls if each.arguments == args), calls[0] if calls else None)
+        alike = (each for each in calls if args in (each.arguments, shortened(each.arguments)))
+        return next(alike, calls[0] if calls else None)
 
     def take(self, event: Event) -> Made | None:
         """Take an event; gives the call that was made, if it reports one."""
@@ -72,6 +74,9 @@ class Turn:
                     told = texts.get(call.tool_call_id or "", "")
                     self.made.append((call, llm.ToolResult(call.name, told, tool_call_id=call.tool_call_id)))
                 self._open = []
+                places = {each.id: number for number, each in enumerate(answers)}
+                leg = self.made[self._earlier :]
+                self.made[self._earlier :] = sorted(leg, key=lambda each: places.get(each[0].tool_call_id or "", 0))
             case _:
                 pass
         return None

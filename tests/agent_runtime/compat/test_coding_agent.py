@@ -15,7 +15,7 @@ from sqlite_utils import Database
 from agent_runtime.compat.coding import CodingAgent
 from agent_runtime.compat.coding.agent import CodingCall
 from agent_runtime.core.errors import ModelError, ResumeError, SettingsError, UsageError
-from tests.agent_runtime.compat.llm_models import KeyedModel, ScriptedModel, execute, read, write
+from tests.agent_runtime.compat.llm_models import Call, KeyedModel, ScriptedModel, execute, read, write
 
 
 def test_a_result_has_the_answer_the_calls_and_what_was_used_and_the_conversation_goes_on(project: Path) -> None:
@@ -61,6 +61,31 @@ def test_a_declined_call_is_marked_and_the_model_goes_on(project: Path) -> None:
     assert not (project / "no.txt").exists()
     assert (project / "yes.txt").read_text() == "made\n"
     assert "+made" in shown[0]
+
+
+def test_each_result_is_that_of_its_call_whatever_could_not_be_made(project: Path) -> None:
+    long = "x\n" * 20_000
+    writes: list[Call] = [("write_file", {"path": f"{name}.txt", "content": long}) for name in ("no", "yes")]
+    incomplete: Call = ("write_file", {"path": "incomplete.txt"})
+    model = ScriptedModel([incomplete, ("nothing", {}), *writes, read("yes.txt")], "Done.")
+    heard: list[tuple[str, str]] = []
+    with CodingAgent(
+        model,
+        project,
+        lambda _tool, call: call.arguments["path"] != "no.txt",
+        on_tool=lambda call, done: heard.append((call.arguments["path"], done.output[:8])),
+    ) as agent:
+        result = agent.run("Write both.")
+
+    calls = [(call.arguments.get("path"), done.output[:8], bool(done.exception)) for call, done in result.tool_calls]
+    assert calls == [
+        ("incomplete.txt", "Error: C", False),
+        (None, "Error: t", False),
+        ("no.txt", "Cancelle", True),
+        ("yes.txt", "Wrote 40", False),
+        ("yes.txt", "     1\tx", False),
+    ]
+    assert heard == [("yes.txt", "Wrote 40"), ("yes.txt", "     1\tx")]
 
 
 def test_without_anybody_to_ask_a_run_pauses_and_resume_approves_what_it_listed(project: Path) -> None:
