@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
 
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
@@ -100,7 +99,9 @@ class Toolbox:
         withholds = agent.policy.withholds
         self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
         self.index = WorkspaceIndex(self.workspace, agent.kept_index, withholds=self._hidden, service=agent.embeddings)
-        self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"), index=self.index)
+        self._search = SearchTools(
+            self.workspace, sandbox, withholds=lambda _, path: withholds("find", path), index=self.index
+        )
         egress = way_out(
             sandbox,
             agent.network,

@@ -62,7 +62,7 @@ class SearchTools:
         sandbox: Sandbox | None = None,
         *,
         seconds: float = _MAX_SECONDS,
-        withholds: Callable[[str], bool] | None = None,
+        withholds: Callable[[str, str], bool] = lambda _directory, _path: False,
         index: CodeIndex | None = None,
     ) -> None:
         """Search `workspace`.
@@ -72,7 +72,8 @@ class SearchTools:
             sandbox: runs ripgrep, so that not even a directory that is swapped for a link while ripgrep walks through
                 it leads out of the workspace. Without one it runs on the host, where it follows no link it meets.
             seconds: wall time of one search.
-            withholds: whether a file is left out of searches that name only a directory above it; by canonical path.
+            withholds: whether a file is left out of searches that name only a directory above it; by the canonical
+                paths of that directory and of the file.
             index: where `symbol=True` looks.
         """
         self._workspace = workspace
@@ -133,8 +134,9 @@ class SearchTools:
         if symbol:
             return await self._defined(pattern, self._targets(scope, target, wanted), wanted, max_results)
         targets = self._targets(scope, target, wanted)
-        withholds = self._withholds if scope == "codebase" else None  # what is named was decided on by its name
         program, everything = ripgrep(), scope != "codebase"
+        # What is named was decided on by its name.
+        withholds = None if everything else partial(self._withholds, self._workspace.resolve(str(target or ".")))
         hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds, columns=program is None)
         if targets and program is None:
             arguments = (self._workspace, pattern, targets, context, everything)

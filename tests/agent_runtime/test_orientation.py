@@ -52,7 +52,7 @@ async def look(
             task or Task(goal="Fix it", quotes=(Quote(source="issue", text=text),)),
             [],
             index=index,
-            grep=SearchTools(workspace, withholds=hides).lines_with,
+            grep=SearchTools(workspace, withholds=lambda _, path: hides(path)).lines_with,
             hides=hides,
         )
     finally:

@@ -164,7 +164,7 @@ class CodingActions:
         """  # noqa: D205 - as above
         base = await asyncio.to_thread(self._directory, path)
         found = await listing.list_bounded(self._workspace, pattern, path)
-        names = [name for each in found.files if not _is_noise(name := each.removeprefix(base))]
+        names = [name for each in found.files if not _is_noise(".", name := each.removeprefix(base))]
         if "/" not in pattern:  # as with pathlib's glob: of this directory only
             names = [name for name in names if "/" not in name]
         lines = names[:_LISTED] or [f"No files found matching {pattern} in {path}"]
@@ -328,9 +328,9 @@ def _told(text: str) -> ToolResult:
     return ToolResult(value=text, text=text)
 
 
-def _is_noise(path: str) -> bool:
-    """Whether a file is hidden, or one that programs have generated."""
-    return any(part.startswith(".") or part in _NOISE for part in path.split("/"))
+def _is_noise(directory: str, path: str) -> bool:
+    """Whether a file beneath a directory is hidden there, or one that programs have generated."""
+    return any(part.startswith(".") or part in _NOISE for part in path.removeprefix(f"{directory}/").split("/"))
 
 
 def _bytes_of(files: Overlay, path: str) -> bytes:

@@ -113,6 +113,8 @@ def test_lists_and_searches_pass_over_what_is_hidden_ignored_or_elsewhere(
     assert tools.list_files(path="sub") == "a.txt"
     assert tools.search_files("words") == "README.md:2:words\nsub/a.txt:1:words"
     assert tools.search_files("words", path="sub") == "a.txt:1:words"
+    for place in ("sub/.hidden", "node_modules"):  # is not passed over where it is named itself
+        assert (tools.list_files(path=place), tools.search_files("words", path=place)) == ("a.txt", "a.txt:1:words")
     assert tools.search_files("words", max_results=1).endswith("\n... results truncated at 1 matches")
     assert tools.search_files("--force") == "No matches found for --force in ."
     assert tools.search_files("[open").startswith("Error: ")

@@ -309,7 +309,7 @@ def guarded(tmp_path: Path) -> Iterator[Desk]:
         desk = Desk(tmp_path, workspace)
         desk.files = BlockFiles(workspace, withholds=policy.withholds)
         desk.registry = desk.files.registry
-        desk.registry.add_family(SearchTools(workspace, withholds=lambda path: policy.withholds("find", path)))
+        desk.registry.add_family(SearchTools(workspace, withholds=lambda _, path: policy.withholds("find", path)))
         yield desk
 
 
