@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import cached_property, partial
+from glob import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,6 +188,8 @@ class CodingActions:
         if max_results < 1:
             raise ToolError(f"max_results={max_results}: must be at least 1", kind="ValueError")
         most = min(max_results, _FOUND)
+        if glob and "/" in glob and not glob.startswith("!"):  # as with list_files: beneath path
+            glob = escape(base) + glob.removeprefix("./").lstrip("/")
         found = await self._search.find(pattern, target=path, include=glob, max_results=min(most + 1, _FOUND))
         matches = found.value if isinstance(found.value, list) else []
         lines = [

@@ -113,6 +113,14 @@ def test_lists_and_searches_pass_over_what_is_hidden_ignored_or_elsewhere(
     assert tools.list_files(path="sub") == "a.txt"
     assert tools.search_files("words") == "README.md:2:words\nsub/a.txt:1:words"
     assert tools.search_files("words", path="sub") == "a.txt:1:words"
+    (root / "sub" / "[x] y").mkdir()
+    (root / "sub" / "[x] y" / "b.txt").write_text("words\n")
+    assert tools.search_files("words", glob="sub/*.txt") == "sub/a.txt:1:words"
+    for place, name in (("sub", "[x] y/b.txt"), ("sub/[x] y", "b.txt")):  # a glob with a slash begins there
+        for glob in (name.replace("[", "?"), f"./{name.replace('[', '?')}", "**/b.txt", "/**/b.*"):
+            assert tools.list_files(glob, place) == name
+            assert tools.search_files("words", place, glob) == f"{name}:1:words"
+    assert tools.search_files("words", "sub", "../*.txt").startswith("Error: ")
     for place in ("sub/.hidden", "node_modules"):  # is not passed over where it is named itself
         assert (tools.list_files(path=place), tools.search_files("words", path=place)) == ("a.txt", "a.txt:1:words")
     assert tools.search_files("words", max_results=1).endswith("\n... results truncated at 1 matches")
