@@ -262,6 +262,28 @@ def test_a_history_can_be_given_added_to_and_changed(rt: Runtime) -> None:
         agent.append_history({"role": "nobody", "content": ""})
 
 
+def test_a_history_that_did_not_become_shorter_is_told_as_it_is_now(rt: Runtime) -> None:
+    model = ScriptedModel(Message("assistant", "a"), calls(("bash", {"cmd": "true"})), STOP, Message("assistant", "b"))
+    agent = Agent(rt, model)
+    agent.step("one")
+
+    agent.history[1] = {"role": "user", "content": "another"}
+    agent.run_until_stop("two")
+    assert model.asked[1][1]["content"] == "another"
+
+    agent.history.append({"role": "user", "content": "a note"})
+    agent.step("three")
+    assert [each["role"] for each in model.asked[3]][1:] == [
+        *("user", "assistant") * 2,
+        "tool",
+        "assistant",
+        "tool",
+        "user",
+    ]
+    assert "a note\n\n[Task 4]\nthree" in model.asked[3][-1]["content"]
+    assert not any("died" in str(each["content"]) for each in model.asked[3])
+
+
 def test_a_model_that_fails(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ConnectionError("the wire is cut")
