@@ -10,6 +10,11 @@ from bot.domain.job import Job
 from bot.intake.asking import job_id
 
 
+def retry_id(asked_by: Job) -> str:
+    """The id of the one job that a command to repeat another one begins."""
+    return job_id("again", asked_by.repo.id, asked_by.id)
+
+
 def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     """The work of `old` once more: for the person who asks now, with the thread's words as they are now.
 
@@ -25,7 +30,7 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(
         old,
-        id=job_id("again", old.repo.id, asked_by.id),
+        id=retry_id(asked_by),
         delivery_id=f"{asked_by.delivery_id}.again",
         thread=asked_by.thread if has_words else old.thread,
         actor=asked_by.actor,

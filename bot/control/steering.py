@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import assert_never
 
-from bot.control.retry import retry_of
+from bot.control.retry import retry_id, retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
 from bot.engine.approvals import ApprovalAnswer, Waiting
@@ -79,11 +79,16 @@ async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> N
 
 
 async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str) -> None:
+    # A second attempt of this command must not answer the next question, nor say again what was an answer.
+    before = (await context.record.read()).answering
     for each in (each for each in jobs if each.state is JobState.WAITING):
         asked = await approvals.awaited(context.of(each.job))
-        if asked is not None and asked.kind == "question":
+        if asked is not None and asked.kind == "question" and before in {None, asked.request_id}:
             await _give(context, each.job, asked, approved=True, note=message)
             return
+    if before is not None:
+        await _wake_answered(context, jobs)
+        return
     # Of those that have not begun, the newest may be anybody's.
     states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
     hearing = []
@@ -118,11 +123,7 @@ async def _answer(
     # A second attempt of this command must not answer the next request.
     before = (await context.record.read()).answering
     if before is not None and not await _is_asked(context, jobs, before):
-        for each in jobs:
-            record = context.of(each.job)
-            waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(record, each.until)
-            if waits and await approvals.is_answered(record):
-                await context.queue.wake(each.job.id)
+        await _wake_answered(context, jobs)
         return
     target, asked = await _meant(context, jobs, before or request_id, "approve" if approved else "deny")
     if approved and asked.kind == "question":
@@ -150,6 +151,15 @@ async def _answer(
         plain = f"`{context.job.trigger} approve {asked.request_id}`"
         raise _Unfit("nothing-alike", f"No similar call can be approved with {code(asked.request_id)}. Answer {plain}.")
     await _give(context, target, asked, approved=approved, note=note, like=asked.like if like else ())
+
+
+async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
+    """Run what waits though it was answered: the one who answered died before that."""
+    for each in jobs:
+        record = context.of(each.job)
+        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(record, each.until)
+        if waits and await approvals.is_answered(record):
+            await context.queue.wake(each.job.id)
 
 
 async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
@@ -220,6 +230,8 @@ async def _give(
 
 
 async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, ...], job_id: str) -> None:
+    if await context.queue.get(retry_id(context.job)) is not None:
+        return  # an attempt before this one has stored it
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 from bot.control.steering import steer
-from bot.domain.commands import Continue, ShowStatus, Steering, Stop
+from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import JobState, Origin
 from bot.engine.approvals import Waiting
 from bot.engine.in_memory import InMemoryEngine
@@ -15,9 +14,8 @@ from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
-from bot.jobs.snapshot import ThreadSnapshot
 from tests.builders import a_job
-from tests.job_contexts import context_of
+from tests.job_contexts import context_of, snapshot
 
 FOREVER = 10.0**12
 
@@ -39,11 +37,11 @@ class Parking:
 
 
 async def steered(engine: InMemoryEngine, command: Steering) -> Ending:
-    """Do what a press of a button asks: GitHub has nothing to be asked or told."""
+    """Do what a press of a button asks, once more each time: GitHub has nothing to be asked or told."""
     job = replace(a_job("command", command=command), origin=Origin(kind="button", id=1))
     context = context_of(engine, job)
     await engine.accept(job)
-    return await steer(context, command, cast("ThreadSnapshot", None))
+    return await steer(context, command, snapshot())
 
 
 async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
@@ -72,6 +70,34 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.QUEUED
+
+
+async def test_words_that_answered_a_question_answer_no_other_when_their_worker_died_then() -> None:
+    engine, handler, said = InMemoryEngine(), Parking(), Continue(message="The second.")
+    first = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
+    next_one = replace(first, request_id="08c1", reason="How?")
+    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    record = StoredRecord(engine, "a")
+    await approvals.ask(record, first)
+    await steered(engine, said)
+    assert (await steered(engine, said)).state is JobState.DONE
+    await engine.run_next(handler)
+    await approvals.ask(record, next_one)
+    assert (await steered(engine, said)).state is JobState.DONE
+    assert await approvals.answered(record, next_one) is None
+    stored = await engine.get("a")
+    assert stored is not None
+    assert stored.state is JobState.WAITING  # it heard no message
+
+
+async def test_a_retry_whose_worker_died_after_it_began_the_job_begins_no_other_and_is_not_refused() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(replace(a_job("a"), origin=Origin(kind="ci", id=1)))
+    await engine.cancel("a", JobState.STOPPED, "")
+    for _ in range(2):
+        assert (await steered(engine, Retry(job_id=""))).state is JobState.DONE
+    states = [each.state for each in await engine.of_thread(10, 7)]
+    assert states == [JobState.QUEUED, JobState.STOPPED]
 
 
 async def test_status_names_each_job_under_way() -> None:
