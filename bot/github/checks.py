@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bot.github import parsing
@@ -34,19 +34,10 @@ class Checks:
     accounts: Accounts
 
     async def create(self, repo: str, draft: CheckDraft) -> CheckFacts:
-        """Make a check run, or find the one that an earlier try made."""
+        """Make a check run. Not repeated on a server error: look with `find` first, then call again."""
         what, path = f"create a check run in {repo}", f"/repos/{repo}/check-runs"
         body = self._check(draft) | {"head_sha": draft.head_sha, "external_id": draft.external_id}
-        try:
-            made = parsing.check(await self.connection.json(what, "POST", path, body))
-        except GitHubError as error:
-            # The answer was lost, but the check run may be there: look before asking a second time.
-            if not error.may_be_done:
-                raise
-            if found := await self.find(repo, draft):
-                made = found[0]
-            else:
-                made = replace(parsing.check(await self.connection.json(what, "POST", path, body)), again=True)
+        made = parsing.check(await self.connection.json(what, "POST", path, body))
         return await self._annotate(repo, made, draft) if draft.annotations else made
 
     async def update(self, repo: str, check_id: int, draft: CheckDraft) -> CheckFacts:

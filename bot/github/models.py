@@ -172,13 +172,11 @@ class CheckFacts:
 
     Attributes:
         annotations: how many it has.
-        again: whether it was asked for twice, since an answer was lost; then there may be another one, later.
     """
 
     id: int
     html_url: str
     annotations: int
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

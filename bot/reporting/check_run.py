@@ -117,7 +117,7 @@ class JobCheckRun:
                 )
         return True
 
-    async def _put(self, draft: CheckDraft) -> None:
+    async def _put(self, draft: CheckDraft, *, again: bool = False) -> None:
         repo = self._job.repo.full_name
         if self._id is None:  # an earlier attempt may have made it
             noted = await self._record.read()
@@ -130,10 +130,13 @@ class JobCheckRun:
             return
         # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
         await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
-        made = await self._github.checks.create(repo, draft)
-        if made.again:
-            await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
-        await self._note(made)
+        try:
+            await self._note(await self._github.checks.create(repo, draft))
+        except GitHubError as error:
+            # The answer was lost, but the check run may be there: look before asking a second time.
+            if again or not error.may_be_done:
+                raise
+            await self._put(draft, again=True)
 
     async def _note(self, made: CheckFacts) -> None:
         self._id, posted = made.id, Posted(id=made.id, url=made.html_url)

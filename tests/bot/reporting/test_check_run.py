@@ -63,6 +63,18 @@ async def test_a_worker_killed_before_it_heard_of_it_makes_no_second_one(world: 
     assert record.value.posted == posted is not None
 
 
+async def test_a_lost_answer_makes_no_second_one(world: World) -> None:
+    job, record = a_job_here(world), Remembered(CheckRecord())
+    world.hub.faults.add("POST", "*/check-runs", "drop_answer")
+    checks = (Check(command="pytest", exit_code=1, seconds=1),)
+    view = replace(a_view(job), state="done", checks=checks)
+    await JobCheckRun(world.github, record, job, head_sha=world.sha).show(view)
+    [run] = world.hub.check_runs(world.repo)
+    assert len(run.annotations) == 1
+    assert record.value.requests == 1
+    assert record.value.posted is not None
+
+
 async def test_annotations_are_added_once_over_restarts(world: World) -> None:
     job, record = a_job_here(world), Remembered(CheckRecord())
     checks = tuple(Check(command=f"pytest {n}", exit_code=1, seconds=1) for n in range(70))
@@ -124,3 +136,19 @@ async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(w
     runs = world.hub.check_runs(world.repo)
     assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
     assert "created this check run late;" in (runs[1].summary or "")
+
+
+async def test_check_runs_that_github_made_though_no_answer_came_to_either_request_all_end(world: World) -> None:
+    job, record = a_job_here(world), Remembered(CheckRecord())
+    check = JobCheckRun(world.github, record, job, head_sha=world.sha)
+    world.hub.faults.add("POST", "*/check-runs", "drop", times=2)
+    with pytest.raises(GitHubError):
+        await check.show(a_view(job))
+    # Neither request was lost after all.
+    for _ in range(2):
+        await world.github.checks.create(world.name, render_check(a_view(job), job=job, head_sha=world.sha))
+    ended = render_check(replace(a_view(job), state="failed"), job=job, head_sha=world.sha)
+    await check.put(ended)
+    assert await check.fold_late(ended)
+    runs = world.hub.check_runs(world.repo)
+    assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
