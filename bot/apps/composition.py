@@ -131,7 +131,7 @@ async def service(
         schedules = DurableSchedules(store) if settings.schedules else None
         shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
         # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.
-        github_of = partial(_installed_app, settings, redactor, session, queue.check_leg)
+        github_of = partial(_installed_app, settings, redactor, session, queue.check_work)
         contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
         greeter = Acknowledger(contexts, comments=works)
         stack.push_async_callback(greeter.close)

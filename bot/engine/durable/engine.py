@@ -15,6 +15,7 @@ from bot.engine.durable.arrivals import Arrivals
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import TOLD
 from bot.engine.job_record import JobRecord, RecordedEnding
+from bot.engine.owed_endings import Owed
 from bot.engine.protocols import MOST_ENDED
 from bot.engine.records import Backlog, RunQuery, Signal, Stored, WeekCost
 
@@ -37,8 +38,8 @@ class Leg:
     worker: str
 
 
-UNDER_WAY: ContextVar[Leg | None] = ContextVar("leg", default=None)
-"""The leg that the current task works for: a worker that was taken for dead records nothing more of its jobs."""
+UNDER_WAY: ContextVar[Leg | Owed | None] = ContextVar("under way", default=None)
+"""What the current task works for: a worker that was taken for dead records nothing more of its jobs."""
 
 
 class DurableEngine:
@@ -92,24 +93,24 @@ class DurableEngine:
         Raises:
             LeaseLostError: this task works for the job, which another worker has by now.
         """
-        leg = UNDER_WAY.get()
+        work = UNDER_WAY.get()
 
         def changed(tx: Transaction) -> JobRecord:
-            if leg is not None and leg.job_id == job_id:
-                jobs.check_ours(tx, job_id, leg.number, leg.worker)
+            if work is not None and work.job_id == job_id:
+                _check(tx, work)
             return jobs.update(tx, job_id, change)
 
         return await self._run(changed)
 
-    async def check_leg(self) -> None:
-        """See that the job that the current task works for is its worker's still; nothing to see outside of a leg.
+    async def check_work(self) -> None:
+        """See that what the current task works for is its worker's still; nothing to see in other tasks.
 
         Raises:
             LeaseLostError: another worker has it by now.
         """
-        leg = UNDER_WAY.get()
-        if leg is not None:
-            await self._run(lambda tx: jobs.check_ours(tx, leg.job_id, leg.number, leg.worker))
+        work = UNDER_WAY.get()
+        if work is not None:
+            await self._run(lambda tx: _check(tx, work))
 
     async def get(self, job_id: str) -> Stored | None:
         """See `JobIndex.get`."""
@@ -188,6 +189,13 @@ class DurableEngine:
                 await client.delete_workflows_async([each.workflow_id for each in old])
             if len(old) < _SWEPT_AT_ONCE:
                 return
+
+
+def _check(tx: Transaction, work: Leg | Owed) -> None:
+    if isinstance(work, Owed):
+        jobs.check_owed(tx, work)
+    else:
+        jobs.check_ours(tx, work.job_id, work.number, work.worker)
 
 
 def _write_something(tx: Transaction) -> None:

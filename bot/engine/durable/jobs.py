@@ -299,13 +299,26 @@ def take_owed(tx: Transaction, job_id: str) -> Owed | None:
     return Owed(job=job, job_id=job_id, since=row.since, tries=row.tries + 1)
 
 
-def settle(tx: Transaction, job_id: str) -> None:
+def check_owed(tx: Transaction, owed: Owed) -> None:
+    """See that an ending is still to be told, and that nobody has taken it after this.
+
+    Raises:
+        LeaseLostError: somebody has.
+    """
+    _locked(tx, owed.job_id)
+    if tx.rows.execute(sa.select(OWED.c.tries).where(_of(OWED, owed.job_id))).scalar() != owed.tries:
+        raise LeaseLostError(f"the ending of job {owed.job_id} is no longer this worker's; another one tells it")
+
+
+def settle(tx: Transaction, owed: Owed) -> None:
     """GitHub has the ending of a job, or never will."""
-    tx.rows.execute(OWED.delete().where(_of(OWED, job_id)))
+    check_owed(tx, owed)
+    tx.rows.execute(OWED.delete().where(_of(OWED, owed.job_id)))
 
 
 def postpone(tx: Transaction, owed: Owed) -> None:
     """Tell an ending again after a pause that grows."""
+    check_owed(tx, owed)
     pause = pause_after_tries(owed.tries)
     tx.enqueue(TELL, f"{owed.job_id}-told-{owed.tries}", ENDINGS, None, pause, owed.job_id)
 

@@ -268,9 +268,14 @@ class DurableWorker:
 
     async def _tell(self, job_id: str) -> None:
         owed = await self._store.run(lambda tx: jobs.take_owed(tx, job_id))
-        if owed is not None:
-            told = await self._handler.tell(owed)
-            await self._store.run(lambda tx: jobs.settle(tx, job_id) if told else jobs.postpone(tx, owed))
+        if owed is None:
+            return
+        UNDER_WAY.set(owed)
+        try:
+            then = jobs.settle if await self._handler.tell(owed) else jobs.postpone
+            await self._store.run(lambda tx: then(tx, owed))
+        except LeaseLostError:
+            log.warning("job %s: another worker tells its ending; this one stops", job_id)
 
     async def wake(self, job_id: str, leg: int) -> None:
         """Queue a job whose wait is over; for the workflow."""

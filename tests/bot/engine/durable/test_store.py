@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from typing_extensions import override
 
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
@@ -21,8 +22,11 @@ from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
 from bot.engine.durable.slots import PostgresSlots
 from bot.engine.durable.store import JobStore, Transaction, examine
 from bot.engine.durable.tables import METADATA, TOLD
-from tests.bot.engine.durable.running import Running
+from bot.engine.job_record import RecordedEnding
+from bot.engine.owed_endings import Owed
+from tests.bot.engine.durable.running import Running, Scripted
 from tests.builders import a_job
+from tests.durable import Legs, is_owed
 from tests.postgres import PASSWORD
 
 
@@ -105,6 +109,30 @@ async def test_a_worker_that_was_taken_for_dead_changes_nothing_of_its_job_any_m
     await engine.update("j1", lambda record: record)
     await store.run(lambda tx: jobs.finish(tx, jobs.check_ours(tx, "j1", 1, "w2"), JobState.DONE, "", None))
     assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w1")) is None
+
+
+async def test_a_worker_that_was_taken_for_dead_tells_no_ending_any_more(running: Running) -> None:
+    engine, store = running.engine, running.store
+    tried: list[int] = []
+
+    class Paused(Scripted):
+        @override
+        async def tell(self, owed: Owed) -> bool:
+            await engine.check_work()
+            # DBOS runs the workflow again, on another worker.
+            again = await store.run(lambda tx: jobs.take_owed(tx, owed.job_id))
+            tried.extend(each.tries for each in (owed, again) if each is not None)
+            with pytest.raises(LeaseLostError):
+                await engine.check_work()
+            with pytest.raises(LeaseLostError):
+                await engine.update(owed.job_id, lambda record: record)
+            return True
+
+    await engine.accept(a_job())
+    await engine.cancel("j1", JobState.STOPPED, "", ending=RecordedEnding(state=JobState.STOPPED, body="Stopped."))
+    await Legs(store).tell(Paused(), "j1")
+    assert tried == [1, 2]
+    assert await is_owed(engine, "j1")  # the other one has not told it yet
 
 
 async def test_a_worker_whose_connection_is_lost_ends_and_gives_its_jobs_back(
