@@ -80,7 +80,7 @@ class InMemoryEngine:
         if TRANSITIONS[state]:
             raise TransitionError(f"job {job_id} cannot end as {state}, which is not a final state")
         entry = self._entry(job_id)
-        if entry.stored.state not in {JobState.QUEUED, JobState.WAITING}:
+        if entry.stored.state not in {JobState.QUEUED, JobState.WAITING} or entry.record.ending is not None:
             return False
         if ending is not None:
             entry.record = replace(entry.record, ending=ending)

@@ -46,7 +46,7 @@ class Inbox(Protocol):
         ...
 
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        """End a queued or waiting job; False when it is being run, or has ended.
+        """End a queued or waiting job; False when it is being run, has ended, or has only to report its end.
 
         Args:
             job_id: the job.

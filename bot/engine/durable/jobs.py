@@ -189,14 +189,14 @@ def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, owed
 
 
 def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
-    """End a job that no worker has, with what is reported that, if anything; False when one has it, or it has ended."""
+    """End a job that no worker has; see `Inbox.cancel`."""
     _check_last(job_id, state)
-    row = _locked(tx, job_id)
-    if row.state not in {JobState.QUEUED, JobState.WAITING}:
+    row, kept = _locked(tx, job_id), record(tx, job_id)
+    if row.state not in {JobState.QUEUED, JobState.WAITING} or kept.ending is not None:
         return False
     _end(tx, row, state, reason)
     if ending is not None:
-        put_record(tx, job_id, replace(record(tx, job_id), ending=ending))
+        put_record(tx, job_id, replace(kept, ending=ending))
         owe(tx, job_id, 0.0)
     return True
 

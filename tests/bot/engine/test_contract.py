@@ -267,6 +267,16 @@ async def test_a_job_that_nobody_runs_is_cancelled_with_words_that_are_told(benc
     assert bench.handler.told == ["j1", "j1"]
 
 
+async def test_a_job_whose_worker_died_while_it_told_the_ending_is_not_cancelled(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    done = RecordedEnding(state=JobState.DONE, body="Fixed.")
+    await bench.engine.update("j1", lambda record: replace(record, ending=done))
+    stopped = RecordedEnding(state=JobState.STOPPED, body="The App is gone.")
+    assert not await bench.engine.cancel("j1", JobState.STOPPED, "gone", ending=stopped)
+    assert await bench.state() is JobState.QUEUED
+    assert (await bench.engine.record("j1")).ending == done
+
+
 async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> None:
     await bench.engine.accept(a_job())
     bench.handler.dispositions = [JobEnded(state=JobState.FAILED, reason="no", owed=120)]
