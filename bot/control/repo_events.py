@@ -138,10 +138,10 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
 
 
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
-    """End a job that waits at once, and tell that in its comment if it has one; have one that runs stop."""
+    """End a job that waits at once, and tell that where people see it, if they do; have one that runs stop."""
     other = context.about(live.job)
     record, ending = await other.record.read(), None
-    if record.comment.requests:
+    if record.is_shown:
         view = StatusReporter(other).now(state="stopped", reason=why)
         stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
         ending = await endings.recorded(other, stopped, checked=record.check.head_sha)

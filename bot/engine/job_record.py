@@ -205,6 +205,11 @@ class JobRecord:
     leads_to: str | None = None
     ending: RecordedEnding | None = None
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether people may see that the job has begun, and so have to see that it ends."""
+        return self.comment.requests > 0 or self.check.requests > 0
+
 
 _RECORD = TypeAdapter(JobRecord)
 _GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)

@@ -168,6 +168,12 @@ class JobPipeline:
         if self._agent_run is not None:
             self._agent_run.hear(signal)
 
+    async def in_words(self, ending: Ending) -> Ending:
+        """The ending with words where nobody is owed any, but the job's comment or check run says that it goes on."""
+        if ending.view is not None or not (await self._context.record.read()).is_shown:
+            return ending
+        return replace(ending, view=self._reporter.now(state=ending.state.value, reason=ending.reason))
+
     def heard_out(self, ending: Ending) -> Ending:
         """The ending with a word to everybody whose message came too late; one that waits will still be told."""
         if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
@@ -179,16 +185,16 @@ class JobPipeline:
         ]
         return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 
-    async def failed(self, reason: str, remedy: str = "", *, told: bool = False, unproven: bool = False) -> Ending:
-        """The ending of a job that failed; nothing is reported to people who may not give commands.
+    async def failed(self, reason: str, remedy: str = "", *, unproven: bool = False) -> Ending:
+        """The ending of a job that failed; nothing new is shown to people who may not give commands.
 
         Args:
             reason: what went wrong.
             remedy: what to do about it.
-            told: whether an earlier attempt has answered already.
             unproven: whether GitHub could not be asked who commands: the code that reports the ending asks first.
         """
-        proven = told or (self._access is not None and self._access.may_command)
+        may_command = self._access is not None and self._access.may_command
+        proven = may_command or (await self._context.record.read()).is_shown
         unproven = unproven and self._access is None and not self._context.job.is_unasked
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)

@@ -106,11 +106,10 @@ class Worker:
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             context.phases.begin("admit")
             async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
-                told = (await record.read()).comment.requests > 0
-                ending = await self._ending(pipeline, context, attempt, told=told)
+                ending = await self._ending(pipeline, context, attempt)
             context.phases.begin("publish")
             context.github.hurry(Urgency.ENDING)
-            ending = pipeline.heard_out(ending)
+            ending = pipeline.heard_out(await pipeline.in_words(ending))
             log.info(": ".join(filter(None, (ending.state, ending.reason))))
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
@@ -140,7 +139,7 @@ class Worker:
             owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
             return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
 
-    async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
+    async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
         """Run the pipeline; every failure in it becomes an ending."""
         try:
             finished = attempt.exhausted and (await context.record.read()).result is not None
@@ -150,13 +149,13 @@ class Worker:
             reason = "The bot's process died several times while this job was running, so the job was ended."
             remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
             ending = await pipeline.give_up(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
-            return ending or await pipeline.failed(reason, remedy, told=told, unproven=True)
+            return ending or await pipeline.failed(reason, remedy, unproven=True)
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
             stops = pipeline.is_to_stop and error.unsettled
             if not stops and await self._patience.pause(context.record, error) is not None:
                 raise
-            ending = await pipeline.failed(str(error), told=told, unproven=True)
+            ending = await pipeline.failed(str(error), unproven=True)
             return replace(ending, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
             return await pipeline.failed(error.reason, error.remedy)

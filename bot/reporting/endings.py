@@ -84,13 +84,14 @@ async def keep(record: StoredRecord, ending: RecordedEnding | None) -> None:
 async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None:
     """Keep an ending for a job that broke off where nothing should break, unless it has one."""
     record, services = StoredRecord(contexts.queue, job.id), contexts.services
-    if job.is_unasked or (await record.read()).ending is not None:
+    kept = await record.read()
+    if kept.ending is not None or (job.is_unasked and not kept.is_shown):
         return
     text = f"❌ This job has failed. {reason} See the operator's log under this job id for details."
     body = await asyncio.to_thread(
         render_reply, text, services.allowed(job), job_id=job.id, marker=services.marker(job)
     )
-    await keep(record, RecordedEnding(state=JobState.FAILED, body=body, proven=False))
+    await keep(record, RecordedEnding(state=JobState.FAILED, body=body, proven=kept.is_shown))
 
 
 async def tell(

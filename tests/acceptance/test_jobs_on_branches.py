@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.commands import Ask, Command, Fix, Review
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
+from bot.engine.job_record import CheckRecord, GitHubOutage
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, staged
@@ -89,6 +91,23 @@ async def test_a_question_is_answered_in_the_check_run(hub: LocalHub, tmp_path: 
         assert stage.nothing_published()
         [check] = hub.check_runs(stage.repo)
         assert "It adds." in (check.summary or "")
+
+
+async def test_the_check_run_of_a_job_that_nobody_asked_for_ends_though_github_keeps_it_from_going_on(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        job = replace(a_branch_job(stage), origin=Origin(kind="ci", id=0, name="lint"))
+        await stage.queue.accept(job)
+        # Its worker died when it had asked for the check run, and GitHub has refused everything for an hour since then.
+        check = CheckRecord(head_sha=hub.branches(stage.repo)["main"], requests=1)
+        outage = GitHubOutage(since=time.time() - 3600, last=time.time())
+        await stage.queue.update(job.id, lambda record: replace(record, check=check, github_outage=outage))
+        hub.faults.add("POST", "*/graphql", "404", times=9)
+        stage.open_for_work.set()
+        assert (await stage.ended(job.id)).state is JobState.FAILED
+        [run] = hub.check_runs(stage.repo)
+        assert run.status == "completed"
 
 
 async def test_jobs_of_one_branch_wait_for_each_other_and_those_of_two_do_not(hub: LocalHub, tmp_path: Path) -> None:

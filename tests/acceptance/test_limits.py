@@ -90,6 +90,28 @@ async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub,
         assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE
 
 
+async def test_a_comment_that_says_that_a_command_waits_does_not_go_on_saying_so_when_that_is_refused(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    first_run = [acting(WAIT_FOR_GO), *DONE]
+    async with staged(hub, tmp_path, first_run, DONE, operator={"caps": Caps(thread=2)}) as stage:
+        issue = stage.issue()
+        first = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+        await stage.at_work()
+        later = [stage.say(issue.number, "/codepilot ask why?") for _ in range(3)]
+
+        def wait() -> bool:
+            return sum("Waiting its turn" in each for each in stage.bot_comments(issue.number)) == len(later)
+
+        assert await eventually(wait)
+        await stage.let_go(first)
+        assert (await stage.end_of(later[0])).state is JobState.DONE
+        for each in later[1:]:
+            end = await stage.end_of(each)
+            assert end.state is JobState.REFUSED
+            assert "`CODEPILOT_CAPS=thread=…`" in end.status
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a busy machine takes minutes
 async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: LocalHub, tmp_path: Path) -> None:
@@ -106,7 +128,7 @@ async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: Loc
         assert sum(each.state is JobState.DONE for each in ends) == 3
         assert {each.state for each in ends} == {JobState.DONE, JobState.REFUSED}
         assert len(stage.providers) == 3
-        assert not [each for each in stage.bot_comments(issue.number) if "Queued" in each or "queued" in each]
+        assert not [each for each in stage.bot_comments(issue.number) if "Waiting its turn" in each]
         assert stage.nothing_left()
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from agent_runtime import ScriptedProvider
-from bot.domain.job import JobState
+from bot.domain.commands import Review
+from bot.domain.job import JobState, Origin
+from bot.engine.job_record import CheckRecord
 from localhub import LocalHub
+from tests.builders import a_job
 from tests.stage import FILES, End, Stage, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows
@@ -69,6 +73,28 @@ async def test_a_push_ends_the_review_under_way_and_the_newest_head_is_reviewed(
         assert (old.state, "is reviewed instead." in old.reason) == (JobState.STOPPED, True), old
         assert (await review_of(stage, number, head)).state is JobState.DONE
         assert [each.commit_sha for each in hub.reviews(stage.repo, number)] == [head]
+
+
+async def test_the_check_run_of_a_review_that_a_push_ends_before_it_has_a_comment_ends_too(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [REVIEW], files=FILES | {".github/codepilot.yml": "review_on: [push]\n"}) as stage:
+        pull = stage.pull()
+        old = hub.branches(stage.repo)["topic"]
+        review = a_job("old", number=pull.number, kind="pull", command=Review(on="push"))
+        repo = replace(review.repo, id=stage.repo.id, full_name=stage.repo.full_name)
+        review = replace(review, repo=repo, origin=Origin(kind="event", id=0), installation=stage.installation)
+        await stage.queue.accept(review, held_seconds=3600)
+        # Its worker was told to stop when it had asked for the check run.
+        check = CheckRecord(head_sha=old, requests=1)
+        await stage.queue.update("old", lambda record: replace(record, check=check))
+        head = push(stage, "more.txt")
+        assert (await review_of(stage, pull.number, head)).state is JobState.DONE
+
+        def ended() -> bool:
+            return [run.status for run in hub.check_runs(stage.repo) if run.head_sha == old] == ["completed"]
+
+        assert await eventually(ended)
 
 
 async def test_what_a_stranger_opens_and_pushes_costs_nothing(hub: LocalHub, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,9 @@ import pytest
 
 from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, Usage
 from bot.domain.errors import BotError, OtherVersionError, QueueError
-from bot.domain.job import Job, JobState
+from bot.domain.job import Job, JobState, Origin
 from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import StoredRecord
+from bot.engine.job_record import CheckRecord, StoredRecord
 from bot.engine.records import Signal, Stored
 from bot.github import GitHubError
 from bot.jobs.context import Ending, JobContext, JobContextFactory
@@ -97,6 +98,17 @@ async def test_a_fault_of_ours_fails_one_job_whose_ending_is_kept_without_its_wo
     assert ending.state is JobState.FAILED
     assert "secret detail" not in f"{stored.reason} {ending.body}"
     assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+async def test_after_a_fault_of_ours_only_what_people_see_ends_of_a_job_that_nobody_asked_for(requests: int) -> None:
+    engine, job = InMemoryEngine(), replace(a_job(), origin=Origin(kind="ci", id=1))
+    await engine.accept(job)
+    check = CheckRecord(head_sha="a" * 40, requests=requests)
+    await engine.update("j1", lambda record: replace(record, check=check))
+    await engine.run_next(Worker(cast("JobContextFactory", _Contexts(engine, ZeroDivisionError())), Patience()))
+    ending = (await engine.record("j1")).ending
+    assert (ending is not None and ending.proven) == bool(requests)
 
 
 async def test_an_error_that_is_meant_for_people_is_told_to_them() -> None:
