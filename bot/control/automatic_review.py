@@ -6,6 +6,7 @@ from bot.domain.commands import Review
 from bot.domain.job import Job
 from bot.jobs.context import JobContext
 from bot.jobs.repo_settings import lately_on_default_branch
+from bot.jobs.resume_base import resume_base
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.marker import is_marked
 
@@ -26,7 +27,9 @@ def is_unasked_review(job: Job) -> bool:
 
 
 async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
-    """Why a pull request is not to be reviewed now; empty when it is."""
+    """Why a pull request is not to be reviewed now; empty when it is, or when its review is under way."""
+    if await resume_base(context) is not None:
+        return ""
     pull, head = here.snapshot.pull, here.thread.head_sha
     if pull is not None and pull.draft:
         return "It is a draft again."

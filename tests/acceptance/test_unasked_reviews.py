@@ -75,6 +75,23 @@ async def test_a_push_ends_the_review_under_way_and_the_newest_head_is_reviewed(
         assert [each.commit_sha for each in hub.reviews(stage.repo, number)] == [head]
 
 
+async def test_a_review_whose_answer_was_lost_is_not_taken_for_that_of_another_job(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    def model() -> ScriptedProvider:
+        hub.faults.add("POST", "*/reviews", "drop_answer")
+        hub.faults.add("GET", "*/reviews", "404")  # it cannot be looked for now
+        return ScriptedProvider([REVIEW])
+
+    async with staged(hub, tmp_path, provider=model, files=WANTED, edit_seconds=0.1) as stage:
+        number = stage.pull().number
+        end = await stage.end_after("pull_request", "opened")
+        assert end.state is JobState.DONE, end
+        assert end.status.startswith("### ✅ Done · Review of this pull request, as it was opened · ")
+        assert [run.status for run in hub.check_runs(stage.repo)] == ["completed"]
+        assert len(hub.reviews(stage.repo, number)) == 1
+
+
 async def test_the_check_run_of_a_review_that_a_push_ends_before_it_has_a_comment_ends_too(
     hub: LocalHub, tmp_path: Path
 ) -> None:

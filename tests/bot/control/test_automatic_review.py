@@ -35,7 +35,8 @@ def _job(command: Command | None = None, *, head: str = HEAD) -> Job:
 
 def _context(job: Job, *reviews: ReviewFacts, comes_back: bool = True, **services: Any) -> JobContext:  # noqa: ANN401 - of `JobServices`
     github = SimpleNamespace(accounts=account(BOT), reviews=SimpleNamespace(of_pull=answering(reviews)))
-    common = SimpleNamespace(comes_back=comes_back, **services)
+    begun = {"work": SimpleNamespace(find=answering(None)), "has_session": lambda _job: False}
+    common = SimpleNamespace(comes_back=comes_back, **begun, **services)
     return context_of(InMemoryEngine(), job, github=github, services=common)
 
 
