@@ -113,7 +113,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
     if (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
-        review = review_of_push(job, head_sha)
+        review = review_of_push(job)
         for each in await _jobs(context):
             if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
                 await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")

@@ -54,11 +54,11 @@ def carried_out(planned: Job, command: Plan, plan: str) -> Job:
     )
 
 
-def review_of_push(pushed: Job, head_sha: str) -> Job:
-    """The review of what was pushed; the same job for every delivery of that."""
+def review_of_push(pushed: Job) -> Job:
+    """The review of what was pushed; another job when a branch is set back to a commit that was pushed before."""
     return replace(
         pushed,
-        id=job_id("push", pushed.repo.id, f"{pushed.thread.number}:{head_sha}"),
+        id=job_id("push", pushed.repo.id, pushed.id),
         delivery_id=f"{pushed.delivery_id}.review",
         command=Review(on="push"),
     )

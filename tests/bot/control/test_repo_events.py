@@ -130,6 +130,16 @@ async def test_a_push_is_reviewed_where_the_repository_wants_it_and_the_review_o
     assert reviews[first.leads_to].state is JobState.STOPPED
 
 
+async def test_a_push_back_to_a_commit_whose_review_was_dropped_is_reviewed() -> None:
+    engine, wanted = InMemoryEngine(), RepoConfig(review_on=("push",))
+    await _happens(engine, Pushed(head_sha=HEAD), config=wanted)
+    await _happens(engine, Pushed(head_sha="c" * 40), config=wanted, job_id="next")
+    await _happens(engine, Pushed(head_sha=HEAD), config=wanted, job_id="back")
+    back = await _happens(engine, Pushed(head_sha=HEAD), config=wanted, job_id="back")  # its worker had died
+    alive = [each.job.id for each in await engine.of_thread(10, 7) if each.state is JobState.QUEUED]
+    assert alive == [(await engine.record(back.id)).leads_to]
+
+
 async def test_a_lost_installation_ends_what_waits_in_its_repositories_and_nothing_else() -> None:
     engine = InMemoryEngine()
     here, there = a_job("here", kind="pull"), a_job("there", number=8)
