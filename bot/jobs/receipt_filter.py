@@ -1,7 +1,7 @@
 """Drop events on receipt that could lead to nothing.
 
-Decided from what lies here, without a request to GitHub: of a storm of labels or pushes each costs one look into the
-database.
+Decided from what lies here, without a request to GitHub: of a storm of labels or pushes each costs a few looks into
+the database.
 """
 
 from __future__ import annotations
@@ -116,12 +116,14 @@ class Receipt:
             case Pushed():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
                 idle = idle and not await self._may_be_reviewed(repo_id, "push")
+                # Work of an issue may go on in this pull request.
+                live = await self._queue.live_of(job.installation or 0, (repo_id,)) if idle else ()
+                idle = idle and all(each.job.thread.kind != "issue" for each in live)
                 return "no request is bound to the head of this pull request" if idle else ""
             case Closed():
                 return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
             case AccessLost(repo_ids=repo_ids):
-                lives = job.installation is not None and await self._queue.live_of(job.installation, repo_ids)
-                return "" if lives else "no job is running there"
+                return "" if await self._queue.live_of(job.installation or 0, repo_ids) else "no job is running there"
             case ChecksFailed():
                 config = await self._config(repo_id)
                 asked = (

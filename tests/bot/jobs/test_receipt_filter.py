@@ -78,6 +78,14 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
     assert await desk.kept(Pushed(head_sha=HEAD))
 
 
+async def test_a_push_is_kept_while_there_is_work_of_an_issue_that_may_go_on_in_the_pull_request(desk: Desk) -> None:
+    desk.configs.learn(10, RepoConfig())
+    await desk.queue.accept(a_job("other", kind="pull", number=8))
+    assert not await desk.kept(Pushed(head_sha=HEAD))
+    await desk.queue.accept(a_job("work", kind="issue", number=9))
+    assert await desk.kept(Pushed(head_sha=HEAD))
+
+
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
     red = ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
     assert await desk.kept(red)
