@@ -22,6 +22,9 @@ ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
 
 _LONGEST_PIECE = 3_000
 
+# It has a command parsed and returns before any of it, even of one that closes the brace itself. The colon makes a body
+# of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name.
+_CHECK = r"""__cp_check() { eval "\\builtin return; { :"$'\n'"$__cp_text"$'\n}'; }"""
 # `__cp_end` runs behind the command, in the same eval, because eval itself overwrites PIPESTATUS. Under `set -e` it
 # returns 0: the exit code was recorded, and a `test && command` that went another way must not end the shell.
 _SETUP = r"""
@@ -36,11 +39,9 @@ __cp_prompt() {
   builtin printf '\e]7770;%s;%s;%s;%s\a' "$__cp_nonce" "${__cp_pipe:-$s}" "$$" "${PWD//[[:cntrl:]]/?}" >/dev/tty
 }
 __cp_keep() { [[ "${PROMPT_COMMAND[*]-}" == *__cp_prompt* ]] || PROMPT_COMMAND=__cp_prompt; }
-readonly -f __cp_begin __cp_end __cp_prompt __cp_keep
+readonly -f __cp_begin __cp_end __cp_prompt __cp_keep __cp_check
 PROMPT_COMMAND=__cp_prompt
 """
-# The colon makes a body of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name.
-_CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || [[ ok ]]"""
 _AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
 # Only what this bash says of the text itself: under `set -v` and `set -x` it repeats the command, a trap may be open,
 # and jobs in the background write there, too. It has another name after `BASH_ARGV0=...`.
@@ -126,7 +127,7 @@ def setup(nonce: str, *, start: ShellStart) -> bytes:
     place = f"cd -- {''.join(pieces(start.directory))} 2>/dev/null || :\n" if start.directory else ""
     if start.python_path:
         place += f'export PYTHONPATH={"".join(pieces(start.python_path))}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
-    return f"{_SETUP}{place}__cp_nonce={nonce}\n".encode()
+    return f"{_CHECK}{_SETUP}{place}__cp_nonce={nonce}\n".encode()
 
 
 def pieces(command: str) -> list[str]:
@@ -150,9 +151,9 @@ def remember(nonce: str, *, piece: str, first: bool) -> bytes:
 
 
 def check(nonce: str, *, piece: str, first: bool) -> bytes:
-    """The line that adds the last piece, and has bash parse the command without running it: as a function's body."""
+    """The line that adds the last piece, and has bash parse the command without running it."""
     operator = "=" if first else "+="
-    line = f"{_secret(nonce, f' __cp_text{operator}{piece};')} {_CHECK}\n"
+    line = f"{_secret(nonce, f' __cp_text{operator}{piece};')} __cp_check 2>/dev/tty || [[ ok ]]\n"
     return line.encode(errors="replace")
 
 
@@ -162,7 +163,7 @@ def unfinished(said: str) -> str | None:
     if found is None:
         return None
     reason = found["reason"]
-    # The brace is the one that closes our function.
+    # The brace is the one that closes ours.
     detail = "" if "`}'" in reason else f" ({reason})"
     return f"nothing was run: a quote, bracket, heredoc or compound command is not closed{detail}"
 

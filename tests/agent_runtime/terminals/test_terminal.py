@@ -131,6 +131,19 @@ async def test_an_unfinished_command_is_not_run_and_said_to_be_incomplete(termin
     assert (await run(terminal, 'ls; echo "$shell"')).output == "same\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["}\ntouch ran\n{ echo", "true\n}\ntouch ran", "} & touch ran", "} | touch ran", "} > ran", "}; touch ran"],
+)
+async def test_a_command_with_a_brace_too_many_is_run_neither_to_judge_it_nor_after_that(
+    terminal: Terminal, command: str
+) -> None:
+    report = await run(terminal, command)
+    assert (report.status, report.exit_code) == ("completed", 2)
+    assert "syntax error near unexpected token `}'" in report.output
+    assert (await run(terminal, "ls")).output == ""
+
+
 async def test_a_function_with_the_name_of_a_fork_bomb_is_not_called_by_later_commands(terminal: Terminal) -> None:
     await run(terminal, "touch calls; :() { echo again >> calls; }")
     assert (await run(terminal, "echo 'open")).status == "incomplete"
