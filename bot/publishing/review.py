@@ -17,6 +17,7 @@ from bot.gate.goals import MAX_REVIEW_COMMENTS
 from bot.github.drafts import ReviewDraft, ReviewNote, Side
 from bot.publishing.inert import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
+from bot.publishing.sections import unquoted
 from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
 
 _NOTE_LIMIT = 4_000
@@ -31,8 +32,6 @@ _SUGGESTIONS = Own(languages=frozenset({"suggestion"}))
 
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +212,5 @@ def _path(line: str) -> str:
     """The name in a `---` or `+++` line without its `a/` or `b/`; empty for `/dev/null`."""
     name = line[4:].rstrip("\t")
     if name.startswith('"') and name.endswith('"'):
-        raw = _ESCAPE.sub(_unescaped, name[1:-1].encode("utf-8", "replace"))
-        name = raw.decode("utf-8", "replace")
+        name = unquoted(name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
     return "" if name == "/dev/null" else name[2:]
-
-
-def _unescaped(escape: re.Match[bytes]) -> bytes:
-    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    if len(escape[1]) > 1:
-        return bytes([int(escape[1], 8) & 0xFF])
-    return _NAMED.get(escape[1], escape[1])

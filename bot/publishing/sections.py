@@ -29,6 +29,16 @@ def sections(patch: str) -> Iterator[tuple[str, str]]:
         begin = end
 
 
+def unquoted(name: bytes) -> bytes:
+    """What stands between the quotes of a name that git has quoted."""
+
+    def meant(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _NAMED.get(escape[1], escape[1])
+
+    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
+    return _ESCAPE.sub(meant, name)
+
+
 def _next(patch: str, start: int) -> int:
     """Where the next head stands behind `start`; looked for in windows, so that other threads come to their turn."""
     mark = f"\n{_HEAD}"
@@ -44,16 +54,9 @@ def _path(names: str) -> str | None:
         quoted = _QUOTED.match(names)
         if quoted is None:
             return None
-        # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-        raw = _ESCAPE.sub(_unescaped, quoted[1].encode("utf-8", "surrogateescape"))
+        raw = unquoted(quoted[1].encode("utf-8", "surrogateescape"))
         return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
     half = len(names) // 2
     before, after = names[:half], names[half + 1 :]
     same = before.startswith("a/") and after == f"b/{before[2:]}"
     return before[2:] if same and names[half] == " " else None
-
-
-def _unescaped(escape: re.Match[bytes]) -> bytes:
-    if len(escape[1]) > 1:
-        return bytes([int(escape[1], 8) & 0xFF])
-    return _NAMED.get(escape[1], escape[1])
