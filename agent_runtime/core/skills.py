@@ -11,10 +11,10 @@ from agent_runtime.core.errors import SettingsError
 
 MAX_SKILLS = 30
 MAX_BYTES = 64_000
-_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(?P<head>.{0,8000}?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
+_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(?P<head>.{0,3000}?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 _MOST_BRACKETS = 64
-"""To read 8,000 brackets takes a second, and heads are read where everything else waits."""
+"""They take several times as long as any other text, and heads are read where everything else waits."""
 _DESCRIPTION_CHARS = 300
 """The format allows 1,024; all descriptions together stand in the first message."""
 
