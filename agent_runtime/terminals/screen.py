@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyte
+    from agent_runtime.terminals.full_screen import FullScreen
 
 COLUMNS, ROWS = 120, 40
 """What programs are told. Nothing is wrapped at it: a line is as long as the program makes it."""
@@ -48,15 +48,13 @@ class Screen:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._column = 0
         self._cut = ""
-        self._full: tuple[pyte.Screen, pyte.Stream] | None = None
+        self._full: FullScreen | None = None
         self.line = ""
 
     @property
     def full_screen(self) -> str | None:
         """What a program that took the whole screen shows now, or None when none did."""
-        if self._full is None:
-            return None
-        return "\n".join(row.rstrip() for row in self._full[0].display).rstrip("\n")
+        return None if self._full is None else self._full.text
 
     def feed(self, data: bytes) -> str:
         """The text that `data` settles; invalid UTF-8 comes as U+FFFD."""
@@ -145,12 +143,9 @@ class Screen:
             case "P":
                 self.line = self.line[: self._column] + self.line[self._column + max(1, number) :]
             case "h" if _FULL_SCREEN_MODES & _modes(params):
-                import pyte  # noqa: PLC0415 - few sessions need it, and every start would pay
+                from agent_runtime.terminals.full_screen import FullScreen  # noqa: PLC0415 - few need pyte
 
-                screen = pyte.Screen(COLUMNS, ROWS)
-                # The terminal passes line feeds on as they are, so the screen must supply the return itself.
-                screen.set_mode(pyte.modes.LNM)
-                self._full = (screen, pyte.Stream(screen))
+                self._full = FullScreen(COLUMNS, ROWS)
             case _:
                 pass
 
@@ -171,7 +166,7 @@ class Screen:
                 self._cut = match["cut"]
             else:
                 shown.append(_emulable(match))
-        self._full[1].feed("".join(shown))
+        self._full.feed("".join(shown))
         return position
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
+from agent_runtime.terminals.screen import Screen
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.hits import Hits
 from agent_runtime.workspace.seen import Seen
@@ -19,6 +20,8 @@ from tests.block_files import BlockFiles, call
 
 ON_THE_LOOP = 1
 """What does its work on the event loop is done after one turn of it."""
+
+FEW = 20
 
 
 async def turns_during(work: Awaitable[object]) -> int:
@@ -136,3 +139,10 @@ def test_of_a_long_line_that_matches_only_what_is_shown_is_kept() -> None:
         hits.feed(b"f%d\x001:" % number + b"x" * 1_000_000 + b"\n\n")
     assert sum(len(line.text) for line in hits.shown()) < 20_000
     assert hits.kept_bytes < 20_000
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\x1b[1;2H\u0301", "\x1b[2;1H\u0301"])
+def test_marks_above_one_letter_of_a_full_screen_are_few(mark: str) -> None:
+    screen = Screen()
+    screen.feed(f"\x1b[?1049he\x1b[1;120He{mark * 1000}".encode())
+    assert 0 < len((screen.full_screen or "").replace(" ", "")) < FEW

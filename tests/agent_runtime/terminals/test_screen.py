@@ -103,6 +103,35 @@ def test_a_sequence_that_only_new_terminals_know_is_passed_over_on_a_full_screen
     assert screen.full_screen == " hello"
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("\u4e00\rX", "X"),
+        ("\u4e00\u4e8c\r\x1b[P", "\u4e8c"),
+        ("ab\x1b[1;2H\x1b[5Pc", "ac"),
+        ("abcdef\x1b[1;2H\x1b[2P", "adef"),
+        ("\u26a0\ufe0f warning", "\u26a0 warning"),
+        ("e\u0301te\u0301", "\u00e9t\u00e9"),
+        ("\u05e9\u05b8\u05c1 x", "\u05e9\u05b8\u05c1 x"),
+        ("e\u0301\x1b[1;1H\u0301", "\u00e9"),
+    ],
+)
+def test_half_of_a_wide_character_and_marks_above_letters_are_shown_on_a_full_screen(written: str, shown: str) -> None:
+    screen = Screen()
+    screen.feed(b"\x1b[?1049h" + written.encode())
+    assert screen.full_screen == shown
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=9), st.sampled_from(["\u4e00", "\r", "\b", "\x1b[P", "\x1b[@", "\x1b[1;7H"])))
+)
+def test_no_text_breaks_the_emulator(pieces: list[str]) -> None:
+    screen = Screen()
+    for piece in ["\x1b[?1049h", *pieces]:
+        screen.feed(piece.encode(errors="replace"))
+    assert screen.full_screen is None or isinstance(screen.full_screen, str)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_become_text_without_control_characters(data: bytes) -> None:
     assert not set(shown(data)) & {chr(code) for code in [*range(9), *range(14, 32), 127]}
