@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # a tenth of a second to import, and only agent files need th
 Shape = TypeVar("Shape", bound="BaseModel")
 
 _MOST_BYTES = 4 * MAX_CHARS  # what UTF-8 takes at most
+_MOST_TOLD = 30
+"""Problems of one file; a stranger's may have thousands, which are kept and made fit to show again and again."""
 _KINDS: Mapping[str, str] = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -100,7 +102,9 @@ def _fitted(document: Document, shape: type[Shape]) -> Shape:
         return shape.model_validate(document.data)
     except ValidationError as error:
         wrong = sorted(error.errors(include_url=False), key=lambda each: document.line(each["loc"]))
-        raise SettingsError("\n".join(_told(each, document, shape) for each in wrong)) from None
+        more = [f"{document.source}: {len(wrong) - _MOST_TOLD:,} more."] if len(wrong) > _MOST_TOLD else []
+        told = [_told(each, document, shape) for each in wrong[:_MOST_TOLD]]
+        raise SettingsError("\n".join([*told, *more])) from None
 
 
 def read_text(path: Path) -> str:

@@ -124,6 +124,16 @@ def test_what_does_not_fit_is_told_with_file_line_and_key(data: str, told: str) 
     assert str(error.value).startswith(".github/codepilot/tidy.md")
 
 
+def test_of_very_many_problems_the_first_are_told_and_the_others_counted() -> None:
+    keys = "".join(f"k{number}:\n" for number in range(1_000))
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(f"---\non: comment\n{keys}---\nText.".encode(), "many")
+    first, *_, last = lines = str(caught.value).splitlines()
+    assert len(lines) < 50
+    assert first.startswith(".github/codepilot/many.md:3: `k0`: unknown key.")
+    assert last == f".github/codepilot/many.md: {1_001 - len(lines):,} more."
+
+
 @pytest.mark.parametrize("name", ["Tidy", "../tidy", "a b", "", "a" * 41, "-a"])
 def test_a_name_that_no_command_can_hold_is_refused(name: str) -> None:
     with pytest.raises(RecipeError, match="the name of a recipe has at most 40"):
