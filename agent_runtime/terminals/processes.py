@@ -50,14 +50,15 @@ class ProcessFamily:
             of_session = self.session > 0 and int(session) == self.session
             if group is not None:
                 return of_session and int(its_group) == group
-            return of_session or f"{MARK}={self.mark}".encode() in _environment(process)
+            return of_session or f"\0{MARK}={self.mark}\0".encode() in _environment(process)
         except OSError:  # ended meanwhile, or another user's
             return False
 
     async def kill(self, *, within: float) -> bool:
         """Kill all of it, over and over until none is left; False when some are left after `within` seconds."""
         deadline = time.monotonic() + within
-        while self._signal(signal.SIGKILL):
+        # Off the event loop: how many processes there are, and how much each declares, is up to them.
+        while await asyncio.to_thread(self._signal, signal.SIGKILL):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.001)
@@ -97,9 +98,10 @@ def namespace_of(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/pid").stat().st_ino
 
 
-def _environment(process: Path) -> list[bytes]:
+def _environment(process: Path) -> bytes:
+    """The variables of a process, each between null bytes; not as a list, of which a stranger's may have a million."""
     with (process / "environ").open("rb", buffering=0) as environment:
-        return environment.read(_ENVIRONMENT).split(b"\0")
+        return b"\0%b\0" % environment.read(_ENVIRONMENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

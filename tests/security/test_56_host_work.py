@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.screen import Screen
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.hits import Hits
@@ -52,6 +53,11 @@ async def test_the_loop_turns_while_files_are_listed(hostile: Path) -> None:
 async def test_the_loop_turns_while_files_are_noted_for_a_pause(hostile: Path) -> None:
     with Workspace(hostile) as workspace:
         assert await turns_during(Manifest.bounded(workspace)) > ON_THE_LOOP
+
+
+async def test_the_loop_turns_while_processes_of_a_terminal_are_looked_for() -> None:
+    family = ProcessFamily(mark="none", session=0, namespace=None)
+    assert await turns_during(family.kill(within=1)) > ON_THE_LOOP
 
 
 async def test_a_worker_is_killed_when_its_time_is_over() -> None:
