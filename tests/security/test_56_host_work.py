@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
+from agent_runtime import BoundExceededError, Image, ImageError, ToolError, ToolResult, run_bounded
 from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.screen import Screen
 from agent_runtime.workspace.files import Workspace
@@ -17,6 +17,7 @@ from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.state import Manifest
 from agent_runtime.workspace.watch import Watch
 from tests.agent_runtime import bounded_work as work
+from tests.agent_runtime.image_files import jpeg
 from tests.block_files import BlockFiles, call
 
 ON_THE_LOOP = 1
@@ -152,3 +153,17 @@ def test_marks_above_one_letter_of_a_full_screen_are_few(mark: str) -> None:
     screen = Screen()
     screen.feed(f"\x1b[?1049he\x1b[1;120He{mark * 1000}".encode())
     assert 0 < len((screen.full_screen or "").replace(" ", "")) < FEW
+
+
+def test_a_picture_is_only_looked_at_as_what_it_begins_like() -> None:
+    """To find the size of some other kind takes minutes, where there are a few million digits in its place."""
+    with pytest.raises(ImageError, match="not a PNG, JPEG, GIF or WebP"):
+        Image.of("x", b"P5#.....WEBP\n1 1\n")
+
+
+def test_the_size_of_a_picture_is_looked_for_in_its_head_alone() -> None:
+    comment = b"\xff\xfe\xff\xff" + bytes(65_533)
+    whole = jpeg()
+    assert Image.of("x", whole[:2] + 10 * comment + whole[2:]).media_type == "image/jpeg"
+    with pytest.raises(ImageError, match="does not contain the size"):
+        Image.of("x", whole[:2] + 20 * comment + whole[2:])
