@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 
@@ -86,7 +87,8 @@ class _Look:
             except GitHubError as error:  # an address may serve as it is
                 log.warning("the images have no signed addresses: %s", error)
                 self._pages[shown] = ""
-        address = signed(picture.address, self._pages[shown], self._server)
+        # Off the event loop: a comment has a hundred thousand tags once its code is coloured.
+        address = await asyncio.to_thread(signed, picture.address, self._pages[shown], self._server)
         try:
             content = await fetch_picture(
                 address,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -78,6 +79,21 @@ async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True
 
 def _noted(task: Task) -> str:
     return "\n".join(quote.text for quote in task.quotes)
+
+
+async def test_what_github_shows_is_not_read_on_the_event_loop(
+    github: _GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(address: str, _page: str, _server: str) -> str:
+        threads.append(threading.current_thread())
+        return address
+
+    monkeypatch.setattr(pictures, "signed", noted)
+    assert len((await _shown(github, _several(2))).images) == 2
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 async def test_pictures_are_shown_in_the_order_in_which_they_are_read(github: _GitHub) -> None:
