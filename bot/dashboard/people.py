@@ -95,7 +95,7 @@ class People:
     async def finish(self, cookie: str, *, state: str, code: str) -> tuple[str, str] | None:
         """Take a person back: the cookie of their sign-in, and the page that they wanted.
 
-        None when it was not this browser that was sent to GitHub, or not lately.
+        None when it was not this browser that was sent to GitHub, or not lately, or GitHub does not say who it is.
 
         Raises:
             GitHubError: GitHub did not answer, or does not take the code.
@@ -109,7 +109,8 @@ class People:
             return None
         token = await self._directory.exchange(code, begun.verifier)
         login = await self._directory.login(token)
-        return self._sign_ins.new(login=login, token=token), begun.next
+        # A sign-in without a login is the operator's.
+        return (self._sign_ins.new(login=login, token=token), begun.next) if login else None
 
     async def repositories(self, token: str) -> frozenset[int] | None:
         """The repositories that a person may see, as of the last five minutes; None for a token that ended.

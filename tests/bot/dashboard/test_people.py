@@ -23,6 +23,7 @@ class Directory:
     client_id: str = "Iv1.7"
     server_url: str = "https://github.example.com"
     repos: frozenset[int] | None = frozenset({10})
+    named: str = "mona"
     fails: bool = False
     asked: int = 0
     exchanged: list[tuple[str, str]] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Directory:
         return "ghu_of-mona"
 
     async def login(self, token: str) -> str:
-        return {"ghu_of-mona": "mona"}[token]
+        return {"ghu_of-mona": self.named}[token]
 
     async def repositories(self, token: str) -> frozenset[int] | None:
         self.asked += 1
@@ -90,6 +91,13 @@ async def test_who_was_not_sent_from_here_or_has_no_code_is_not_signed_in(
 ) -> None:
     assert (await _back(site, code, state))[0] == 403
     assert not site.cookie("codepilot_dashboard")
+
+
+async def test_whom_github_gives_no_name_is_not_taken_for_the_operator(tmp_path: Path, directory: Directory) -> None:
+    directory.named = ""
+    async with served(tmp_path, directory=directory) as site:
+        assert (await _back(site))[0] == 403
+        assert not site.cookie("codepilot_dashboard")
 
 
 async def test_who_comes_back_too_late_or_without_their_cookie_is_not_signed_in(
