@@ -12,29 +12,26 @@ _MOST_MARKS = 8
 """Characters of one cell, with the marks above and below its letter: pyte sorts all of them for each new one."""
 
 
-class FullScreen:
+class FullScreen(pyte.Screen):
     """A screen, and what is on it."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._screen = _Cells(columns, rows)
+        super().__init__(columns, rows)
         # The terminal passes line feeds on as they are, so the screen must supply the return itself.
-        self._screen.set_mode(pyte.modes.LNM)
-        self._stream = pyte.Stream(self._screen)
+        self.set_mode(pyte.modes.LNM)
+        self._stream = pyte.Stream(self)
 
     @property
     def text(self) -> str:
         """What it shows now."""
-        screen = self._screen
         # Not pyte's own `display`, which breaks at half of a wide character.
-        rows = ("".join(screen.buffer[y][x].data for x in range(screen.columns)) for y in range(screen.lines))
+        rows = ("".join(self.buffer[y][x].data for x in range(self.columns)) for y in range(self.lines))
         return "\n".join(row.rstrip() for row in rows).rstrip("\n")
 
     def feed(self, text: str) -> None:
         """Take text and those sequences that pyte knows."""
         self._stream.feed(text)
 
-
-class _Cells(pyte.Screen):
     @override
     def draw(self, data: str) -> None:
         if data.isascii():
