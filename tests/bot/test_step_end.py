@@ -11,10 +11,11 @@ from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.github.drafts import ReviewDraft, ReviewNote
 from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import Ending
-from bot.publishing.inert import Allowed
+from bot.publishing.inert import Allowed, harmless
 from bot.publishing.render import render_status
 from bot.publishing.verdict import Verdict
 from bot.publishing.view import Check, StatusView
+from tests.builders import a_job
 from tests.changes import a_file
 from tests.security.test_38_workflow_commands import carried_out
 
@@ -51,6 +52,14 @@ def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() 
     assert set(fence) == {"`"}
     assert len(fence) > 3
     assert f"\n{fence}\n\n_Truncated: the whole" in text
+
+
+def test_why_a_job_ended_without_a_comment_is_harmless_in_the_summary() -> None:
+    why = "`CI` failed: the step `a` ![x](https://evil.example/x.png) @octo/team ` failed before any test"
+    ending = Ending(state=JobState.REFUSED, reason=why)
+    text = summary(StepEnd(ended=JobState.REFUSED, job=a_job(), ending=ending, server_url="https://github.com"))
+    assert text.startswith("Codepilot: refused. `CI` failed")
+    assert harmless(text, Allowed(login="", number=7, server="https://github.com", repo="octo/calc"))
 
 
 def test_a_change_of_one_endless_line_is_left_out_rather_than_cut_in_the_middle() -> None:

@@ -95,15 +95,19 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
 
 
 def _summary(end: StepEnd) -> str:
-    """What the run says of itself, harmless wherever a workflow puts it."""
+    """What the run says of itself."""
     told = end.ending.view if end.ending is not None else None
     text = end.why
     if isinstance(told, StatusView):
         text = told.completion or told.reason or told.withheld or end.why
     elif isinstance(told, ShortReply):
         text = told.text
-    job = end.job
-    if job is None:
+    return escaped(end, text)
+
+
+def escaped(end: StepEnd, text: str) -> str:
+    """What is said of a job's end, harmless wherever a workflow puts it."""
+    if (job := end.job) is None:
         return text
     allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
     return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)

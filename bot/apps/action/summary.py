@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bot.apps.action.end import StepEnd
 from bot.apps.action.files import MAX_SUMMARY_BYTES
+from bot.apps.action.outputs import escaped
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.inputs import in_inputs
@@ -19,7 +20,7 @@ def summary(end: StepEnd) -> str:
     if isinstance(end.ended, IgnoredDelivery):
         return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
-    parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
+    parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
     if end.view is not None:
         rows = [
             ("Conclusion", code(end.conclusion.value)),
