@@ -243,7 +243,7 @@ class ResultDelivery:
         view = self._reporter.now(
             state=state.value,
             verdict=came_to,
-            completion=prose_of(outcome.summary or "") if review else outcome.summary,
+            completion=await asyncio.to_thread(prose_of, outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
             kept=context.kept if lost else "",

@@ -98,7 +98,7 @@ def prose_of(completion: str) -> str:
 def _divided(completion: str) -> tuple[str, str | None]:
     """The prose, and what is in the last fenced block of JSON that is not inside another block."""
     found = None
-    for token in MarkdownIt("commonmark").parse(completion):
+    for token in MarkdownIt("commonmark").disable("inline").parse(completion):  # what is in a paragraph opens no block
         if token.type == "fence" and token.level == 0 and token.map and token.info.split()[:1] == ["json"]:
             found = token
     if found is None or found.map is None:
