@@ -127,10 +127,10 @@ class Model(_Section):
     base_url: Text | None = None
     """The address of a compatible server, if it is not the service's own."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """The sampling temperature; by default the service's own. Most reasoning models reject any other; `anthropic`
-    is not sent it where the model thinks."""
+    """The sampling temperature; by default the service's own. Most reasoning models reject any other. It is not sent
+    to `anthropic` if the model thinks."""
     max_tokens: Annotated[int, Field(ge=1)] = options.ModelOptions().max_tokens
-    """The maximum length of a reply in tokens, including reasoning; less for a model that is known to write less."""
+    """The maximum length of a reply in tokens, including reasoning; less for models with a known lower limit."""
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without data from the service before a reply is considered broken off; by default 900 for a model that
     may think and 300 for others."""
@@ -150,7 +150,7 @@ class MainModel(Model):
     """The model and its fallbacks."""
 
     transport: TransportName | None = None
-    """How the model calls tools: in control blocks, or by the service's own tool calls; by default what suits the
+    """How the model calls tools: in control blocks, or by the service's own tool calls; the default depends on the
     model."""
     fallback: list[Model] = Field(default_factory=list)
     """Models to use, in this order, when the previous ones cannot answer."""
@@ -260,7 +260,7 @@ class Vectors(_Section):
     provider: Literal["openai"] = "openai"
     """The API of the service."""
     max_results: Annotated[int, Field(ge=1, le=50)] = 50
-    """How many definitions one search gives at most."""
+    """The maximum number of definitions that one search returns."""
     timeout: Annotated[float, Field(gt=0)] = 60.0
     """The time limit of one request in seconds."""
 
@@ -275,7 +275,7 @@ class Persona(_Section):
     system_prompt: str = ""
     """Further instructions, after those of the agent."""
     tools: list[ToolName] | None = None
-    """The tools that it has of the agent's; by default all of them."""
+    """The agent's tools that it can use; by default all of them."""
 
 
 class Delegation(_Section):
@@ -297,9 +297,9 @@ class ServedTools(_Section):
     """An MCP server: a program in the sandbox (`command`), or an address (`url`)."""
 
     name: Text
-    """The server's name, which stands before the names of its tools: `docs` makes `search` the tool `docs_search`."""
+    """The server's name, a prefix of the names of its tools: the tool `search` of `docs` is called `docs_search`."""
     command: Text | None = None
-    """The program, which is started in the sandbox, in the home directory there."""
+    """The program, which is started in the sandbox's home directory."""
     args: list[str] = Field(default_factory=list)
     """The program's arguments."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -309,11 +309,11 @@ class ServedTools(_Section):
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers of each request to `url`; `${NAME}` stands for the environment variable of that name."""
     private: bool = False
-    """Whether `url` may lead to an address that is not public, and start with `http://`."""
+    """Whether `url` may be an address that is not public, and may start with `http://`."""
     tools: list[Text] | None = None
-    """The tools to take, by the server's names; by default all of them."""
+    """The server's tools to offer to the model; by default all of them."""
     allow: list[Text] = Field(default_factory=list)
-    """Those of the tools whose calls need no approval."""
+    """The tools whose calls need no approval."""
     timeout: Annotated[float, Field(gt=0, le=3600)] = McpServer(name="x", command=("x",)).timeout
     """The time limit in seconds of each call, and of the server's start."""
 
@@ -355,16 +355,16 @@ class Agent(_Section):
     runtime: Runtime = Runtime()
     memory: Memory = Memory()
     tools: list[Tool] | None = None
-    """The complete list of the agent's tools; by default every built-in one, those that delegate only with
+    """The complete list of the agent's tools; by default every built-in one, but the tools that delegate only with
     `delegation`."""
     index: Vectors | None = None
-    """Vectors for `semantic_search`; by default it searches by words alone, and nothing is sent anywhere."""
+    """Vectors for `semantic_search`; by default it searches by words only, and nothing is sent anywhere."""
     delegation: Delegation | None = None
     """Delegated tasks; by default there are none."""
     skills: list[Text] = Field(default_factory=list)
     """Folders of skills: each of their folders has a `SKILL.md`. Relative to the agent file."""
     mcp: list[ServedTools] = Field(default_factory=list)
-    """MCP servers whose tools the agent has, too; each call requires approval unless `allow` lists the tool."""
+    """MCP servers whose tools the agent can use; each call requires approval unless `allow` lists the tool."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 

@@ -50,16 +50,16 @@ class Skill:
 
         found = _HEAD.match(content)
         if found is None:
-            raise SettingsError(f"{path}:1: must begin with a head: `---`, `name:`, `description:`, `---`.")
+            raise SettingsError(f"{path}:1: must begin with front matter: `---`, `name:`, `description:`, `---`.")
         if found["head"].count("[") + found["head"].count("{") > _MOST_BRACKETS:
-            raise SettingsError(f"{path}: its head has more than {_MOST_BRACKETS} lists and mappings in brackets.")
+            raise SettingsError(f"{path}: its front matter has more than {_MOST_BRACKETS} `[` and `{{`; use fewer.")
         # That in C takes a tenth of the time; not every build of PyYAML has it.
         loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
             # Texts, lists and mappings, and nothing else. No merge keys: a few lines of them unfold into gigabytes.
             head = yaml.load(found["head"], Loader=loader)  # noqa: S506 - see above
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise SettingsError(f"{path}: its head is no YAML: {type(error).__name__}.") from error
+            raise SettingsError(f"{path}: its front matter is not valid YAML: {type(error).__name__}.") from error
         name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))
         folder = path.split("/")[-2] if "/" in path else ""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name != folder:

@@ -94,8 +94,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         ),
         "candidates": Option(
             argument="N",
-            meaning="The number of attempts at the same time, of which the best is published; cannot exceed the "
-            "operator's limit.",
+            meaning="The number of parallel attempts; the best is published. Cannot exceed the operator's limit.",
             field="candidates",
             value=_steps,
         ),

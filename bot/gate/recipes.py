@@ -107,12 +107,12 @@ class RecipeKeys(_Keys):
     description: Annotated[str, StringConstraints(max_length=200, strip_whitespace=True)] = ""
     """What it does, in one line, for `/codepilot help`."""
     publish: Publish = "comment"
-    """What becomes of the result: `pull-request`, `comment`, or `none`."""
+    """How to publish the result: as a `pull-request`, as a `comment`, or not at all (`none`)."""
     level: Level | None = None
     """The highest permission level: `read-only`, `ask` or `auto`. Without it, a recipe that opens no pull request only
     reads."""
     tools: Annotated[tuple[Tool, ...], Field(min_length=1, strict=False)] | None = None
-    """The tools that the agent may have, out of those that the level gives; none of MCP servers then."""
+    """The only tools that the agent may use, out of those that the level allows; tools of MCP servers are excluded."""
     model: ModelName | None = None
     """One of the models that the operator offers."""
     budget_usd: Dollars | None = None
@@ -198,7 +198,7 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
     found = _HEAD.fullmatch(content)
     if found is None:
         raise RecipeError(
-            f"{source}:1: must begin with a head: a line `---`, keys such as `on: comment`, a line `---`."
+            f"{source}:1: must begin with front matter: a line `---`, keys such as `on: comment`, a line `---`."
         )
     try:
         # The line of the first `---` is kept, so that the numbers of lines are the file's.
@@ -206,7 +206,7 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
     except SettingsError as error:
         raise RecipeError(str(error)) from error
     if not (text := found["text"].strip()):
-        raise RecipeError(f"{source}: has no text below the head; write there what the agent is to do.")
+        raise RecipeError(f"{source}: has no text below the front matter; write there what the agent should do.")
     return Recipe.model_construct(**dict(keys), name=name, text=text)
 
 

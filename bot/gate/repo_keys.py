@@ -180,7 +180,7 @@ class LabelNames(_Keys):
     auto: Label = "codepilot:auto"
     """Sets the level `auto`."""
     fix_ci: Label = "codepilot:fix-ci"
-    """Has the pull request's failing checks fixed."""
+    """Starts a fix when checks of the pull request fail."""
 
     @field_validator("auto", "fix_ci")
     @classmethod
@@ -224,17 +224,17 @@ class FileKeys(_Keys):
     network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = None
     """The hosts that commands may reach at most: `off`, `registries`, hosts."""
     mcp: Annotated[tuple[_Server, ...] | None, Field(max_length=_MOST_SERVERS, strict=False)] = None
-    """The MCP servers to use, by name, of those that the operator defines; by default all of them."""
+    """The names of the operator's MCP servers to use; by default all of them."""
     instructions: Annotated[str, StringConstraints(max_length=8_000, strip_whitespace=True)] = ""
     """Instructions for the agent."""
     triggers: Annotated[tuple[_Trigger, ...], Field(min_length=1, max_length=_MOST_TRIGGERS, strict=False)] | None = (
         None
     )
-    """The words that start a command here, out of the operator's."""
+    """The operator's trigger words that are accepted here; by default all of them."""
     bare_issue: Literal["fix", "explain", "plan", "ask", "test"] = "fix"
-    """The verb for text without one in an issue."""
+    """The command for text without a command word, in an issue."""
     bare_pull: BareVerb = "ask"
-    """The verb for text without one in a pull request."""
+    """The command for text without a command word, in a pull request."""
     level: Level | None = None
     """The permission level: `read-only`, `ask` or `auto`; by default the operator's."""
     allow: Annotated[tuple[_Pattern, ...], Field(max_length=_MOST_PATTERNS, strict=False)] = ()
@@ -248,7 +248,7 @@ class FileKeys(_Keys):
     max_steps: Steps | None = None
     """The maximum number of steps in a run."""
     max_candidates: Annotated[int, Field(ge=1, le=8)] | None = None
-    """The maximum of `--candidates`, if it is to be lower than the operator's."""
+    """The maximum of `--candidates`; cannot exceed the operator's."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
     labels: LabelNames = Field(default_factory=LabelNames)
     language: Annotated[str, AfterValidator(_language)] | None = None
@@ -268,12 +268,12 @@ class FileKeys(_Keys):
         Field(strict=False),
         BeforeValidator(_never, json_schema_input_type=list[Notify] | str),
     ] = ("waiting", "done")
-    """When to mention the person who asked in a short comment of its own: `waiting` when a run begins to wait for
-    somebody, `done` when one ends after more than two minutes; or `never`. Nobody is notified of edited comments."""
+    """When to mention the person who gave the command in a separate short comment: `waiting` when a run begins to wait
+    for somebody, `done` when it ends after more than two minutes; or `never`. Edited comments notify nobody."""
     rerun_failed_jobs: bool = False
     """Whether to run a workflow's failed jobs once more before a fix is started."""
     wip_branches: bool = True
-    """Whether to keep unfinished work on a branch of its own."""
+    """Whether to push unfinished work to a separate branch."""
     base: Annotated[str, AfterValidator(_branch)] | None = None
     """The branch to open pull requests against; by default the default branch."""
 

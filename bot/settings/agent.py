@@ -66,8 +66,8 @@ class AgentSettings:
     """The hosts that commands may reach over TLS, separated by commas: `off`, or hosts and `registries` (where packages
     are downloaded from)."""
     sandbox_limits: Annotated[parsing.Limits, Written("memory=4GiB,files=9000")] = field(default_factory=SandboxLimits)
-    """Limits for all commands of a job together, where they are not to be memory=8GiB, processes=512, cpu-seconds=7200,
-    disk=10GiB, files=150000; and the space that they must leave, free-disk=1GiB."""
+    """Limits for all commands of a job together. Those that are not named stay memory=8GiB, processes=512,
+    cpu-seconds=7200, disk=10GiB, files=150000, and free-disk=1GiB for the disk space that must stay free."""
     setup_network: Annotated[parsing.NetworkWords | None, Written("registries")] = None
     """The hosts that the `setup:` commands of repositories may reach; by default the same as `CODEPILOT_NETWORK`."""
     setup_seconds: Annotated[int, Field(ge=1, le=86_400), Written("600")] = 600
@@ -84,7 +84,7 @@ class AgentSettings:
     cache_days: Annotated[int, Field(ge=1, le=3650), Written("30", input=None)] = 90
     """Days without use after which repository mirrors and cached `setup:` results are removed."""
     mcp: Annotated[parsing.FilePath | None, Written("/etc/codepilot/mcp.yaml", input=None)] = None
-    """A YAML file of MCP servers whose tools agents have, too; repositories can only choose some of them."""
+    """A YAML file that defines MCP servers whose tools agents can use; repositories can only select some of them."""
     max_steps: Annotated[int, Field(ge=1, le=1000), Written("30")] = 30
     """The maximum number of steps in a run."""
     max_cost_usd: Annotated[parsing.Dollars, Written("5")] = 5
@@ -92,20 +92,20 @@ class AgentSettings:
     max_seconds: Annotated[int, Field(ge=10, le=86_400), Written("1800")] = 1800
     """The time limit of a run in seconds."""
     max_candidates: Annotated[int, Field(ge=1, le=8), Written("3")] = 3
-    """The maximum of `--candidates`: attempts at one fix at the same time, each with its own copy of the files and its
-    own sandbox."""
+    """The maximum of `--candidates`: parallel attempts at one fix, each with its own copy of the files and its own
+    sandbox."""
     model_patience: Annotated[int, Field(ge=0, le=604_800), Written("21600")] = 21_600
     """Seconds that a job waits for an unavailable model service before it fails and its work is kept; at most 900 in a
-    workflow's run."""
+    workflow run."""
     model_silence: Annotated[int | None, Field(ge=1, le=7_200), Written("900")] = None
     """Seconds without data from the model service before a reply is considered broken off; by default 900 for a model
     that may think and 300 for others."""
     model_transport: Annotated[Literal["auto", "blocks", "tools"], parsing.Lower, Written("tools")] = "auto"
     """How the model calls tools: `blocks` (Python in its replies), `tools` (the model service's own tool calls), or
-    `auto` for what suits the model."""
+    `auto` for the default of the model."""
     ca_file: Annotated[parsing.CaFile | None, Written("/etc/ssl/certs/example-ca.pem")] = None
     """A file with the certificate authorities of your own GitHub server, in PEM. Its API and its git are then checked
-    against these alone; other hosts that it names, against the system's as well."""
+    against these alone; other hosts that it refers to are checked against the system's as well."""
     data_dir: Annotated[parsing.FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
     """The directory of the mirrors, the workspaces and, by default, the jobs; created if it is missing."""
     triggers: Annotated[parsing.Triggers, Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER")] = (
@@ -123,8 +123,8 @@ class AgentSettings:
     models: Annotated[parsing.Names, Written("claude-haiku-4-5,claude-opus-5")] = ()
     """Additional models that a command or a repository may choose, separated by commas."""
     caps: Annotated[parsing.CapsWords, Written("user=40,installation=500")] = field(default_factory=Caps)
-    """Limits on the number of runs started in an hour, where they are not to be thread=10, user=20, repository=50,
-    installation=200; and in a thread without a person asking, unattended=3."""
+    """Limits on the number of runs started per hour, and of runs in a thread that no person asked for (unattended).
+    Those that are not named stay thread=10, user=20, repository=50, installation=200, unattended=3."""
     pictures: Annotated[Literal["auto", "on", "off"], parsing.Lower, Written("off")] = "auto"
     """Whether the model sees images attached to the thread: `auto` if it is known to support images, `on`, `off`."""
     approval_hours: Annotated[int, Field(ge=1, le=720), Written("72")] = 72

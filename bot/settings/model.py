@@ -69,13 +69,13 @@ class Settings:
     server_url: Annotated[ServerUrl, Written("https://github.example.com")] = _ON_GITHUB
     """GitHub's address for browsers and git; by default that of the server in `CODEPILOT_API_URL`."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
-    """The number of jobs of one installation that one process runs at the same time, each of another thread.
-    The jobs of others have a quarter as many places beside these, at least one."""
+    """The number of jobs of one installation that one process runs in parallel, each in a different thread. Other
+    installations have additional places: a quarter of this number, at least one."""
     jobs_per_repository: Annotated[int | None, Field(ge=1, le=10_000), Written("3")] = None
-    """The number of jobs of one repository that all processes together run at the same time; others wait for these, in
-    their order. By default any number. Give it to receivers and workers."""
+    """The number of jobs of one repository that all processes together run in parallel; by default unlimited. Further
+    jobs wait, in order. Set the same value for receivers and workers."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600), Written("300")] = 20
-    """Seconds for which jobs under way may go on after SIGTERM; then they are given back and resumed later, by another
+    """Seconds that running jobs may continue after SIGTERM; then they return to the queue and are resumed by another
     worker or after the restart."""
     schedules: Annotated[bool, Written("no")] = True
     """Whether recipes of repositories run on their schedules, `yes` or `no`."""
@@ -86,8 +86,8 @@ class Settings:
     log_format: Annotated[LogFormat, Lower, Written("json")] = "text"
     """The format of the log: `text`, or `json` for one JSON object per line."""
     metrics_port: Annotated[int | None, Field(ge=0, le=65_535), Written("9090")] = None
-    """A port of its own for `/healthz`, `/readyz` and `/metrics`, where this machine needs no token; a worker without a
-    receiver has no other."""
+    """A separate port for `/healthz`, `/readyz` and `/metrics`, where programs on this machine need no token. A worker
+    without a receiver serves them only there."""
     metrics_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
     """The bearer token that `/metrics` requires, at least 16 characters."""
     dashboard_token: Annotated[SecretStr | None, Field(min_length=16), Written("$(openssl rand -hex 32)")] = None
@@ -101,7 +101,7 @@ class Settings:
     ] = None
     """A client secret of the GitHub App, from its settings page."""
     trace_url: Annotated[Url | None, Written("https://jaeger.example.com/trace")] = None
-    """The address of traces, to which `/` and a run's trace id are added for the dashboard."""
+    """The address of your trace viewer; the dashboard adds `/` and the trace id of a run, and links to the result."""
     otlp_endpoint: Annotated[
         Url | None, Written("http://127.0.0.1:4318", name="OTEL_EXPORTER_OTLP_ENDPOINT", input=None)
     ] = None
@@ -196,7 +196,8 @@ class ActionInputs:
     session: Annotated[str | None, AfterValidator(parsing.artifact), Written("codepilot-session-12")] = None
     """The name of the artifact to resume from; by default `codepilot-session-` and the thread's number."""
     session_key: Annotated[SecretStr | None, Field(min_length=32), Written("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = None
-    """A secret of at least 32 characters that encrypts waiting runs; by default made from the model service's key."""
+    """A secret of at least 32 characters that encrypts waiting runs; by default derived from the model service's
+    key."""
     output_schema: Annotated[Schema | None, Written(".github/triage.schema.json")] = None
     """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 

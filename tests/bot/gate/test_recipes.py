@@ -92,9 +92,9 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ("Do it.", "tidy.md:1: must begin with a head"),
-        ("---\non: comment\nDo it.", "tidy.md:1: must begin with a head"),
-        ("---\non: comment\n---\n \n", "tidy.md: has no text below the head"),
+        ("Do it.", "tidy.md:1: must begin with front matter"),
+        ("---\non: comment\nDo it.", "tidy.md:1: must begin with front matter"),
+        ("---\non: comment\n---\n \n", "tidy.md: has no text below the front matter"),
         ("---\npublish: comment\n---\nx", "tidy.md:2: `on`: must be set."),
         ("---\non: {}\n---\nx", "tidy.md:2: `on`: names no event"),
         (
