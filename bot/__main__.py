@@ -68,20 +68,34 @@ def _run_service(*, receives: bool, works: bool, jobs: int | None = None) -> Non
 @cli.command()
 @click.option("--no-work", is_flag=True, help="Only receive; `codepilot work` works on the jobs.")
 def serve(*, no_work: bool) -> None:
-    """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
+    """Receive webhooks and work on jobs.
+
+    Settings come from CODEPILOT_* variables; `codepilot settings` lists them.
+    """
     _run_service(receives=True, works=not no_work)
 
 
 @cli.command()
-@click.option("--concurrency", type=click.IntRange(1, 64), metavar="N", help="Jobs at a time, as CODEPILOT_JOBS.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="The number of parallel jobs; overrides CODEPILOT_JOBS.",
+)
 def work(*, concurrency: int | None) -> None:
-    """Work on jobs that `codepilot serve` receives, here or on another machine."""
+    """Work on the jobs that `codepilot serve` receives.
+
+    Settings come from CODEPILOT_* variables, the same as those of `codepilot serve`, which may run on another machine.
+    """
     _run_service(receives=False, works=True, jobs=concurrency)
 
 
 @cli.command()
 def act() -> None:
-    """Handle the event of one GitHub workflow run; what `action.yml` calls."""
+    """Handle the event of a GitHub workflow run.
+
+    Only `action.yml` calls this.
+    """
     with _loading():
         from bot.apps.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
         from bot.apps.step import take_step  # noqa: PLC0415 - as above
@@ -100,16 +114,16 @@ def act() -> None:
 @click.option("--issue", help="The description of the problem; the first line is the title.")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replies to replay.")
 @click.option(
-    "--base-url", default="", metavar="URL", help="An OpenAI-compatible server, such as Ollama, for the model."
+    "--base-url", default="", metavar="URL", help="The address of an OpenAI-compatible server, such as Ollama."
 )
-@click.option("--model", default="", metavar="NAME", help="The model.")
+@click.option("--model", default="", metavar="NAME", help="The model's name.")
 @click.option("--keep", is_flag=True, help="Keep the hub and the bot running afterwards.")
 @click.option("--port", type=int, default=0, show_default="a free one", help="The hub's port.")
-@click.option("--fast", is_flag=True, help="Run the scripted model at full speed.")
+@click.option("--fast", is_flag=True, help="Show the scripted replies at full speed.")
 def demo(*, repo: Path | None, issue: str | None, keep: bool, **rest: Any) -> None:  # noqa: ANN401 - the fields of DemoOptions
-    """Watch the bot fix a real bug in a real repository, on a GitHub of its own.
+    """Watch the bot fix a real bug, on a local GitHub.
 
-    With a provider's key in the environment, or with --base-url, a real model works; otherwise a scripted one.
+    With a model service's key in the environment, or with --base-url, a real model works; otherwise a scripted one.
     """
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue require each other: codepilot demo --repo PATH --issue TEXT")
@@ -127,21 +141,22 @@ def demo(*, repo: Path | None, issue: str | None, keep: bool, **rest: Any) -> No
 @cli.command()
 @click.argument("source", required=False, type=click.Path(exists=True, resolve_path=True, path_type=Path))
 @click.option("--repo", type=click.Path(exists=True, resolve_path=True, path_type=Path), help="The same as SOURCE.")
-@click.option("--name", metavar="OWNER/NAME", help="The repository's name on the hub, if there is only one.")
+@click.option("--name", metavar="OWNER/NAME", help="The repository's name on the hub, if SOURCE is a single one.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The hub's port.")
 @click.option("--webhook", metavar="URL", default="", help="The URL for the App's webhooks.")
 @click.option("--secret", default="", show_default="a random one", help="The secret that signs the webhooks.")
 @click.option(
     "--settings",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A directory for the App's key and the settings for `codepilot serve`; used again the next time.",
+    help="A directory for the App's key and the settings for `codepilot serve`; reused by later starts.",
 )
 @click.option("--person", "people", metavar="LOGIN:ROLE", multiple=True, help="Another account, such as eve:read.")
 def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people: tuple[str, ...], **rest: Any) -> None:  # noqa: ANN401 - the fields of HubOptions
-    """Run a local GitHub with copies of your repositories, an account and an App, and print their addresses and tokens.
+    """Run a local GitHub with copies of your repositories.
 
     SOURCE is a git repository, a bundle, or a directory of repositories; by default a new repository with a README. It
-    is copied and never changed. The hub answers REST and GraphQL, serves git and pages, and sends webhooks.
+    is copied and never changed. The hub answers REST and GraphQL, serves git and pages, and sends webhooks. It has an
+    account and an App, and prints their addresses and tokens.
     """
     from bot.apps.hub import ROLES, HubOptions, serve_hub  # noqa: PLC0415 - as above
 
@@ -162,7 +177,7 @@ def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help="The directory in its state when the recording began; the replay uses a copy.",
 )
-@click.option("--compare", is_flag=True, help="Run no tools; show where the current code would send other requests.")
+@click.option("--compare", is_flag=True, help="Run no tools; show which requests the current code would change.")
 @click.option(
     "--sandbox",
     type=click.Choice(["auto", "bubblewrap", "local"]),
@@ -172,9 +187,9 @@ def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people
 )
 @click.option("--exact", is_flag=True, help="Also compare times, durations and process ids.")
 def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: SandboxName, exact: bool) -> None:
-    """Run a recorded session again with the recorded replies; exit code 1 when it goes another way.
+    """Run a recorded session again with the recorded replies.
 
-    Commands of the recorded replies really run, in the sandbox.
+    Commands of the recorded replies really run, in the sandbox. The exit code is 1 if a request differs.
     """
     from agent_runtime import SandboxSettings, compare_recording, pick_sandbox, replay_recording  # noqa: PLC0415 - as above
     from bot.apps.replay_report import comparison_report, replay_report  # noqa: PLC0415 - as above
@@ -199,7 +214,10 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
 @click.option("--online", is_flag=True, help="Also ask the model one short question, at a small cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, online: bool, as_json: bool) -> None:
-    """Say whether `codepilot serve` could work here, and how to fix it; exit code 0 only when it could."""
+    """Check whether `codepilot serve` can work here.
+
+    Says how to fix what is wrong. The exit code is 0 if no check failed; warnings do not count.
+    """
     from bot.apps.doctor.examination import examine  # noqa: PLC0415 - as above
     from bot.settings import load  # noqa: PLC0415 - as above
 
@@ -227,7 +245,10 @@ def _report(examination: Coroutine[object, object, list[Finding]], *, as_json: b
 @cli.command()
 @click.argument("job")
 def patch(job: str) -> None:
-    """Print the patch of a JOB that was not published, for `git apply`. JOB is at the end of the status comment."""
+    """Print the patch of a JOB that was not published.
+
+    `git apply` takes it. JOB is at the end of the status comment.
+    """
     with _loading():
         from bot.apps.storage import patches_of  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
@@ -244,22 +265,22 @@ def app() -> None:
 
 
 @app.command()
-@click.option("--name", required=True, help="The App's name, which no other App on the server has.")
+@click.option("--name", required=True, help="The App's name; unique on the server.")
 @click.option(
     "--webhook",
     required=True,
     metavar="URL",
-    help="Where GitHub delivers to: https://HOST/webhook of `codepilot serve`.",
+    help="Where GitHub sends deliveries: https://HOST/webhook of `codepilot serve`.",
 )
 @click.option("--org", default="", help="The organisation that owns the App; default is your own account.")
 @click.option("--server", default="https://github.com", show_default=True, help="The address of GitHub.")
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
-    help="The certificate authorities of your own server, as CODEPILOT_CA_FILE.",
+    help="A file with the certificate authorities of your own server; see CODEPILOT_CA_FILE.",
 )
 @click.option("--workflows", is_flag=True, help="Let the App change workflow files, after approval.")
-@click.option("--dashboard", is_flag=True, help="Have a dashboard, to which people sign in with GitHub.")
+@click.option("--dashboard", is_flag=True, help="Set up the dashboard, with sign-in through GitHub.")
 @click.option("--public", is_flag=True, help="Let other accounts install the App.")
 @click.option(
     "--directory",
@@ -273,7 +294,10 @@ def app() -> None:
 )
 @click.option("--no-browser", is_flag=True, help="Only print the page's address.")
 def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, **rest: Any) -> None:  # noqa: ANN401 - the fields of AppOptions
-    """Register the App on GitHub with the permissions and events it needs, and write its key and settings."""
+    """Register the App on GitHub, and write its key and settings.
+
+    The App gets the permissions and events that it needs. You confirm on a page of GitHub.
+    """
     import webbrowser  # noqa: PLC0415 - as above
 
     from bot.apps.register.local_page import create_app  # noqa: PLC0415 - as above
@@ -291,7 +315,10 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
 @app.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(*, as_json: bool) -> None:
-    """Check the App as GitHub sees it: permissions, events, webhook, last deliveries, installations."""
+    """Check the App's permissions, webhook and installations.
+
+    Asks GitHub for the App's permissions and events, its webhook, the last deliveries, and where it is installed.
+    """
     from bot.apps.doctor.examination import examine_app  # noqa: PLC0415 - as above
     from bot.settings import load  # noqa: PLC0415 - as above
 
@@ -301,9 +328,10 @@ def check(*, as_json: bool) -> None:
 @cli.command("setup-repo")
 @click.argument("repo", metavar="OWNER/NAME")
 def setup_repo(repo: str) -> None:
-    """Make the labels that the bot goes by in a repository, and say which were there already.
+    """Create the bot's labels in a repository.
 
-    Says, too, what the App lacks there. Acts as the App of the CODEPILOT_* variables, which must be installed there.
+    Also lists the permissions that the App is missing there. Acts as the App in the CODEPILOT_* variables, which must
+    be installed in the repository.
     """
     from bot.apps.app_permissions import words  # noqa: PLC0415 - as above
     from bot.apps.setup_repo import set_up_with  # noqa: PLC0415 - as above
@@ -317,7 +345,8 @@ def setup_repo(repo: str) -> None:
     if done is None:  # Ctrl+C
         sys.exit(130)
     for label in done.labels:
-        click.echo(f"{name}: {'made' if label.made else 'has'} the label {label.name} ({label.description})")
+        state = "created" if label.made else "already has"
+        click.echo(f"{name}: {state} the label {label.name} ({label.description})")
     for each in done.lacks:
         click.echo(f"{name}: the App is missing {words(each)}, which is {each.weight}: without it, {each.without}")
     if any(each.weight == "needed" for each in done.lacks):
@@ -326,7 +355,7 @@ def setup_repo(repo: str) -> None:
 
 @cli.command()
 def settings() -> None:
-    """Print every setting: what it is called, what it means, its default and an example."""
+    """Print every setting with its meaning and default."""
     from bot.settings.table import settings_table  # noqa: PLC0415 - as above
 
     click.echo(settings_table())

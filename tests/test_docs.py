@@ -22,6 +22,7 @@ import yaml
 
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.agent.schema import json_schema
+from bot.__main__ import cli
 from bot.apps import app_permissions
 from bot.apps.action.conclusion import conclusions_table
 from bot.apps.chat.commands import run
@@ -130,7 +131,8 @@ def _keys_of(schema: dict[str, Any]) -> str:
 
 
 def _help() -> str:
-    context = click.Context(run, info_name="codepilot run", terminal_width=100)
+    program = click.Context(cli, info_name="codepilot", **cli.context_settings)
+    context = click.Context(run, parent=program, info_name="run", terminal_width=100)
     return f"```text\n{run.get_help(context)}\n```"
 
 

@@ -24,7 +24,7 @@ from bot.domain.access import Level
     type=click.Choice(["read-only", "ask", "auto"]),
     default="ask",
     show_default=True,
-    help="What the tools may do, as levels of the bot. Calls that require approval are refused.",
+    help="What the tools may do: a permission level of the bot. Calls that require approval are refused.",
 )
 @click.option("--allow", multiple=True, metavar="PATTERN", help="Commands that need no approval, such as 'npm test *'.")
 @click.option(
@@ -35,7 +35,10 @@ from bot.domain.access import Level
     help="Where commands run; local does not isolate them.",
 )
 def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
-    """Serve the agent's tools for files and commands to other agents, by MCP on standard input and output."""
+    """Serve the agent's tools to other agents by MCP.
+
+    The tools are those for files, searches and commands. The server uses standard input and output.
+    """
     from bot.apps.tool_server import serve_tools  # noqa: PLC0415 - `codepilot --help` should not load it
     from bot.gate.repo_keys import command_pattern  # noqa: PLC0415 - as above
 

@@ -87,9 +87,10 @@ def _about_the_agent(command: F) -> F:
 @click.option("--note", help="With --deny: the reason, for the agent.")
 @click.option("--answer", help="Answer the waiting question and resume.")
 def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
-    """Do one TASK in a directory; `-` reads it from the standard input.
+    """Do one TASK in a directory.
 
-    Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an answer.
+    `-` reads TASK from the standard input. Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an
+    answer.
     """
     if approve + deny + (answer is not None) > 1:
         raise click.UsageError("Use only one of --approve, --deny and --answer.")
@@ -114,7 +115,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
 @_about_the_agent
 @click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
 def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
-    """Work with the agent in a directory, task after task."""
+    """Work with the agent in a directory, interactively."""
     from bot.apps.chat import console  # noqa: PLC0415 - as above
 
     if listed:

@@ -27,10 +27,10 @@ def import_session(
     session_dir: Path | None,
     agent_name: str,
 ) -> None:
-    """Import session FILES of CodePilot 0.9, or its database rows.
+    """Import sessions of CodePilot 0.9.
 
-    A session keeps its id and its messages. One that is there already is not changed. Texts that the original had
-    archived are not imported; their summaries are.
+    They come from FILES, or from a database with --from-db. A session keeps its id and its messages. A session that
+    already exists is not changed. Archived texts are imported as their summaries only.
     """
     if bool(files) is (from_db is not None):
         raise click.UsageError("Name session files, or a database with --from-db.")

@@ -112,7 +112,7 @@ async def test_the_command_says_what_it_made_and_what_is_lacking(
     said, _ = await process.communicate()
     *labels, lacking = said.decode().splitlines()
     assert process.returncode == 0
-    assert labels[0] == f"{world.name}: made the label codepilot (Codepilot: start a run)"
+    assert labels[0] == f"{world.name}: created the label codepilot (Codepilot: start a run)"
     assert lacking.startswith(
         f"{world.name}: the App is missing Workflows: read and write, which is optional: without it, "
     )
