@@ -76,12 +76,7 @@ def serve(*, no_work: bool) -> None:
 
 
 @cli.command()
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="The number of parallel jobs; overrides CODEPILOT_JOBS.",
-)
+@click.option("--concurrency", type=click.IntRange(1, 64), metavar="N", help="Jobs in parallel; see CODEPILOT_JOBS.")
 def work(*, concurrency: int | None) -> None:
     """Work on the jobs that `codepilot serve` receives.
 
@@ -163,8 +158,9 @@ def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people
     roles: dict[str, Any] = dict(each.partition(":")[::2] for each in people)
     if source is not None and repo is not None:
         raise click.UsageError("SOURCE and --repo mean the same; give one of them")
-    if wrong := [f"{login}:{role}" for login, role in roles.items() if not login or role not in ROLES]:
-        raise click.BadParameter(f"{wrong[0]}; write LOGIN:ROLE with {', '.join(ROLES)}", param_hint="--person")
+    if wrong := [each for each in people if not each.partition(":")[0] or each.partition(":")[2] not in ROLES]:
+        known = ", ".join(ROLES)
+        raise click.BadParameter(f"must be LOGIN:ROLE, not {wrong[0]!r}; the roles are {known}", param_hint="--person")
     if settings is not None and not rest["webhook"]:
         rest["webhook"] = "http://127.0.0.1:8080/webhook"
     finish(serve_hub(HubOptions(source=source or repo, settings=settings, people=roles, **rest), click.echo))
@@ -255,7 +251,8 @@ def patch(job: str) -> None:
 
     path = patches_of(load.load()).file(Path(job).name)
     if path is None:
-        raise click.ClickException(f"There is no patch of job {job}: it was published, or removed when it was too old.")
+        why = "the id is wrong, the change was published, or the patch was removed because of its age"
+        raise click.ClickException(f"There is no patch of job {job}: {why}.")
     sys.stdout.buffer.write(path.read_bytes())
 
 

@@ -91,7 +91,8 @@ class ModelSettings:
         for name, variable in (*keyed.items(), *served.items()):
             if variables.get(variable, "").strip():
                 return cls.named(name)
-        raise SettingsError(f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that names a model.")
+        keys = " or ".join(keyed.values())
+        raise SettingsError(f"No model: set {keys}, give a --base-url, or write an agent.yaml that names a model.")
 
     def at(
         self, base_url: str | None, environ: Mapping[str, str] | None = None, *, key_variable: str | None = None

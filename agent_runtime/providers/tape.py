@@ -201,7 +201,7 @@ def read_tape(text: str, *, source: str) -> Tape:
     if head.get("recording") != FORMAT:
         raise ScriptError(
             f"{source} is not a recording of format {FORMAT} (its first line says {head.get('recording')!r}). "
-            f"Name a file made by `RecordingProvider`, or update the package if the format is newer."
+            f"Name a file made by `codepilot run --record` or `Recorder`, or update the package if the format is newer."
         )
     entries: list[Entry] = []
     last = Request(system="", messages=())

@@ -78,7 +78,8 @@ class SessionDatabase:
         """
         self._engine = _engine(url)
         address = self._engine.url
-        where = f"//{address.host}/" if address.host else ""
+        port = f":{address.port}" if address.port else ""
+        where = f"//{address.host}{port}/" if address.host else ""
         self.name = f"{address.get_backend_name()}:{where}{address.database or ''}"
         self._password = str(address.password) if address.password else ""
         self._kept = False
@@ -169,7 +170,9 @@ class SessionDatabase:
             reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
             if self._password:
                 reason = reason.replace(self._password, "***")
-            raise SessionUnavailableError(f"The database of sessions {self.name} cannot be used: {reason}.") from None
+            said = f"The database of sessions {self.name} cannot be used: {' '.join(reason.split()).rstrip('.')}"
+            remedy = "Check its address and credentials, and that it can be reached."
+            raise SessionUnavailableError(f"{said}. {remedy}") from None
 
 
 def format_of(connection: Connection, key: str) -> int | None:

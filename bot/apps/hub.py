@@ -137,7 +137,7 @@ async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say
         except (ValueError, BotError) as error:
             say(f"skipped   {each}: {error}")
     if not made:
-        raise BotError(f"{source} is no git repository, and none of its folders is one that can be copied.")
+        raise BotError(f"{source} is not a git repository, and contains none that can be copied; name another SOURCE.")
     return made
 
 
@@ -198,7 +198,7 @@ def _read(folder: Path) -> _Kept:
             raise BotError(f"{error.filename} is missing. Remove {folder}, or choose another --settings.") from error
         return _Kept()
     except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        raise BotError(f"{file} is not of `codepilot hub`. Remove {folder}, or choose another --settings.") from error
+        raise BotError(f"{file} is not from `codepilot hub`. Remove {folder}, or choose another --settings.") from error
 
 
 def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) -> None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
-from agent_runtime import AgentFile, Network, Provider, SandboxSettings, pick_sandbox
+from agent_runtime import AgentFile, McpServer, Network, Provider, SandboxSettings, SettingsError, pick_sandbox
 from bot.apps.agents import agent_maker
 from bot.apps.keys import key_for
-from bot.apps.storage import JobStorage
+from bot.apps.storage import JobStorage, make_data_directory
 from bot.apps.toolchains import directories_to_show
 from bot.domain.errors import ConfigError
 from bot.gate.network import unkept
@@ -74,18 +74,18 @@ def services(
         git_pauses: seconds before each further try at a git server whose trouble may pass.
 
     Raises:
-        ConfigError: the sandbox cannot keep to the network, or there is no git.
+        ConfigError: the sandbox cannot keep to the network, there is no git, the data directory cannot be made, or the
+            file of MCP servers cannot be used.
         SandboxError: no sandbox works here.
-        SettingsError: the file of MCP servers cannot be used.
     """
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
     sandbox = pick_sandbox(agent.sandbox if works else "local", sandbox_settings(agent))
     if works and (problem := unkept(sandbox.level, networks(agent))):
         raise ConfigError((problem,))
-    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_data_directory(agent)
     key = key_for(secret, "paused runs")
-    servers = AgentFile.servers_in(agent.mcp) if works and agent.mcp is not None else {}
+    servers = _servers(agent) if works else {}
     comes_back, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=_workspaces(agent, storage, git_pauses),
@@ -138,6 +138,13 @@ def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, 
         snapshots=storage.snapshots,
         environment=git_variables(agent.ca_file),
     )
+
+
+def _servers(agent: AgentSettings) -> dict[str, McpServer]:
+    try:
+        return {} if agent.mcp is None else AgentFile.servers_in(agent.mcp)
+    except SettingsError as error:
+        raise ConfigError((f"CODEPILOT_MCP is {agent.mcp}, which cannot be used: {error}",)) from error
 
 
 def _setup_cache(agent: AgentSettings) -> SetupCache | None:

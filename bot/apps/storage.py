@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from bot.apps.keys import key_for
+from bot.domain.errors import ConfigError
 from bot.jobs.patches import PatchBlobs, PatchFiles, PatchStore
 from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions
 from bot.settings.agent import AgentSettings
@@ -97,6 +98,19 @@ def blobs_of(settings: Settings, url: str) -> BlobStore:
         endpoint=settings.aws_endpoint_url or "",
     )
     return open_blobs(url, access)
+
+
+def make_data_directory(agent: AgentSettings) -> None:
+    """Make the directory that everything else is in, unless it is there.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"CODEPILOT_DATA_DIR is {agent.data_dir}, which cannot be created: {error.strerror}"
+        raise ConfigError((f"{why}. Create it for the bot's user, or name another directory.",)) from error
 
 
 def local_storage(agent: AgentSettings) -> JobStorage:

@@ -403,4 +403,7 @@ async def _nothing() -> None:
 
 
 def _plain(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".split(" object at 0x")[0]
+    # requests names the pool and its retries first, and the reason last.
+    cause = getattr(error.args[0], "reason", None) if error.args else None
+    found = cause if isinstance(cause, Exception) else error
+    return f"{type(found).__name__}: {found}".split(" object at 0x")[0]

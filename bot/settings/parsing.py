@@ -126,7 +126,7 @@ def _matching(parts: Iterable[str], pattern: str, must: str) -> list[str]:
     """The parts without the space around them, all of which match."""
     found = [part.strip() for part in parts]
     if wrong := [part for part in found if not re.fullmatch(pattern, part)]:
-        raise ValueError(f"{must}; {wrong[0]!r} is none")
+        raise ValueError(f"{must}; {wrong[0]!r} is not valid")
     return found
 
 
@@ -305,7 +305,7 @@ def output_schema(text: str) -> dict[str, Any] | str:
         try:
             return dict(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"is no JSON: {error}") from error
+            raise ValueError(f"is not valid JSON: {error}") from error
     found = _below_root(text)
     if not found.endswith(".json"):
         raise ValueError(

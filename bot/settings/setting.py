@@ -138,7 +138,7 @@ def _told(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
         return str(context["error"])
     if kind == "literal_error":
         known = context["expected"].replace(" or ", ", ").replace("'", "")
-        return f"must be one of {known}; {given!r} is none of them"
+        return f"must be one of {known}, not {given!r}"
     if kind == "bool_parsing":
         return f"must be yes or no, not {given!r}"
     if kind in {"string_too_long", "too_short"}:

@@ -334,6 +334,17 @@ async def test_a_missing_git_is_told_at_the_start(hub: LocalHub, tmp_path: Path)
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["CODEPILOT_DATA_DIR", "CODEPILOT_MCP"])
+async def test_a_path_that_cannot_be_used_is_told_with_its_setting(hub: LocalHub, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mcp: [{name: docs}]\n")
+    path = tmp_path / "file" / "data" if name == "CODEPILOT_DATA_DIR" else tmp_path / "file"
+    async with site(hub, tmp_path) as here:
+        done = await asyncio.to_thread(completed, ["serve"], env={**here.variables, name: str(path)}, at=tmp_path)
+        assert done.returncode == 2
+        assert re.search(rf"{name} .*{path}", done.stderr)
+        assert "Traceback" not in done.stderr
+
+
 _STUCK = """
 import asyncio, re
 from bot.apps import server

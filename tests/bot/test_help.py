@@ -1,9 +1,10 @@
-"""The help texts of the command line."""
+"""The help texts of the command line, and what it says of wrong arguments."""
 
 from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from bot.__main__ import app, cli
 
@@ -14,3 +15,10 @@ def test_the_list_of_commands_shows_each_description_whole_on_80_columns(group: 
     listed = group.get_help(context).partition("Commands:")[2]
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
     assert len(listed.strip().splitlines()) == len(group.commands)
+
+
+@pytest.mark.parametrize("given", ["eve", ":read", "eve:owner"])
+def test_a_person_of_the_hub_that_is_not_valid_is_named_with_what_to_write(given: str) -> None:
+    done = CliRunner().invoke(cli, ["hub", "--person", given])
+    assert done.exit_code == 2
+    assert f"must be LOGIN:ROLE, not {given!r}; the roles are read, triage, write, maintain, admin" in done.output

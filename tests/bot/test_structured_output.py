@@ -74,7 +74,7 @@ async def test_a_file_that_is_no_schema_is_told_before_the_model_is_asked(
 
 @pytest.mark.parametrize("written", ["{", "../secret.json", "schema.yml", ".git/x.json", "/etc/x.json"])
 def test_what_is_neither_a_schema_nor_a_path_in_the_repository_is_refused(written: str, tmp_path: Path) -> None:
-    with pytest.raises(InputsError, match=r"The input `output-schema` (must be a JSON schema|is no JSON)"):
+    with pytest.raises(InputsError, match=r"The input `output-schema` (must be a JSON schema|is not valid JSON)"):
         load_action(environ(tmp_path, written))
 
 

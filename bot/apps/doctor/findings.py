@@ -142,7 +142,7 @@ def webhook(url: str, *, checks_certificate: bool) -> Finding:
     if urlsplit(url).path.rstrip("/") != "/webhook":
         return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
     if not checks_certificate:
-        return warning(name, f"{url}, without a check of the certificate", "Enable SSL verification there.")
+        return warning(name, f"{url}, whose certificate GitHub does not verify", "Enable SSL verification there.")
     return good(name, url)
 
 

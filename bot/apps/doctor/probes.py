@@ -132,7 +132,7 @@ def blob_store(settings: Settings) -> Finding:
     except (ConfigError, StorageError) as error:
         return findings.bad("blob store", f"{settings.storage_url} cannot be used", str(error))
     if not whole:
-        fix = "The service must give and list each object as soon as it was stored; use one that does."
+        fix = "The service must return and list each object immediately after it was stored; use one that does."
         return findings.bad("blob store", f"{settings.storage_url} does not have what was just stored", fix)
     return findings.good("blob store", settings.storage_url)
 
@@ -175,7 +175,9 @@ async def github(settings: Settings | None) -> list[Finding]:
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
-            "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
+            "Check CODEPILOT_API_URL, and that this machine can reach it (DNS, firewall, proxy)."
+            if answer.clock is None
+            else "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
             "clock, too."
         )
         return [findings.bad("GitHub App", answer.refused, fix), clock]

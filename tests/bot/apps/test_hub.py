@@ -156,7 +156,7 @@ async def test_settings_of_something_else_are_kept_and_named(tmp_path: Path, tex
     file = tmp_path / "codepilot.yml"
     file.write_text(text)
     (tmp_path / "app.pem").write_text("no key")
-    with pytest.raises(BotError, match=r"codepilot\.yml is not of"):
+    with pytest.raises(BotError, match=r"codepilot\.yml is not from `codepilot hub`"):
         await serve_hub(replace(options(), settings=tmp_path), print)
     assert file.read_text() == text
 

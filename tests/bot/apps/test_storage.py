@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from agent_runtime import SessionError
 from bot.__main__ import cli
 from bot.apps.storage import storage_of
 from bot.jobs.patches import PatchBlobs, PatchFiles
@@ -59,6 +60,15 @@ def test_a_shared_database_without_a_shared_blob_store_is_warned_of(
     assert warning.levelno == logging.WARNING
     assert "CODEPILOT_STORAGE_URL" in warning.getMessage()
     assert postgres_url not in warning.getMessage()
+
+
+def test_a_shared_database_that_cannot_be_reached_is_named_with_what_to_check(environ: dict[str, str]) -> None:
+    url = "postgresql://bot:hunter2-hunter2@127.0.0.1:1/jobs"
+    with pytest.raises(SessionError) as told:
+        storage_of(load(environ | {"CODEPILOT_DATABASE_URL": url}))
+    assert "postgresql://127.0.0.1:1/jobs cannot be used" in str(told.value)
+    assert "Check its address and credentials" in str(told.value)
+    assert "hunter2" not in str(told.value)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -141,7 +141,11 @@ async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: L
 @pytest.mark.slow
 async def test_a_github_that_is_not_there_is_said(environ: dict[str, str]) -> None:
     found = await _found({**environ, "CODEPILOT_API_URL": "http://127.0.0.1:9"})
-    assert found["GitHub App"].verdict == "bad"
+    app = found["GitHub App"]
+    assert app.verdict == "bad"
+    assert "Connection refused" in app.found
+    assert "Max retries" not in app.found
+    assert "CODEPILOT_API_URL" in app.fix
     assert found["clock"].verdict == "skipped"
 
 
