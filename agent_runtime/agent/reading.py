@@ -42,12 +42,12 @@ _FOUND: Mapping[type, str] = {
     dict: "a mapping",
 }
 _BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "greater_than": lambda given: f"must be more than {given['gt']}",
+    "greater_than": lambda given: f"must be more than {given['gt']:g}",
     "greater_than_equal": lambda given: f"must be at least {given['ge']}",
     "less_than_equal": lambda given: f"must be at most {given['le']}",
     "finite_number": lambda _given: "must be a finite number",
     "string_too_long": lambda given: f"must have at most {given['max_length']:,} characters",
-    "too_long": lambda given: f"must have at most {given['max_length']} entries, and has {given['actual_length']}",
+    "too_long": lambda given: f"must have at most {given['max_length']} entries, but has {given['actual_length']}",
     "string_too_short": lambda _given: "must not be empty",
     "too_short": lambda _given: "must not be empty; without entries, remove the key",
     "literal_error": lambda given: f"must be one of {given['expected']}",
@@ -101,7 +101,9 @@ def _fitted(document: Document, shape: type[Shape]) -> Shape:
     try:
         return shape.model_validate(document.data)
     except ValidationError as error:
-        wrong = sorted(error.errors(include_url=False), key=lambda each: document.line(each["loc"]))
+        # A list whose only entries are wrong counts as too short, too.
+        found = [each for each in error.errors(include_url=False) if each["type"] != "too_short" or not each["input"]]
+        wrong = sorted(found, key=lambda each: document.line(each["loc"]))
         more = [f"{document.source}: {len(wrong) - _MOST_TOLD:,} more."] if len(wrong) > _MOST_TOLD else []
         told = [_told(each, document, shape) for each in wrong[:_MOST_TOLD]]
         raise SettingsError("\n".join([*told, *more])) from None
@@ -139,7 +141,7 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
         told = f"unknown key. {did_you_mean(str(path[-1]), section.model_fields)}"
     elif what is not None:
         kind = type(error["input"])  # not the value, which may be a secret in the wrong place
-        told = f"must be {what}, and is {_FOUND.get(kind) or f'a {kind.__name__}; put it in quotes if it is text'}"
+        told = f"must be {what}, but is {_FOUND.get(kind) or f'a {kind.__name__}; put it in quotes if it is text'}"
     elif error["type"] in _BOUNDS:
         told = _BOUNDS[error["type"]](error.get("ctx", {}))
     else:

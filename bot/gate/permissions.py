@@ -251,8 +251,8 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
         if done >= most:
             return Refusal(
                 cause=f"cap-{scope}",
-                reason=f"I have started {done} jobs {words} in the last hour, and {most} is the limit. Try again in "
-                f"an hour; the operator can raise the limit (`CODEPILOT_CAPS={scope}=…`).",
+                reason=f"I have started {done} jobs {words} in the last hour; the limit is {most}. Try again in an "
+                f"hour. The operator can raise the limit (`CODEPILOT_CAPS={scope}=…`).",
             )
     # On a branch alone no person ever asks; what machines do there ends in a pull request, and counts by the hour.
     is_thread = request.job.thread.kind != "branch"

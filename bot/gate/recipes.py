@@ -45,15 +45,14 @@ _CHANCE = re.compile(r"(?<![a-z])[hr](?![a-z])", re.IGNORECASE)
 
 def _cron(text: str) -> str:
     if _CHANCE.search(text):
-        raise ValueError("must name its times: `H` and `R`, a time by hash or by chance, are not supported")
+        raise ValueError("must name its times: `H` (by hash) and `R` (random) are not supported")
+    if len(text.split()) != 5:  # noqa: PLR2004 - croniter also takes one for seconds, and one for years
+        raise ValueError("must be a cron expression with five fields, e.g. '17 6 * * 1'")
     try:
-        # Five fields: croniter also takes one for seconds, and one for years.
-        minutes = croniter.expand(text)[0][0] if len(text.split()) == 5 else None  # noqa: PLR2004 - see above
+        minutes = croniter.expand(text)[0][0]
         croniter(text, 0.0).get_next(float)
     except (CroniterError, ValueError, KeyError) as error:
         raise ValueError(f"must be a cron expression with five fields, e.g. '17 6 * * 1' ({error})") from None
-    if minutes is None:
-        raise ValueError("must be a cron expression with five fields, e.g. '17 6 * * 1'")
     if len(minutes) != 1 or minutes == ["*"]:
         raise ValueError("must name one minute, e.g. '17 6 * * 1': a recipe runs at most once an hour")
     return text
@@ -225,7 +224,7 @@ def next_due(cron: str, after: float, *, spread_by: str) -> float:
 
 def too_large(name: str, size: int) -> RecipeError:
     """The error of a recipe's file that has too many bytes."""
-    return RecipeError(f"{path_of(name)}: has {size:,} bytes, and {MAX_BYTES:,} is the limit.")
+    return RecipeError(f"{path_of(name)}: has {size:,} bytes; the limit is {MAX_BYTES:,}.")
 
 
 def recipe_schema() -> dict[str, Any]:

@@ -105,7 +105,7 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
         RepoConfigError: it is too large, no UTF-8, no YAML, or has keys or values that do not fit.
     """
     if len(data) > MAX_BYTES:
-        raise RepoConfigError(f"{source}: has {len(data):,} bytes, and {MAX_BYTES:,} is the limit.", source=source)
+        raise RepoConfigError(f"{source}: has {len(data):,} bytes; the limit is {MAX_BYTES:,}.", source=source)
     try:
         file = read_settings(data.decode("utf-8-sig"), FileKeys, source=source)
     except UnicodeDecodeError as error:

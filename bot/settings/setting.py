@@ -143,7 +143,7 @@ def _told(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
         return f"must be yes or no, not {given!r}"
     if kind in {"string_too_long", "too_short"}:
         bound = f"at most {context['max_length']:,}" if "max_length" in context else f"at least {context['min_length']}"
-        return f"must have {bound} characters, and has {len(given):,}"
+        return f"must have {bound} characters, but has {len(given):,}"
     if not kind.startswith(("int_", "greater_", "less_")):
         return error["msg"]
     schema = adapter.json_schema()

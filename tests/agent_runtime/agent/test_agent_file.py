@@ -177,12 +177,12 @@ agent:
         AgentFile.load(write(tmp_path, text))
     told = [line.removeprefix(f"{tmp_path}/agent.yaml:") for line in str(refused.value).splitlines()]
     assert [line.partition(" Known:")[0] for line in told] == [
-        "2: `agent.name`: must be text, and is a number.",
+        "2: `agent.name`: must be text, but is a number.",
         "3: `agent.rolle`: unknown key. Did you mean 'role'?",
         "5: `agent.model.provider`: there is no provider 'antropic'. Did you mean 'anthropic'?",
         "6: `agent.model.temprature`: unknown key. Did you mean 'temperature'?",
-        "7: `agent.model.temperature`: must be a number, and is true or false.",
-        "8: `agent.model.max_tokens`: must be a whole number, and is text.",
+        "7: `agent.model.temperature`: must be a number, but is true or false.",
+        "8: `agent.model.max_tokens`: must be a whole number, but is text.",
         "10: `agent.runtime.max_steps`: must be at least 1.",
         "11: `agent.runtime.sandbox`: must be one of 'auto', 'bubblewrap', 'docker' or 'local'.",
         "13: `agent.tools[0].name`: there is no tool 'exceute'. Did you mean 'execute'?",
@@ -211,8 +211,8 @@ def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
         ("    fallback: [{provider: nobody}]", r":5: `agent\.model\.fallback\[0\]\.provider`: there is no provider"),
         ("  permissions: [{ask: writefile}]", r":5: .*Did you mean 'write_file'\?"),
         ("  runtime: {max_cost_usd: .inf}", r"must be a finite number"),
-        ("  runtime: []", r"`agent\.runtime`: must be a mapping of keys to values, and is a list"),
-        ("  role:", r"`agent\.role`: must be text, and is empty"),
+        ("  runtime: []", r"`agent\.runtime`: must be a mapping of keys to values, but is a list"),
+        ("  role:", r"`agent\.role`: must be text, but is empty"),
         ('  system_prompt: "a\\0.md"', r":5: .*no file can have this name"),
         # Keys below which all is commented out would mean the very opposite of what they say.
         ("  tools:\n    # - name: find", r":5: `agent\.tools`: has no value; .* remove the key"),

@@ -29,7 +29,7 @@ def test_the_last_one_under_a_cap_is_done_and_the_next_is_refused(scope: str) ->
     refusal = cap_refusal(a_request_for(a_job(), bounds=BOUNDS, tally=replace(Tally(), **{scope: most})))
     assert refusal is not None
     assert refusal.cause == f"cap-{scope}"
-    assert f"{most} is the limit" in refusal.reason
+    assert f"the limit is {most}" in refusal.reason
     assert f"`CODEPILOT_CAPS={scope}=…`" in refusal.reason
 
 

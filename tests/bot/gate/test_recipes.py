@@ -105,7 +105,7 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: {schedule: '* * * * *'}\n---\nx", "`on.schedule`: must name one minute"),
         ("---\non: {schedule: '0,30 * * * *'}\n---\nx", "`on.schedule`: must name one minute"),
         ("---\non: {schedule: '@hourly'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
-        ("---\non: {schedule: '0 0 * * * 5'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
+        ("---\non: {schedule: '0 0 * * * 5'}\n---\nx", "five fields, e.g. '17 6 * * 1'."),
         ("---\non: {schedule: '0 0 30 2 *'}\n---\nx", "`on.schedule`: must be a cron expression with five fields"),
         ("---\non: {schedule: 'R * * * *'}\n---\nx", "`on.schedule`: must name its times"),
         ("---\non: {schedule: '0 h(2-5) * mar fri'}\n---\nx", "`on.schedule`: must name its times"),
@@ -113,8 +113,8 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: comment\npublish: pull-request\nlevel: read-only\n---\nx", "`level: read-only` cannot change files"),
         ("---\non: comment\npublish: none\n---\nx", "`publish: none` is for `schedule` and `workflow_run`"),
         ("---\non: {workflow_run: {workflows: []}}\n---\nx", "`on.workflow_run.workflows`: must not be empty"),
-        ("---\non: comment\n---\n" + "x" * MAX_BYTES, "16,000 is the limit"),
-        ("---\n" * MAX_BYTES, "16,000 is the limit"),
+        ("---\non: comment\n---\n" + "x" * MAX_BYTES, "the limit is 16,000"),
+        ("---\n" * MAX_BYTES, "the limit is 16,000"),
     ],
 )
 def test_what_does_not_fit_is_told_with_file_line_and_key(data: str, told: str) -> None:

@@ -61,11 +61,11 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
     [
         (b"\nsetpu: [make]", ".github/codepilot.yml:2: `setpu`: unknown key. Did you mean 'setup'?"),
         (b"model_url: https://evil.example", "`model_url`: unknown key."),
-        (b"setup: make", ":1: `setup`: must be a list, and is text."),
-        (b"setup:\n- make\n- 5", ":3: `setup[1]`: must be text, and is a number."),
+        (b"setup: make", ":1: `setup`: must be a list, but is text."),
+        (b"setup:\n- make\n- 5", ":3: `setup[1]`: must be text, but is a number."),
         (b"setup: ['']", "`setup[0]`: must not be empty."),
         (b'setup: ["a\\0b"]', "`setup[0]`: contains a NUL character"),
-        (b"setup: [" + b"a," * 21 + b"]", "`setup`: must have at most 20 entries, and has 21."),
+        (b"setup: [" + b"a," * 21 + b"]", "`setup`: must have at most 20 entries, but has 21."),
         (b"cache:\n- a\n- '*.x'", ":3: `cache[1]`: must be a plain path"),
         (b"cache: [/etc]", "`cache[0]`: must be a path below the repository's root"),
         (b"cache: [a/../../b]", "`cache[0]`: must be a path below the repository's root"),
@@ -79,14 +79,14 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         ),
         (b"network: [off, registries]", "`network`: must be `off` alone or hosts, not both"),
         (b"network: 'http://x/y'", "`network`: must name hosts as example.org or example.org:8443"),
-        (b"instructions: 5", "`instructions`: must be text, and is a number."),
+        (b"instructions: 5", "`instructions`: must be text, but is a number."),
         (b"instructions: " + b"x" * 9_000, "`instructions`: must have at most 8,000 characters."),
-        (b"- a", ":1: the file: must be a mapping of keys to values, and is a list."),
+        (b"- a", ":1: the file: must be a mapping of keys to values, but is a list."),
         (b"setup: [a", ":1: this is not YAML"),
         (b"setup: [a]\nsetup: [b]", ":2: `setup` is also set in line 1; remove one of them."),
         (b"setup: !!python/object/apply:os.system [id]", "is not supported; remove it."),
         (b"\xff", "is not UTF-8 (byte 0)"),
-        (b"#" * (MAX_BYTES + 1), "65,536 is the limit"),
+        (b"#" * (MAX_BYTES + 1), "the limit is 65,536"),
     ],
 )
 def test_what_does_not_fit_is_told_with_line_and_key_and_what_to_do(data: bytes, told: str) -> None:
@@ -202,7 +202,7 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"automatic: [review_when_ready]", "`automatic` is no longer supported: write `review_on: [ready]`."),
         (b"fix_ci: everywhere", "`fix_ci[0]`: must be one of 'pull-requests' or 'default-branch'."),
         (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
-        (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
+        (b"wip_branches: maybe", "`wip_branches`: must be true or false, but is text."),
         (b"base: ../x", "`base`: must be a branch name"),
         (b"base: -x", "`base`: must be a branch name"),
         (b"highest: auto", "`highest`: unknown key."),
@@ -212,6 +212,12 @@ def test_what_does_not_fit_in_the_wishes_is_told_as_well(data: bytes, told: str)
     with pytest.raises(RepoConfigError) as caught:
         parse_config(data)
     assert told in caught.value.reason
+
+
+def test_a_list_whose_only_entry_is_wrong_is_not_called_empty_as_well() -> None:
+    with pytest.raises(RepoConfigError) as caught:
+        parse_config(b"triggers: [codepilot]")
+    assert "must not be empty" not in caught.value.reason
 
 
 def test_the_file_of_an_organisation_is_named_in_its_errors() -> None:

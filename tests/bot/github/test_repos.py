@@ -87,7 +87,7 @@ async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World
     found = await find_recipes(world.github, world.name)
     assert [each.name for each in found.recipes] == [name for name in names if name != "recipe-03"]
     assert [each.text for each in found.recipes][2:4] == ["Tidy up \u00fc recipe-02.", "Tidy up \u00fc recipe-05."]
-    assert found.problems == (".github/codepilot/recipe-03.md: has 16,001 bytes, and 16,000 is the limit.",)
+    assert found.problems == (".github/codepilot/recipe-03.md: has 16,001 bytes; the limit is 16,000.",)
     assert len(asked) == 2, asked
 
 

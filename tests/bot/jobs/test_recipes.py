@@ -36,6 +36,6 @@ async def test_files_that_github_gives_out_by_their_blobs_alone_are_too_large() 
             raise FileTooLargeError(repo, path, 99_000_000)
 
     github = cast("GitHub", SimpleNamespace(repos=SimpleNamespace(file_at=file_at)))
-    with pytest.raises(RecipeError, match="has 99,000,000 bytes, and 16,000 is the limit"):
+    with pytest.raises(RecipeError, match="has 99,000,000 bytes; the limit is 16,000"):
         await find_recipe(github, "octo/calc", "large")
     assert await on_default_branch(PhaseReader(github), "octo/calc") == defaults_when_broken()
