@@ -131,7 +131,7 @@ async def _where_it_reports(context: JobContext, recipe: Recipe, job: Job) -> Jo
     if number is None:
         text = (
             f"The recipe {code(recipe.name)} ({code(path_of(recipe.name))}) reports here. Close this issue to have the "
-            f"next report open another one.\n\n{mark}"
+            f"next report open a new one.\n\n{mark}"
         )
         number = await context.github.threads.open_issue(repo, title=f"Codepilot recipe: {recipe.name}", body=text)
     # The branch stays the one that it is about.

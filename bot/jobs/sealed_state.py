@@ -73,8 +73,8 @@ def seal(saved: SavedJob, key: bytes) -> bytes:
     sealed = Fernet(_fernet_key(key)).encrypt(zlib.compress(_SAVED.dump_json(saved)))
     if len(sealed) > MAX_SEALED_BYTES:
         raise SealError(
-            f"The state of the run has {len(sealed):,} bytes, and {MAX_SEALED_BYTES:,} is the limit for a waiting "
-            "workflow run. Split the task."
+            f"The state of the run has {len(sealed):,} bytes; the limit for a waiting workflow run is "
+            f"{MAX_SEALED_BYTES:,}. Split the task."
         )
     return sealed
 

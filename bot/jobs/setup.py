@@ -26,7 +26,7 @@ from bot.workspace import SetupCache, Tree, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-_WENT_BY = "I used the base branch's and ignored this branch's."
+_WENT_BY = "I used those of the base branch."
 _TOLD_CHARS, _SHOWN_CHARS = 4_000, 1_500
 _TOOLCHAIN_SECONDS = 30.0
 
@@ -76,7 +76,7 @@ class RepoSettings:
         others = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
         if not others:
             return ""
-        return f"This branch has another {' and another '.join(others)} than its base branch. {_WENT_BY}"
+        return f"This branch and its base branch have different versions of {' and '.join(others)}. {_WENT_BY}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

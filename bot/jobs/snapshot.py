@@ -143,7 +143,7 @@ async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
         sha = await github.repos.branch_head(here.repo.full_name, branch)
     if sha is None:
         raise BranchGoneError(
-            f"There is no branch `{branch}`, for which the work is meant.", "Choose another and try again."
+            f"The branch `{branch}`, which the work is for, does not exist.", "Choose another and try again."
         )
     return sha
 

@@ -73,10 +73,10 @@ class Candidates:
         try:
             why = await self._start(task, facts)
             if not self._progress and not self._stopped:
-                self._reporter.warn(f"No candidates were made: {why} I made one attempt.")
+                self._reporter.warn(f"I made one attempt instead of several candidates: {why}")
                 return None
             if why:
-                self._reporter.warn(f"Only {len(self._progress)} of {self._count} candidates were made: {why}")
+                self._reporter.warn(f"I made only {len(self._progress)} of {self._count} candidates: {why}")
             if self._stopped:  # also those that began in this moment
                 self.stop()
             statuses = [await self._manager.wait(each) for each in self._progress]
@@ -89,8 +89,8 @@ class Candidates:
                 try:
                     await self._manager.collect(each.task)
                 except UsageError as error:  # a link, for example, or a very large file
-                    self._reporter.warn(f"Attempt {each.attempt.number} could not be taken. {error}")
-                    outcome = Outcome(status=Status.FAILED, reason="The change of no attempt could be taken.")
+                    self._reporter.warn(f"The change of attempt {each.attempt.number} could not be used. {error}")
+                    outcome = Outcome(status=Status.FAILED, reason="No attempt made a change that could be used.")
                     continue
                 taken, outcome = each, each.outcome
                 break

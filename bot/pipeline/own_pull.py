@@ -58,8 +58,8 @@ async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> 
         return _at(here, pull)
     how = "merged" if pull.merged else "closed, or its branch changed,"
     reason = (
-        f"#{number}, in which this was to continue, was {how} in the meantime. Give the command again to open a new "
-        "one."
+        f"#{number} was {how} in the meantime, so the work cannot continue there. Give the command again to open a "
+        "new pull request."
     )
     return Refusal(cause="pull-closed", reason=reason)
 

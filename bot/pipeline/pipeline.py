@@ -181,7 +181,7 @@ class JobPipeline:
         messages = [signal for signal in self._heard if signal.kind == "message"]
         late = messages if self._agent_run is None else self._agent_run.untold
         notes = [
-            f"This came too late for the run; send it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
+            f"This message came too late; send it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
         ]
         return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 

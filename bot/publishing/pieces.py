@@ -64,7 +64,7 @@ def attempt_line(attempt: CandidateView) -> str:
     lines = "lines not counted" if attempt.lines is None else counted(attempt.lines, "line")
     change = f"{counted(attempt.files, 'file')}, {lines}" if attempt.files else "no change"
     said = f": {code(one_line(attempt.summary, _SAID_CHARS))}" if attempt.summary else ""
-    name = f"**Attempt {attempt.number}**{', taken' if attempt.taken else ''}"
+    name = f"**Attempt {attempt.number}**{', selected' if attempt.taken else ''}"
     verdict = attempt.verdict.value.replace("_", " ")
     ended = f"{attempt.ended.replace('_', ' ')}, {verdict}, {change}, {counted(attempt.steps, 'step')}"
     return f"{name}: {ended}{cost}{said}"

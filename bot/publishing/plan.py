@@ -97,10 +97,10 @@ _UNFINISHED = {
     Status.PAUSED: "the run waits for a person",
     Status.STOPPED: "the run was stopped",
     Status.MAX_STEPS: "the run reached its step limit",
-    Status.MAX_TOKENS: "the run reached its token budget",
-    Status.MAX_COST: "the run reached its budget",
+    Status.MAX_TOKENS: "the run reached its token limit",
+    Status.MAX_COST: "the run reached its cost limit",
     Status.TIMEOUT: "the run reached its time limit",
-    Status.REPEATED_CALLS: "the run went in circles",
+    Status.REPEATED_CALLS: "the agent repeated the same calls",
     Status.FORMAT_ERRORS: "the model's replies could not be parsed",
     Status.INVALID_OUTPUT: "the result did not match the output schema",
     Status.FAILED: "the run failed",
@@ -120,8 +120,8 @@ _UNPROVEN = (
     "was committed."
 )
 _WEAK = (
-    "That proves little: on a separate branch this would be a draft pull request, but nothing was committed to "
-    "yours. Apply the patch if it is right."
+    "This proves little, so nothing was committed to your pull request; on a separate branch it would be a draft. "
+    "Apply the patch if it is correct."
 )
 
 _NOTHING_SEEN = RunReport()
@@ -276,7 +276,7 @@ def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
         f"**Review the tests first:** the change removes lines from {cut}, and a check that tests less can pass, too."
         if cut
         else "",
-        f"It changes checks or their settings: {settings}. Make sure that they still check the same."
+        f"It changes checks or their settings: {settings}. Make sure that they still check the same things."
         if settings
         else "",
     )

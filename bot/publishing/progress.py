@@ -83,7 +83,7 @@ class Progress:
     def warnings(self) -> str:
         """All that went wrong and ended nothing."""
         named = ", ".join(f"`{each}`" for each in self.servers_down)
-        down = f"Calls of MCP servers were not answered: {named}. The agent went on without." if named else ""
+        down = f"MCP servers did not answer a call: {named}. The agent continued without them." if named else ""
         return "\n\n".join(filter(None, (self.warning, down)))
 
     @property

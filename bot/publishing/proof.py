@@ -127,7 +127,7 @@ def reason(
 
 
 _AD_HOC = "Only an ad-hoc check passed: no known test, build or lint command ran after the last change."
-_UNKNOWN = "It is no known test, build or lint command."
+_UNKNOWN = "It is not a known test, build or lint command."
 _PARTIAL = "No check ran on the published change, without the withheld files."
 
 

@@ -14,7 +14,7 @@ _COMMAND_CHARS = 300
 _PATTERN = re.compile(r"[*?\[{$]")
 _NAME_CHARS, _NAMES = 100, 10
 _NOT_FOUND = frozenset({126, 127})
-_OTHER = "No failed step runs this command; make sure that it checks the same."
+_OTHER = "No failed step runs this command; make sure that it checks the same thing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

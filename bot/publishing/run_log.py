@@ -85,7 +85,7 @@ class RunLog:
 
 
 _LOG = TypeAdapter(RunLog)
-_ANEW = RunEntry(kind="note", title="The run began anew: what the attempt before had made was lost", ok=False)
+_ANEW = RunEntry(kind="note", title="The run started again from the beginning: its earlier work was lost", ok=False)
 
 
 def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:

@@ -41,7 +41,7 @@ REMEDIES = {
 
 FIX_CI = "fix-ci-"
 """How the branches that the bot makes to fix failing checks begin, behind the prefix of all of its branches."""
-_ON: dict[ReviewEvent, str] = {"opened": "as it was opened", "ready": "as it is ready for review", "push": "on push"}
+_ON: dict[ReviewEvent, str] = {"opened": "when opened", "ready": "when ready for review", "push": "after a push"}
 _FOR_CI = "because checks failed"
 MADE_FOR_CI = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
 """The line of a commit's message that says so, as a pattern."""

@@ -29,7 +29,7 @@ IGNORING = {
 ASKS = acting(
     'write_file("calc.py")\nexecute("main", "cat cache/by-setup >> ran.txt")', FIXED_CALC, completion=COMPLETION
 )
-ANEW = "The run began anew: what the attempt before had made was lost"
+ANEW = "The run started again from the beginning: its earlier work was lost"
 NOTHING_LEFT = "```completion\nNothing left to do.\n```\n"
 
 

@@ -44,7 +44,7 @@ async def test_the_attempt_whose_checks_pass_and_whose_change_is_smallest_is_pub
         assert stage.git("diff", "--name-only", "main", branch) == "calc.py"
         assert COMPLETION in end.status
         assert "<details><summary>3 attempts</summary>" in end.status
-        [taken] = [line for line in end.status.splitlines() if line.startswith("- **Attempt") and "taken" in line]
+        [taken] = [line for line in end.status.splitlines() if line.startswith("- **Attempt") and ", selected" in line]
         assert "finished, verified, 1 file, 2 lines" in taken
         assert "I changed the title." in end.status
         assert "Fixed, with notes." in end.status
@@ -96,5 +96,5 @@ async def test_where_no_attempt_can_be_started_stop_ends_the_one_that_is_made_in
         stage.say(issue.number, "/codepilot stop")
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED, end
-        assert "No candidates were made: the workspace is too large" in end.status
+        assert "I made one attempt instead of several candidates: the workspace is too large" in end.status
         assert not processes_with(marker)

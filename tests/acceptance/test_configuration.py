@@ -153,7 +153,7 @@ async def test_the_pull_requests_own_allow_list_allows_nothing(hub: LocalHub, tm
         hub.commit(stage.repo, {PATH: "allow: [sh check.sh]\n"}, message="Evil", author="mona", branch="topic")
         pull = hub.open_pull(stage.repo, author="mona", head="topic", title="Evil")
         await stage.waits(stage.say(pull.number, "/codepilot fix"))
-        assert f"another `{PATH}` than its base branch" in stage.bot_comments(pull.number)[0]
+        assert f"different versions of `{PATH}`" in stage.bot_comments(pull.number)[0]
 
 
 async def test_new_pull_requests_go_into_the_configured_base(hub: LocalHub, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_a_base_that_is_not_there_or_means_nothing_is_refused(hub: LocalHu
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix --base gone")
         assert end.state is JobState.FAILED, end
-        assert "There is no branch `gone`, for which the work is meant." in end.status
+        assert "The branch `gone`, which the work is for, does not exist." in end.status
         pull = stage.pull()
         end = await stage.ask(pull.number, "/codepilot fix --base main")
         assert await stage.refusal(end) == "base"

@@ -45,7 +45,7 @@ async def test_jobs_have_the_servers_of_the_operator_that_the_repository_chooses
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
         assert "MCP servers that the operator does not define: `other`" in end.status
-        assert "Calls of MCP servers were not answered: `gone`" in end.status
+        assert "MCP servers did not answer a call: `gone`" in end.status
         called = [event for event in stage.events if isinstance(event, ToolReturned) and event.ok]
         assert [(each.tool, each.value) for each in called] == [("free_echo", "allowed"), ("odd_echo", "approved")]
         explained = await stage.ask(issue.number, "/codepilot explain")

@@ -144,7 +144,7 @@ async def test_a_pull_request_that_is_closed_under_the_run_gets_nothing(hub: Loc
         hub.close(stage.repo, pull.number, by="mona")
         await stage.let_go(job)
         end = await stage.ended(job)
-        assert f"`#{pull.number}`, in which this was to continue, was closed" in end.status
+        assert f"`#{pull.number}` was closed, or its branch changed, in the meantime" in end.status
         assert hub.branches(stage.repo)[branch] == before
         assert len(stage.pulls()) == 1
 

@@ -196,7 +196,7 @@ async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
         monkeypatch.setattr(ResultDelivery, "deliver", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
-        assert "This came too late for the run; send it again: `but leave the docs alone`" in end.status
+        assert "This message came too late; send it again: `but leave the docs alone`" in end.status
 
 
 async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: LocalHub, tmp_path: Path) -> None:

@@ -44,13 +44,13 @@ async def test_each_push_is_reviewed_and_nothing_is_said_twice(hub: LocalHub, tm
         end = await stage.end_after("pull_request", "opened")
         assert end.state is JobState.DONE, end
         assert [each.body.startswith("Say which topic.") for each in hub.review_comments(stage.repo, number)] == [True]
-        assert end.status.startswith("### ✅ Done · Review of this pull request, as it was opened · ")
+        assert end.status.startswith("### ✅ Done · Review of this pull request, when opened · ")
         end = await review_of(stage, number, push(stage, "more.txt"))
         assert end.state is JobState.DONE, end
-        assert end.status.startswith("### ✅ Done · Review of this pull request, on push · ")
+        assert end.status.startswith("### ✅ Done · Review of this pull request, after a push · ")
         check = hub.check_runs(stage.repo)[-1]
-        assert check.title == "Done: Review of this pull request, on push"
-        assert (check.summary or "").startswith("### ✅ Done · Review of this pull request, on push · ")
+        assert check.title == "Done: Review of this pull request, after a push"
+        assert (check.summary or "").startswith("### ✅ Done · Review of this pull request, after a push · ")
         assert len(hub.review_comments(stage.repo, number)) == 1
         assert len(stage.providers) == 2
 
@@ -136,5 +136,5 @@ async def test_the_action_reviews_a_push(hub: LocalHub, tmp_path: Path) -> None:
     hub.commit(flows.repo, {"more.txt": "x\n"}, message="More", author="mona", branch="topic")
     run = await flows.run("pull_request", [REVIEW], **{"INPUT_REVIEW-ON": "push"})
     assert run.ended is JobState.DONE, run.summary
-    assert "Review of this pull request, on push" in run.summary
+    assert "Review of this pull request, after a push" in run.summary
     assert (len(hub.reviews(flows.repo, number)), len(hub.review_comments(flows.repo, number))) == (2, 1)

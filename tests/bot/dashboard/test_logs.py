@@ -24,5 +24,5 @@ async def test_a_run_that_began_anew_is_live_behind_the_log_of_the_attempt_befor
         assert "First." in (await site.get("/runs/j1"))[1]
         site.events = _run("b", "Second.")
         _, text, _ = await site.get("/runs/j1")
-    assert text.index("First.") < text.index("The run began anew") < text.index("Second.")
+    assert text.index("First.") < text.index("The run started again") < text.index("Second.")
     assert "$2.00" in text

@@ -226,7 +226,7 @@ async def test_files_for_agents_are_read_from_the_base_branch_and_a_branch_with_
     bench.branch("good", {"payload.txt": "better\n"})
     asked = (await asked_by(bench.workspaces, 1, bench.source())).asked
     assert asked.instructions == {"AGENTS.md": "Mind the tabs.\n"}
-    for name, said in (("evil", "another `AGENTS.md` than its base branch"), ("good", "")):
+    for name, said in (("evil", "different versions of `AGENTS.md`"), ("good", "")):
         async with bench.workspaces.open(f"at-{name}", 1, bench.source(name)) as tree:
             assert said in asked.ignored(tree.blobs)
             assert bool(asked.ignored(tree.blobs)) == bool(said)

@@ -49,7 +49,7 @@ def test_servers_that_were_down_are_named_once() -> None:
     other, answered = replace(failed, value={"server_down": "db"}), replace(failed, value={"server_down": "a"}, ok=True)
     progress = reduce(Progress.after, [failed, other, failed, answered], Progress(warning="Setup failed."))
     assert progress.servers_down == ("docs", "db")
-    assert progress.warnings.startswith("Setup failed.\n\nCalls of MCP servers were not answered: `docs`, `db`.")
+    assert progress.warnings.startswith("Setup failed.\n\nMCP servers did not answer a call: `docs`, `db`.")
     assert Progress(warning="Setup failed.").warnings == "Setup failed."
 
 

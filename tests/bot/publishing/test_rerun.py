@@ -50,7 +50,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
     assert not is_other(check("sh a.sh"), ("sh check.sh",))
     assert is_other(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
     sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
-    assert sentence.endswith("No failed step runs this command; make sure that it checks the same.")
+    assert sentence.endswith("No failed step runs this command; make sure that it checks the same thing.")
 
 
 @pytest.mark.parametrize(
