@@ -58,7 +58,7 @@ def of_caches(shared: JobServices) -> tuple[Sweep, ...]:
     """What a later job would make again."""
     mirrors: Sweep = ("mirrors", shared.workspaces.tidy)
     cache = shared.setup.cache
-    return (mirrors,) if cache is None else (mirrors, ("set-up cache", cache.sweep))
+    return (mirrors,) if cache is None else (mirrors, ("setup cache", cache.sweep))
 
 
 async def sweep_all(sweeps: Sequence[Sweep]) -> None:

@@ -119,7 +119,7 @@ def reason(
         case Verdict.UNCHANGED:
             return "The agent changed no files."
         case Verdict.SETUP_FAILED:
-            before = f"Before the agent started, {setup_failed}. Dependencies installed by set-up may be missing."
+            before = f"Before the agent started, {setup_failed}. Dependencies installed by setup may be missing."
             rest = verdict_of(checks, changed=changed, partial=partial)
             after = {Verdict.VERIFIED: "The agent's own checks passed.", Verdict.UNCHANGED: ""}
             said = after.get(rest, "") or reason(rest, checks, changed=changed, partial=partial)

@@ -122,7 +122,7 @@ def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
         (
             Verdict.SETUP_FAILED,
             "⚠️ Setup failed",
-            f"Before the agent started, {SETUP}. Dependencies installed by set-up may be missing. {FAILED}",
+            f"Before the agent started, {SETUP}. Dependencies installed by setup may be missing. {FAILED}",
             "failure",
         ),
     ],
