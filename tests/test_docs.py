@@ -154,7 +154,7 @@ def _registries() -> str:
     """What `registries` stands for, and what it leaves out."""
     listed = tomllib.loads((ROOT / "agent_runtime" / "registries.toml").read_text(encoding="utf-8"))
     rows = ["| packages of | hosts | among `registries` |", "|---|---|---|"]
-    for table, among in (("downloads", "yes"), ("also_takes_uploads", "no: they take uploads")):
+    for table, among in (("downloads", "yes"), ("also_takes_uploads", "no: they accept uploads")):
         rows += [
             f"| {kind} | {', '.join(f'`{host}`' for host in hosts)} | {among} |"
             for kind, hosts in listed[table].items()
@@ -189,10 +189,10 @@ def _app_table() -> str:
 
 def _known_files() -> str:
     kinds = [kind for kind in file_kinds() if kind.approve or kind.exempt]
-    rows = [
-        f"| {kind.name} | {'no: ' if kind.exempt else ''}{kind.why} | {' '.join(f'`{glob}`' for glob in kind.globs)} |"
-        for kind in kinds
-    ]
+    rows = []
+    for kind in kinds:
+        globs = " ".join(f"`{glob}`" for glob in kind.globs)
+        rows.append(f"| {kind.name} | {'Exempt. ' if kind.exempt else ''}{kind.why} | {globs} |")
     return "\n".join(["| files | why | which |", "|---|---|---|", *rows])
 
 
