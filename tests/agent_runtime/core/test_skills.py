@@ -21,7 +21,10 @@ def test_a_skill_has_a_head_and_a_text() -> None:
         (f"---\nname: a-b\ndescription: x\nmore: {'[' * 65}{']' * 65}\n---\n", "more than 64 `\\[` and `{`"),
         (f"---\nname: a-b\ndescription: x\nmore: [{'{},' * 64}]\n---\n", "more than 64 `\\[` and `{`"),
         (f"---\nname: a-b\nmore: {'- ' * 1400}x\n---\n", "its front matter is not valid YAML"),
-        (f"---\nname: a-b\ndescription: x\n{'?' + chr(10)}{'# many keys' * 300}\n---\n", "must begin with front matter"),
+        (
+            f"---\nname: a-b\ndescription: x\n{'?' + chr(10)}{'# many keys' * 300}\n---\n",
+            "must begin with front matter",
+        ),
         ("---\nname: !!python/name:os.system\n---\n", "`name` must be the folder's"),
         # Merge keys unfold: each line of some can be ten times the one before.
         ("---\nother: &o {name: a-b, description: x}\n<<: *o\n---\n", "`name` must be the folder's"),
