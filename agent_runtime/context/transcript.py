@@ -111,6 +111,7 @@ class Transcript:
                 refuses them where no tools are declared.
         """
         self._max, self._sees_images, self._calls_tools = max_entry_chars, sees_images, calls_tools
+        self._newest: Recorded | None = None
         self._forget()
 
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
@@ -119,23 +120,24 @@ class Transcript:
         The model's own words are never rewritten. An empty reply, which no provider accepts back, is named instead.
 
         Args:
-            events: the log from its beginning; what an earlier call saw of it is unchanged. A shorter one is a new one.
+            events: the log from its beginning; what an earlier call saw of it is unchanged, or all of it is new.
         """
         self.update(events)
         return tuple(self._told)
 
     def update(self, events: Sequence[Recorded]) -> None:
         """Take in what is new in the log."""
+        if self._taken and (len(events) < self._taken or events[self._taken - 1] is not self._newest):
+            self._forget()
         if len(events) == self._taken:
             return
-        if len(events) < self._taken:
-            self._forget()
         changed = [position for event in events[self._taken :] for position in self._decides(event)]
         if not all(self._retell(position, events[position]) for position in changed):
             self._rewind(min(changed))
         for event in events[self._taken :]:
             self._tell(event)
             self._taken += 1
+        self._newest = events[-1]
         self._again.clear()
 
     @property
@@ -177,6 +179,7 @@ class Transcript:
         self._begun: list[int] = []
         self._again: dict[int, TranscriptEntry] = {}
         self._taken = 0
+        self._newest = None
         self._ids: dict[str, str] = {}
         self._rewind(0)
 

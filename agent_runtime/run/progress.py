@@ -54,15 +54,18 @@ class RunProgress:
         """Follow a log that only grows, or starts again."""
         self._events = events
         self._taken = 0
+        self._newest: Event | None = None
         self._forget()
 
     def read(self) -> RunProgress:
-        """Take in what was recorded since the last time; a shorter log is a new one."""
-        if len(self._events) < self._taken:
+        """Take in what was recorded since the last time; all of it where the log began anew, as `save` lets it."""
+        events = self._events
+        if self._taken and (len(events) < self._taken or events[self._taken - 1] is not self._newest):
             self._forget()
-        for position in range(self._taken, len(self._events)):
-            self._take(position, self._events[position])
-        self._taken = len(self._events)
+        for position in range(self._taken, len(events)):
+            self._take(position, events[position])
+            self._newest = events[position]
+        self._taken = len(events)
         return self
 
     @property
@@ -82,6 +85,7 @@ class RunProgress:
         return self.ended
 
     def _forget(self) -> None:
+        self._newest = None
         self.tasks = self._taken = self.delegated = 0
         self._begin("")
         self.is_open = False

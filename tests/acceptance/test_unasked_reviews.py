@@ -87,7 +87,7 @@ async def test_a_review_whose_answer_was_lost_is_not_taken_for_that_of_another_j
         number = stage.pull().number
         end = await stage.end_after("pull_request", "opened")
         assert end.state is JobState.DONE, end
-        assert end.status.startswith("### ✅ Done · Review of this pull request, as it was opened · ")
+        assert end.status.startswith("### ✅ Done · Review of this pull request, when opened · ")
         assert [run.status for run in hub.check_runs(stage.repo)] == ["completed"]
         assert len(hub.reviews(stage.repo, number)) == 1
 

@@ -306,7 +306,6 @@ class Agent:
         if self.history != self._told():
             events = events_of(self.history, registered_name)
             self._session.reset()
-            self._engine_of = object()  # the engine knows the log as it was
             for event in events:
                 self._session.append(event)
             self.history[:] = self._told()

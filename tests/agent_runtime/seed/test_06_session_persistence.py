@@ -125,3 +125,20 @@ def test_messages_can_be_saved_and_loaded_by_hand(tmp_path: Path, backend: str) 
     assert session.load() == []
     assert not session.exists()
     session.close()
+
+
+@pytest.mark.parametrize("backend", ["memory", "file"])
+async def test_messages_saved_by_hand_are_the_conversation_of_a_runtime_that_has_run(
+    start: Start, tmp_path: Path, backend: str
+) -> None:
+    runtime, model = start(*[reply(done="Done.")] * 2, using={"session": backend, "session_dir": tmp_path / "sessions"})
+    await runtime.run("Sort the list")
+    told = [{"role": "user", "content": f"Hello {n}"} for n in range(20)]
+    session = runtime.session
+    assert isinstance(session, (InMemorySession, FileSession))
+    session.save([*told, {"role": "assistant", "content": "Hello yourself"}])
+    await runtime.run("Go on")
+    asked = "\n".join(each.worded for each in model.requests[-1].messages)
+    assert "Hello 19" in asked
+    assert "Sort the list" not in asked
+    assert "died" not in asked
