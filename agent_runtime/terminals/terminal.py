@@ -9,7 +9,7 @@ from functools import partial
 
 from agent_runtime.processes.tracing import traced
 from agent_runtime.terminals import bash
-from agent_runtime.terminals.attention import UNCLEAR
+from agent_runtime.terminals.attention import UNCLEAR, Attention
 from agent_runtime.terminals.backend import Backend
 from agent_runtime.terminals.command import CommandReport, TerminalCommand
 from agent_runtime.terminals.output import Output
@@ -136,8 +136,10 @@ class Terminal:
         if longest > LONGEST_LINE and shell.pty.takes_lines():
             raise ValueError(f"a line has {longest:,} bytes; the program reads lines of at most {LONGEST_LINE:,}")
         before = command.output.bytes
+        wakes = b"\n" in data or not shell.pty.takes_lines()
+        asleep = await shell.pty.attention() if wakes else UNCLEAR
         sent = await shell.pty.write(data, timeout=timeout)
-        waits = await _followed(shell, command, timeout, answered=before)
+        waits = await _followed(shell, command, timeout, answered=before, asleep=asleep)
         if sent < len(data):
             command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
         return command.report(command.output.take(), cwd=self.cwd, waits=waits)
@@ -215,7 +217,9 @@ class Terminal:
         self._stopping = None
 
 
-async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, answered: int | None = None) -> bool:
+async def _followed(
+    shell: Shell, command: TerminalCommand, seconds: float, *, answered: int | None = None, asleep: Attention = UNCLEAR
+) -> bool:
     """Wait until a command ends, waits for input, or `seconds` are over.
 
     Args:
@@ -224,6 +228,7 @@ async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, a
         seconds: the most to wait.
         answered: the bytes of its output before something was typed: where nobody can tell whether it waits, it is left
             alone once it wrote more and fell quiet. None when nothing was typed.
+        asleep: how it waited before something was typed that must wake it.
 
     Returns:
         Whether it waits for input.
@@ -246,8 +251,10 @@ async def _followed(shell: Shell, command: TerminalCommand, seconds: float, *, a
         if command.output.bytes != seen or command.status != "running":
             continue
         quiet = time.monotonic() - max(shell.heard, begun)
-        # Twice the same without a wake-up between: it has read all that was typed.
-        if now == before and (now.kind == "waits" or (now.kind == "listens" and quiet >= _LISTENING_SECONDS)):
+        # Twice the same without a wake-up between: it has read all that was typed. On a busy machine, the system may
+        # not have passed that on yet.
+        at_once = now.kind == "waits" and now != asleep
+        if now == before and (at_once or (now.kind in {"waits", "listens"} and quiet >= _LISTENING_SECONDS)):
             return True
         if now.kind == "unclear" and answered is not None and seen > answered and quiet >= _QUIET_SECONDS:
             return False

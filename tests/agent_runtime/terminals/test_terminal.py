@@ -19,6 +19,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import bash
 from agent_runtime.terminals import shell as shell_module
 from agent_runtime.terminals import terminal as terminal_module
+from agent_runtime.terminals.attention import Attention
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
@@ -360,6 +361,32 @@ async def test_a_repl_takes_input_and_ends_with_control_d(terminal: Terminal) ->
     assert "42" in (await terminal.send("print(6 * 7)\n", timeout=30)).output
     ended = await terminal.send("\x04", timeout=30)
     assert (ended.status, ended.exit_code) == ("completed", 0)
+
+
+async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(terminal, "/usr/bin/python3 -q")
+    assert terminal._shell is not None
+    pty = terminal._shell.pty
+    write, attention = pty.write, pty.attention
+    typed: list[bytes] = []
+    looks: list[Attention] = []
+
+    async def typing(data: bytes, *, timeout: float) -> int:  # noqa: ASYNC109 - as there
+        typed.append(data)
+        looks.clear()
+        return len(data)
+
+    async def looking() -> Attention:
+        looks.append(await attention())
+        if len(looks) == 3:  # the system passes it on late
+            await write(typed.pop(), timeout=30)
+        return looks[-1]
+
+    monkeypatch.setattr(pty, "write", typing)
+    monkeypatch.setattr(pty, "attention", looking)
+    assert "42" in (await terminal.send("print(6 * 7)\n", timeout=30)).output
 
 
 async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
