@@ -16,6 +16,8 @@ T = TypeVar("T")
 _ENDING_SECONDS = 5.0
 """How long tasks may take to end when their loop is stopped."""
 
+_of_thread = threading.local()
+
 
 class LoopWork(Generic[T]):
     """A coroutine for the loop of another thread. An interrupt at any moment leaves something that can be cancelled."""
@@ -120,9 +122,10 @@ class LoopThread:
         else:
             ended = asyncio.run_coroutine_threadsafe(last(), loop)
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
-        if thread is not threading.current_thread():
+        # Garbage may be collected in the middle of any call of another loop's thread, which then holds locks that this
+        # one needs to end.
+        if not getattr(_of_thread, "runs_a_loop", False):
             thread.join()
-            loop.close()
 
 
 def _is_in_a_loop() -> bool:
@@ -139,6 +142,7 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and a caller awaiting another task
     would never end. The error is the task's own result, too, and reaches who waits for that.
     """
+    _of_thread.runs_a_loop = True
     while True:
         try:
             loop.run_forever()
@@ -150,3 +154,4 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     if left:  # a task that is pending when its loop is gone is warned about
         loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))
+    loop.close()

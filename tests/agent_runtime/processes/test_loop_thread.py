@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,24 @@ def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.L
     assert ended == ["endless"]
     kept.clear()
     assert "destroyed" not in caplog.text
+
+
+def test_a_finalizer_in_the_thread_of_another_loop_does_not_wait_for_the_end() -> None:
+    one, other = LoopThread("One"), LoopThread("Other")
+    went_on, told = threading.Event(), list[bool]()
+
+    async def blocked() -> None:
+        told.append(went_on.wait(10))
+
+    async def collecting_garbage() -> None:
+        other.stop()
+        went_on.set()
+
+    waiting = other.prepare(blocked).begin()
+    one.see(collecting_garbage)
+    waiting.result(30)
+    one.stop()
+    assert told == [True]
 
 
 def _seen(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
