@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
@@ -15,8 +17,6 @@ T = TypeVar("T")
 
 _ENDING_SECONDS = 5.0
 """How long tasks may take to end when their loop is stopped."""
-
-_of_thread = threading.local()
 
 
 class LoopWork(Generic[T]):
@@ -49,23 +49,39 @@ class LoopWork(Generic[T]):
 class LoopThread:
     """One event loop in one thread of its own, started by the first use.
 
-    It is the same for every call: programs in a sandbox live no longer than the thread that started them.
+    It is the same for every call: programs in a sandbox live no longer than the thread that started them. It ends when
+    its owner is collected, and with the process.
+
+    Attributes:
+        stopped: whether it was told to end; nothing can be run on it any more.
     """
 
-    def __init__(self, name: str, instead: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        instead: str = "",
+        *,
+        owner: object = None,
+        last: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         """Prepare; no thread is started yet.
 
         Args:
             name: what blocks by means of it, for error texts.
             instead: what to use inside an event loop; empty for what may block one.
+            owner: what it works for; None for what stops it itself.
+            last: what the loop runs before it ends, if it has run anything; may not refer to the owner.
         """
         self._name = name
         self._instead = instead
+        self._last = last
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._stopped = False
         self._pid = os.getpid()
+        self.stopped = False
+        if owner is not None:
+            weakref.finalize(owner, self._end).atexit = False  # `_run` registers a handler of its own
 
     def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the loop, and wait for it; Ctrl+C cancels it, and a second one does not wait for its end.
@@ -96,36 +112,58 @@ class LoopThread:
                 f"This {self._name} was created before its process was forked; create one in each process."
             )
         with self._lock:
-            if self._stopped:
+            if self.stopped:
                 raise UsageError(f"This {self._name} is closed; create a new one.")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)
+                self._thread = threading.Thread(target=self._run, args=[self._loop], name="codepilot", daemon=True)
                 self._thread.start()
             return LoopWork(self._loop, work)
 
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """End the loop and its thread; idempotent. For finalizers, too, which may run in any thread.
+    def stop(self) -> None:
+        """End the loop, and wait for the end of its thread; idempotent."""
+        self._end()
+        if self._thread is not None and self._pid == os.getpid() and self._thread is not threading.current_thread():
+            self._thread.join()
 
-        Args:
-            last: what the loop runs before it ends, if it has run anything.
+    def _end(self) -> None:
+        """End the loop, and wait for nothing.
+
+        Garbage is collected in the middle of any call, and the thread that makes it may hold a lock that the loop needs
+        to end.
         """
-        if os.getpid() != self._pid:
-            return  # we were forked off: they are our parent's
-        loop, thread = self._loop, self._thread
-        self._stopped = True
-        if loop is None or thread is None:
+        if self.stopped or os.getpid() != self._pid:
+            return  # when we were forked off, loop and thread are our parent's
+        self.stopped = True
+        if (loop := self._loop) is None:
             return
-        self._loop = self._thread = None
-        if last is None:
+        if self._last is None:
             loop.call_soon_threadsafe(loop.stop)
         else:
-            ended = asyncio.run_coroutine_threadsafe(last(), loop)
+            ended = asyncio.run_coroutine_threadsafe(self._last(), loop)
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
-        # Garbage may be collected in the middle of any call of another loop's thread, which then holds locks that this
-        # one needs to end.
-        if not getattr(_of_thread, "runs_a_loop", False):
-            thread.join()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run a loop until it is stopped, and end its tasks then.
+
+        A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and a caller awaiting another
+        task would never end. The error is the task's own result, too, and reaches who waits for that.
+        """
+        # Handlers run in reverse order: this one before the finalizers, which kill programs whose ends it would handle.
+        atexit.register(self.stop)
+        while True:
+            try:
+                loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                continue
+            break
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:  # a task that is pending when its loop is gone is warned about
+            loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))
+        loop.close()
+        atexit.unregister(self.stop)
 
 
 def _is_in_a_loop() -> bool:
@@ -134,24 +172,3 @@ def _is_in_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, and end its tasks then.
-
-    A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and a caller awaiting another task
-    would never end. The error is the task's own result, too, and reaches who waits for that.
-    """
-    _of_thread.runs_a_loop = True
-    while True:
-        try:
-            loop.run_forever()
-        except (KeyboardInterrupt, SystemExit):
-            continue
-        break
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:  # a task that is pending when its loop is gone is warned about
-        loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))
-    loop.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -65,8 +64,7 @@ class Runtime:
             SettingsError: something in it cannot work.
             SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
-        self._loop = LoopThread("Runtime", "AsyncRuntime")
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._loop = LoopThread("Runtime", "AsyncRuntime", owner=self)
         hooks = HookSystem()
         ask = None if quiet else console.install(hooks)
         self._runtime = AsyncRuntime(
@@ -181,9 +179,9 @@ class Runtime:
 
     def close(self) -> None:
         """Stop what runs, end every terminal, give everything back; idempotent."""
-        if self._finalizer.alive:
+        if not self._loop.stopped:
             self._loop.see(self._runtime.close)
-            self._finalizer()
+            self._loop.stop()
 
     def _see(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
         if RUNNING.get() is self._runtime:

@@ -238,7 +238,7 @@ class CodingAgent:
 
     def close(self) -> None:
         """End what commands have left running, and give everything back; idempotent."""
-        if self.tools._finalizer.alive:  # noqa: SLF001 - the same
+        if not self.tools._loop.stopped:  # noqa: SLF001 - the same
             self._caller.see(self._runtime.close)
         self.tools.close()
 

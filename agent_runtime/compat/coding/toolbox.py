@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -38,8 +37,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
         self.root = Path(root).resolve()
         self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
         self._actions = CodingActions(self.root, sandbox)
-        self._loop = LoopThread("CodingTools")
-        self._finalizer = weakref.finalize(self, self._loop.stop, self._actions.close)
+        self._loop = LoopThread("CodingTools", owner=self, last=self._actions.close)
 
     def __enter__(self) -> Self:
         """Enter; see `close`."""
@@ -105,7 +103,7 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
 
     def close(self) -> None:
         """End what commands have left running, and give everything back; idempotent."""
-        self._finalizer()
+        self._loop.stop()
 
     def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
         return self._loop.see(partial(self._actions.perform, name, args))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import weakref
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -96,8 +95,7 @@ class Agent:
         self._aborting: asyncio.Future[None] | None = None
         self._step_timeout: float | None = None
         self._timed_out = ""
-        self._loop = LoopThread("Agent")
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._loop = LoopThread("Agent", owner=self)
         self._speaking = SpeakingProvider(self._provided, self.tools, lambda: self.system_msg)
         self._file: HistoryFile | None = None
         if self.history_file:
@@ -188,12 +186,12 @@ class Agent:
 
     def close(self) -> None:
         """Stop what runs and give everything back but the workspace, which `runtime.cleanup()` does; idempotent."""
-        if self._finalizer.alive:
+        if not self._loop.stopped:
             if self._engine is not None:
                 self._loop.see(self._engine.close)
             if self._provider is not None:
                 self._loop.see(self._provider.close)
-            self._finalizer()
+            self._loop.stop()
         if self._own_directory is not None:
             self._own_directory.close()
 

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
@@ -91,8 +90,7 @@ class Runtime:
         self.base_dir.mkdir(parents=True, exist_ok=True)
         self._logs = OutputLogs()
         self._commands = Commands(lambda: self.sandbox, self.base_dir, self._logs)
-        self._loop = LoopThread("Runtime")
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._loop = LoopThread("Runtime", owner=self)
         named = (variable("INIT_FILES") or "").split(os.pathsep) if initial_files is None else initial_files
         for name in filter(None, (each.strip() for each in named)):
             if self.upload_file(name).endswith("not found"):
@@ -228,7 +226,7 @@ class Runtime:
 
     def stop_commands(self) -> None:
         """End everything that commands have started."""
-        if self._finalizer.alive:
+        if not self._loop.stopped:
             self._loop.see(self._commands.close)
 
     def cleanup(self) -> None:
@@ -239,7 +237,7 @@ class Runtime:
             stack.callback(self._logs.close)
             if "files" in self.__dict__:
                 stack.callback(self.files.close)
-            stack.callback(self._finalizer)
+            stack.callback(self._loop.stop)
             self.stop_commands()
 
     @property

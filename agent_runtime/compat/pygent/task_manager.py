@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import secrets
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -77,8 +76,7 @@ class TaskManager:
         self._started = self._starting = 0
         self._lock = threading.Lock()
         self._on_event = on_event or (lambda _task, _event: None)
-        self._loop = LoopThread("TaskManager")
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._loop = LoopThread("TaskManager", owner=self)
 
     def start_task(  # noqa: PLR0917 - the documented signature
         self,
@@ -198,11 +196,11 @@ class TaskManager:
 
     def close(self) -> None:
         """End all tasks, and remove their workspaces; idempotent."""
-        if self._finalizer.alive:
+        if not self._loop.stopped:
             for task in self.tasks.values():
                 self._loop.see(task.children.forget)
             self.tasks.clear()
-            self._finalizer()
+            self._loop.stop()
 
     def _of(self, task_id: str) -> DelegatedTask:
         if task_id not in self.tasks:

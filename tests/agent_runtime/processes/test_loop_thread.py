@@ -36,22 +36,44 @@ def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.L
     assert "destroyed" not in caplog.text
 
 
-def test_a_finalizer_in_the_thread_of_another_loop_does_not_wait_for_the_end() -> None:
-    one, other = LoopThread("One"), LoopThread("Other")
-    went_on, told = threading.Event(), list[bool]()
+class _Owner:
+    """What a loop works for."""
 
-    async def blocked() -> None:
-        told.append(went_on.wait(10))
 
-    async def collecting_garbage() -> None:
-        other.stop()
-        went_on.set()
+def test_who_collects_the_owner_of_a_loop_does_not_wait_for_its_end() -> None:
+    owner = _Owner()
+    loop = LoopThread("Loop", owner=owner)
+    lock, begun = threading.Lock(), threading.Event()
 
-    waiting = other.prepare(blocked).begin()
-    one.see(collecting_garbage)
+    async def needs_the_lock() -> None:
+        begun.set()
+        with lock:
+            pass
+
+    with lock:  # as in the middle of `ThreadPoolExecutor.submit`
+        waiting = loop.prepare(needs_the_lock).begin()
+        assert begun.wait(30)
+        del owner
     waiting.result(30)
-    one.stop()
-    assert told == [True]
+    loop.stop()
+    assert loop.stopped
+
+
+def test_a_loop_whose_owner_is_collected_runs_what_is_last() -> None:
+    ended = list[str]()
+
+    async def last() -> None:
+        ended.append("last")
+
+    async def nothing() -> None:
+        pass
+
+    owner = _Owner()
+    loop = LoopThread("Loop", owner=owner, last=last)
+    loop.see(nothing)
+    del owner
+    loop.stop()
+    assert ended == ["last"]
 
 
 def _seen(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -99,13 +121,15 @@ async def main():
 if sys.argv[2] == "blocking":
     runtime = Runtime(agent, quiet=True)
     print(runtime.run("go"))
+    if sys.argv[3] == "dropped":
+        del runtime
 else:
     asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kind", ["blocking", "a task under way"])
-def test_a_program_that_ends_without_closing_its_runtime_says_nothing(kind: str, tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", _EXITS, str(tmp_path), kind]
+@pytest.mark.parametrize("kind", [("blocking", "kept"), ("blocking", "dropped"), ("a task under way", "")])
+def test_a_program_that_ends_without_closing_its_runtime_says_nothing(kind: tuple[str, str], tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _EXITS, str(tmp_path), *kind]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Done.\n", "")

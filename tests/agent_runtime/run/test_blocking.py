@@ -163,7 +163,7 @@ def test_a_process_that_was_forked_off_is_told_to_make_its_own(runtime_of: Calla
         except UsageError as error:
             os.write(writing, str(error).encode())
         finally:
-            runtime._finalizer()
+            runtime._loop.stop()
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as told:
