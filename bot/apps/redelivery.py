@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.engine.delivery_sweeps import DeliverySweeps, SweptDeliveries
 from bot.github import AppDeliveries, Attempt, GitHubError
 from bot.intake.triggers import TRIGGERS
+from bot.jobs.background import background
 
 log = logging.getLogger(__name__)
 

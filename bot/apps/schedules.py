@@ -7,11 +7,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.domain.job import Repo
 from bot.engine.protocols import Ledger, Schedules
 from bot.github import GitHub, GitHubError
+from bot.jobs.background import background
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.recipes import crons_of, find_recipes
 from bot.jobs.repo_settings import on_default_branch

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from agent_runtime import SessionError
-from bot.apps.background import background
 from bot.domain.errors import BotError
 from bot.engine.protocols import JobEngine
+from bot.jobs.background import background
 from bot.jobs.services import JobServices
 from bot.pipeline.reopening import is_current
 

@@ -40,9 +40,7 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
     try:
         match command:
             case Stop():
-                if not any(each.state in LIVE for each in jobs):
-                    return await context.refuse(Refusal(reason=_NOTHING, cause="nothing-to-stop"))
-                await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
+                await _stop(context, jobs)
             case Continue(message=message):
                 await _continue(context, jobs, clean(message, limit=_MESSAGE_CHARS))
             case Approve(request_id=request_id, like=like):
@@ -67,6 +65,14 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
         return await context.refuse(unfit.refusal)
     await context.react("+1")
     return Ending(state=JobState.DONE)
+
+
+async def _stop(context: JobContext, jobs: tuple[Stored, ...]) -> None:
+    if any(each.state in LIVE for each in jobs):
+        await context.record.update(lambda record: replace(record, answering=""))
+        await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
+    elif (await context.record.read()).answering is None:  # else an earlier attempt has stopped them
+        raise _Unfit("nothing-to-stop", _NOTHING)
 
 
 async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> None:

@@ -175,7 +175,7 @@ class JobRecord:
         result: what its finished run came to.
         verdict: what the host knows of that.
         published: what it has sent.
-        answering: the request that an `approve` or `deny` is about.
+        answering: the request that an `approve`, `deny` or `continue` is about; empty once a `stop` has met live jobs.
         undoing: the commit that an `undo` takes back.
         leads_to: the id of the work that an event began.
         ending: how it ended.

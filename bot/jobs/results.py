@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from bot.engine.job_record import RunResult, StoredRecord
 from bot.jobs.patches import PatchStore
 from bot.workspace.change import Change
+
+log = logging.getLogger(__name__)
 
 _SHOWN_BYTES = 4 * 1024 * 1024
 
@@ -59,18 +62,22 @@ class RunResults:
         self._patches.put(job_id, io.BytesIO(patch))
 
     def narrow(self, job_id: str, patch: str) -> None:
-        """Keep only a part of the patch: the rest is published."""
-        self.put(job_id, patch.encode("utf-8", "surrogateescape"))
+        """Keep only a part of the patch, empty for nothing of it: the rest is published.
+
+        Where the disk fails, more is kept than is needed; no job ends otherwise for that.
+        """
+        try:
+            if patch:
+                self.put(job_id, patch.encode("utf-8", "surrogateescape"))
+            elif not self._lasting:
+                self._patches.delete(job_id)
+        except OSError as error:
+            log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
 
     def file(self, job_id: str) -> Path | None:
         """The file with the patch that is kept; None where there is none, or nothing in it."""
         path = self._patches.file(job_id)
         return path if path is not None and path.stat().st_size else None
-
-    def forget(self, job_id: str) -> None:
-        """Drop the patch: what it holds is published, or there was nothing in it."""
-        if not self._lasting:
-            self._patches.delete(job_id)
 
     def sweep(self, days: float, *, keep: Collection[str] = ()) -> int:
         """Remove the patches, of no job in `keep`, that were kept `days` ago or are too much; how many they were."""
@@ -78,7 +85,7 @@ class RunResults:
 
     def _write(self, job_id: str, change: Change) -> None:
         if change.patch_file is None:
-            self.narrow(job_id, change.patch)
+            self.put(job_id, change.patch.encode("utf-8", "surrogateescape"))
             return
         with change.patch_file.open("rb") as whole:
             self._patches.put(job_id, whole)

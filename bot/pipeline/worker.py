@@ -131,10 +131,9 @@ class Worker:
             await keep_log(context.services, job)  # of a run that came to no result, whose session is still there
             final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
             await endings.keep(record, final)
-            if ending.partial:
+            unpublished = ending.patch and not ending.partial
+            if not unpublished and ending.view is not None and ending.state is not JobState.REFUSED:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
-            elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
-                await asyncio.to_thread(self._contexts.services.work.forget, job.id)
             # What GitHub does not take now is told later.
             owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
             return JobEnded(state=ending.state, reason=ending.reason, owed=owed)

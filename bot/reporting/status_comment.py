@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from bot.domain.job import Job
 from bot.engine.job_record import CommentRecord, Posted
 from bot.github import CommentFacts, GitHub, GitHubError, Spot
+from bot.jobs.background import background
 from bot.jobs.context import spot_of
 from bot.publishing.published import RecordPart
 from bot.publishing.render import render_status
@@ -141,13 +142,8 @@ class StatusComment:
                     except GitHubError:
                         log.warning("the job's status was not updated", exc_info=True)
 
-        task = asyncio.create_task(refresh())
-        try:
+        async with background(refresh()):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _edited(self, comment_id: int, body: str) -> bool:
         """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""

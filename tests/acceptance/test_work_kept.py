@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from agent_runtime import RunLimits
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
+from bot.jobs.patches import PatchFiles
 from localhub import LocalHub
 from tests.durable import begun
 from tests.patches import applied, kept_patch
@@ -64,6 +67,19 @@ async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: 
         assert check_of(stage, end.job_id).conclusion not in {None, "success"}
         assert len(stage.bot_comments(issue.number)) == 1
         assert not kept_patch(stage, end.job_id).exists()
+
+
+async def test_a_patch_that_cannot_be_removed_changes_no_ending(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_patches: PatchFiles, _job_id: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(PatchFiles, "delete", full)
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert COMPLETION in end.status
 
 
 async def test_a_limit_that_the_command_sets_counts_alike(hub: LocalHub, tmp_path: Path) -> None:

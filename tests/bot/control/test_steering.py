@@ -57,6 +57,14 @@ async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
     assert ended == {"a": stopped, "b": stopped}
 
 
+async def test_a_stop_whose_worker_died_after_it_took_effect_is_not_refused() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job("a"))
+    for _ in range(2):
+        assert (await steered(engine, Stop())).state is JobState.DONE
+        await engine.cancel("a", JobState.STOPPED, "")
+
+
 async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     engine = InMemoryEngine()
     asked = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)

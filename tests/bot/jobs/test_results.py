@@ -83,7 +83,7 @@ async def test_what_is_left_of_a_patch_or_that_nothing_is_counts_on_every_machin
     assert await two.find("j1", record) is not None
     one.narrow("j1", "part")
     assert (two.patch("j1"), two.whole("j1")) == ("part", b"part")
-    one.forget("j1")
+    one.narrow("j1", "")
     assert await two.find("j1", record) is None
     assert (two.patch("j1"), two.whole("j1"), two.file("j1")) == ("", None, None)
 
@@ -165,7 +165,7 @@ async def test_work_that_was_kept_here_before_there_was_a_store_is_found_and_kep
     assert found[1].read_bytes() == PATCH
     assert results.sweep(30) == 1
     assert _names(tmp_path / "patches") == ["j1.patch", "recent.patch"]
-    results.forget("j1")
+    results.narrow("j1", "")
     assert await results.find("j1", record) is None
 
 

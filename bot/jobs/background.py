@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
@@ -20,5 +20,7 @@ async def background(*work: Coroutine[object, object, object]) -> AsyncIterator[
     finally:
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        # After `await task`, nobody could tell the end of that task from a cancellation of this one.
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
