@@ -148,6 +148,8 @@ def _watch(requests: BinaryIO, *, on: bool) -> None:
         fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(requests, fcntl.F_GETFL)
         fcntl.fcntl(requests, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
+    if on and select.select([requests], [], [], 0)[0]:  # it was closed before; there is no other request during a call
+        os._exit(0)
 
 
 def _pages(field: int) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, ToolError, call_bounded, run_bounded
+from agent_runtime.processes import bounded_worker
 from tests.agent_runtime import bounded_work as work
 from tests.source_files import ROOT
 from tests.waiting import until
@@ -130,6 +132,13 @@ def test_workers_die_with_a_host_that_is_killed(state: str) -> None:
             until(lambda: not _sleeps(worker))
         host.kill()
         until(lambda: not Path(f"/proc/{worker}").exists() or _state(worker) == "Z")
+
+
+def test_a_worker_whose_host_was_killed_before_its_call_began_does_not_begin_it() -> None:
+    name = f"{work.backtrack.__module__}:{work.backtrack.__qualname__}"
+    messages = map(pickle.dumps, (sys.path, (name, ("a" * 60,), 600.0, 256 * 1024**2)))
+    sent = b"".join(len(message).to_bytes(8, "big") + message for message in messages)
+    subprocess.run([sys.executable, bounded_worker.__file__], cwd=ROOT, input=sent, timeout=60, check=True)
 
 
 def test_a_process_leaves_none_behind_and_says_nothing() -> None:
