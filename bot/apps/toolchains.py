@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from os import geteuid
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def directories_to_show(toolchains: Sequence[Path], *, private: Sequence[Path] =
     Raises:
         ConfigError: the Python of an environment does not exist, or cannot be shown without what is private.
     """
-    hidden = (*private, Path(pwd.getpwuid(geteuid()).pw_dir))
+    hidden = [*private]
+    with suppress(KeyError):  # a container may run as a user that it does not know, who has no home directory
+        hidden.append(Path(pwd.getpwuid(geteuid()).pw_dir))
     shown: list[Path] = []
     for toolchain in toolchains:
         for directory in (*_pythons_of(toolchain), toolchain):
