@@ -17,6 +17,7 @@ from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.interpreter.plain import NotPlainError, plain
+from agent_runtime.processes.daemon_thread import run_in_daemon_thread
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.tools import preview
 from agent_runtime.tools.planned import Planned, refused
@@ -222,7 +223,9 @@ class Tool:
         if sync and not self.foreign:  # it must not go on when nobody waits for it any more
             answer = await in_thread(call)
         else:
-            answer = await asyncio.to_thread(call) if sync else call()
+            # `asyncio.to_thread` would keep the process from ending, and before Python 3.12.3 tells nobody of a
+            # `StopIteration`.
+            answer = await run_in_daemon_thread(call) if sync else call()
         if inspect.isawaitable(answer):
             return await answer
         if inspect.isgenerator(answer):

@@ -94,6 +94,12 @@ async def test_an_exception_of_a_strangers_tool_is_the_calls_failure() -> None:
         await called(broken)
 
 
+async def test_what_ends_an_iteration_fails_its_call_like_any_error() -> None:
+    with pytest.raises(ToolError, match="StopIteration"):
+        async with asyncio.timeout(10):
+            await called(lambda: next(iter(())))
+
+
 async def test_a_broken_machine_is_not_the_calls_failure() -> None:
     async def broken() -> None:
         raise SandboxError("no machine")
