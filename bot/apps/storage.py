@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from agent_runtime import SessionError
 from bot.apps.keys import key_for
 from bot.domain.errors import ConfigError
 from bot.jobs.patches import PatchBlobs, PatchFiles, PatchStore
@@ -49,7 +50,10 @@ def storage_of(settings: Settings) -> JobStorage:
     sessions: JobSessions = files_of(settings.agent)
     if settings.shared_database is not None:
         sessions = DatabaseJobSessions(settings.shared_database)
-        sessions.prepare()
+        try:
+            sessions.prepare()
+        except SessionError as error:
+            raise SessionError(f"The database named by CODEPILOT_DATABASE_URL cannot be used. {error}") from error
         if settings.storage_url is None:
             log.warning(
                 "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "

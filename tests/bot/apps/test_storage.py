@@ -11,7 +11,9 @@ from click.testing import CliRunner, Result
 
 from agent_runtime import SessionError
 from bot.__main__ import cli
+from bot.apps.composition import service
 from bot.apps.storage import storage_of
+from bot.domain.errors import QueueError
 from bot.jobs.patches import PatchBlobs, PatchFiles
 from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions
 from bot.settings.load import load
@@ -66,9 +68,19 @@ def test_a_shared_database_that_cannot_be_reached_is_named_with_what_to_check(en
     url = "postgresql://bot:hunter2-hunter2@127.0.0.1:1/jobs"
     with pytest.raises(SessionError) as told:
         storage_of(load(environ | {"CODEPILOT_DATABASE_URL": url}))
+    assert str(told.value).startswith("The database named by CODEPILOT_DATABASE_URL cannot be used.")
     assert "postgresql://127.0.0.1:1/jobs cannot be used" in str(told.value)
     assert "Check its address and credentials" in str(told.value)
     assert "hunter2" not in str(told.value)
+
+
+async def test_a_database_file_that_cannot_be_made_is_named_by_its_setting(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'nowhere' / 'jobs.sqlite'}"
+    with pytest.raises(QueueError, match=f"The database named by CODEPILOT_DATABASE_URL cannot be used:.*{url}"):
+        async with service(load(environ | {"CODEPILOT_DATABASE_URL": url}), works=False):
+            pass
 
 
 @pytest.mark.parametrize("shared", [False, True])
