@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from aiohttp import StreamReader
@@ -56,8 +56,9 @@ async def received(folder: Path | None, content: StreamReader, size: int, proof:
 def sweep(folder: Path) -> None:
     """Remove what processes left that were killed while they received."""
     for path in folder.glob(f"{_PREFIX}*"):
-        if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # the process that received it was faster, or it is not ours
+            if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                path.unlink()
 
 
 async def read(
