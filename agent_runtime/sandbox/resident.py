@@ -148,7 +148,8 @@ class Resident:
             os.close(theirs_out)
         ours.settimeout(0)
         os.set_blocking(output, False)
-        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
+        with contextlib.suppress(OSError):  # this user's pipes may hold no more together; see pipe(7)
+            fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
         self._ends = (ours, output)
         self._stop = weakref.finalize(self, _kill, process, ours, output)
         return self._ends

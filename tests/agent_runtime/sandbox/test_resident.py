@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import SandboxError
+from agent_runtime.sandbox import resident as resident_module
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.resident import Resident
@@ -44,6 +45,15 @@ async def test_output_of_any_size_and_content_is_whole(tmp_path: Path) -> None:
     resident = made(tmp_path)
     assert await output(resident, "cat", "data") == bytes(range(256)) * 40_000
     assert await output(resident, "true") == b""
+    resident.close()
+
+
+async def test_a_system_that_gives_no_larger_pipe_is_good_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident_module, "_PIPE", -1)  # refused, as any size is beyond what a user may have
+    resident = made(tmp_path)
+    assert await output(resident, "echo", "there") == b"there\n"
     resident.close()
 
 
