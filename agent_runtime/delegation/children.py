@@ -71,6 +71,14 @@ class _Child:
                 self.answer.set_result(None)
             self.runtime.abort()
 
+    def time_step(self, seconds: float | None) -> None:
+        """Bound how long the step under way may go on from here; None for no bound."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if seconds is not None:
+            late = partial(self.stop, f"step {self.steps} took longer than {seconds:g} seconds")
+            self.timer = asyncio.get_running_loop().call_later(seconds, late)
+
 
 class Children:
     """The child runs of one run, or of one caller."""
@@ -349,17 +357,16 @@ class Children:
         except AgentError as error:
             outcome = Outcome(status=Status.FAILED, reason=str(error), usage=child.runtime.usage)
         finally:
-            if child.timer is not None:
-                child.timer.cancel()
+            child.time_step(None)
             try:
                 await child.runtime.close()
                 child.result = await self._result(child)
             finally:  # whatever failed, nobody waits for ever
                 child.outcome = outcome
+                child.turned.set()
                 self._parent.tell(child.id, Ended(outcome=outcome))
                 if child.result is not None:
                     self._parent.tell(child.id, child.result)
-                child.turned.set()
 
     async def _worked(self, child: _Child, facts: Sequence[str]) -> Outcome:
         """Let a child run work until it ends; it waits for answers for as long as it takes."""
@@ -367,12 +374,14 @@ class Children:
         if not child.stopping:  # before its first step there is nothing that could be aborted
             outcome = await child.runtime.run(child.task, facts=facts)
         while outcome.status is Status.PAUSED and not child.stopping:
+            child.time_step(None)
             child.pending, child.answer = outcome.pending, asyncio.get_running_loop().create_future()
             child.turned.set()
             answer = await child.answer
             child.pending = child.answer = None
             if answer is not None:
                 approve, note = answer
+                child.time_step(child.step_timeout)
                 outcome = await child.runtime.resume(approve=approve, note=note, request_id=None)
         if child.stopping:
             stopped = Outcome(status=Status.STOPPED, reason=f"The task was stopped: {child.stopping}.")
@@ -403,11 +412,7 @@ class Children:
             return
         if isinstance(event, StepStarted):
             child.steps = event.step
-            if child.timer is not None:
-                child.timer.cancel()
-            if (seconds := child.step_timeout) is not None:
-                late = partial(child.stop, f"step {event.step} took longer than {seconds:g} seconds")
-                child.timer = asyncio.get_running_loop().call_later(seconds, late)
+            child.time_step(child.step_timeout)
         self._parent.tell(child.id, event)
 
     def _of(self, task: str) -> _Child:

@@ -25,6 +25,7 @@ from agent_runtime import (
     UsageError,
     pick_sandbox,
 )
+from agent_runtime.run import task_manager
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
 from tests.waiting import eventually
 
@@ -138,4 +139,37 @@ async def test_a_step_that_takes_too_long_ends_its_task(project: Path) -> None:
             "stopped",
             "The task was stopped: step 1 took longer than 0.5 seconds.",
         )
+        await manager.close()
+
+
+async def test_a_step_that_waits_for_an_answer_does_not_take_too_long(project: Path) -> None:
+    children = Children(ALPHA=[block('execute("main", "true", check=True)', done="Alpha.")])
+    manager = TaskManager(Delegation(provider=children))
+    async with AsyncRuntime(agent_in(project, policy=ASKS)) as runtime:
+        task = await manager.start_task("ALPHA", runtime, step_timeout=60)
+        assert (await manager.wait(task)).state == "waiting"
+        child = manager._tasks[task].children._children[task]
+        assert child.timer is not None
+        assert child.timer.cancelled()
+        manager.answer(task, approve=True)
+        assert (await manager.wait(task)).state == "finished"
+        await manager.close()
+
+
+async def test_nobody_waits_for_ever_for_a_task_whose_end_cannot_be_recorded(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_a_full_disk(_caller: object, _task: str, event: Event) -> None:
+        if isinstance(event, Ended):
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(task_manager._Caller, "tell", on_a_full_disk)
+    manager = TaskManager(Delegation(provider=Children(ALPHA=[DONE])))
+    async with AsyncRuntime(agent_in(project)) as runtime:
+        task = await manager.start_task("ALPHA", runtime)
+        async with asyncio.timeout(30):
+            assert (await manager.wait(task)).state == "finished"
+        work = manager._tasks[task].children._children[task].work
+        assert work is not None
+        assert isinstance(work.exception(), OSError)
         await manager.close()
