@@ -189,7 +189,6 @@ class _InsidePty(Pty):
     async def finish(self, *, ended: bool) -> None:
         if self._finished:
             return
-        self._finished = True
         if ended:
             self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
         if not await self._family().kill(within=_LAST_SECONDS):
@@ -198,6 +197,7 @@ class _InsidePty(Pty):
             self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
         if (breach := self._watcher.verdict()) is not None:
             self.ended_for = breach.told()
+        self._finished = True  # now, and not for one who was cancelled on the way
 
     def _family(self) -> ProcessFamily:
         return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)

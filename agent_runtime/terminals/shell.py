@@ -122,13 +122,13 @@ class Shell:
         for _ in range(2):  # one turn of the loop finds the terminal readable, the next one reads
             await asyncio.sleep(0)
         if self._burial is not None:
-            await self._burial
+            await self.close()
         return not self.ended and self.marker is not None and not self.pty.doomed
 
     async def close(self) -> None:
         """Kill it and everything it started; idempotent."""
-        if self._burial is not None:
-            await self._burial
+        if self._burial is not None and not self._burial.done():
+            await asyncio.wait([self._burial])  # who is cancelled here must not take it along
         self._detach()
         await self._finish(ended=False)
 

@@ -23,6 +23,7 @@ from agent_runtime.terminals.attention import Attention
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import children, descriptors, parent_of, processes_with, seconds
@@ -548,6 +549,51 @@ def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> 
     assert asyncio.run(run(terminal, "echo $x")).output == "kept\n"
     asyncio.run(terminal.close())
     asyncio.run(place.close())
+
+
+async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(terminal, "true")
+    shell = terminal._shell
+    assert shell is not None
+    finish, gate = shell.pty.finish, asyncio.Event()
+
+    async def slowly(*, ended: bool) -> None:
+        await gate.wait()
+        await finish(ended=ended)
+
+    monkeypatch.setattr(shell.pty, "finish", slowly)
+    os.kill(shell.pty.leader, signal.SIGKILL)
+    await eventually(lambda: shell._burial is not None)
+    waiting = asyncio.create_task(run(terminal, "echo again"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
+    gate.set()
+    assert (await run(terminal, "echo again")).output == "again\n"
+
+
+async def test_a_terminal_whose_closing_was_cancelled_is_closed_the_next_time(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag, begun_to_kill, kill = seconds(80901), asyncio.Event(), ProcessFamily.kill
+
+    async def never(_family: ProcessFamily, *, within: float) -> bool:
+        begun_to_kill.set()
+        await asyncio.sleep(within + 3600)
+        return True
+
+    await run(terminal, f"setsid sleep {tag} &")
+    monkeypatch.setattr(ProcessFamily, "kill", never)
+    closing = asyncio.create_task(terminal.close())
+    await begun_to_kill.wait()
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    monkeypatch.setattr(ProcessFamily, "kill", kill)
+    await terminal.close()
+    await eventually(lambda: not processes_with(tag))
 
 
 async def test_a_shell_that_cannot_start_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
