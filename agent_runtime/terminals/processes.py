@@ -82,8 +82,8 @@ class ProcessFamily:
                 if self.has(pid, group=group):
                     signal.pidfd_send_signal(descriptor, number)
                     sent += 1
-            except ProcessLookupError:
-                pass  # ended meanwhile
+            except (ProcessLookupError, PermissionError):
+                pass  # ended meanwhile, or another user's: a command may have become that by sudo(8)
             finally:
                 os.close(descriptor)
         return sent

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from agent_runtime.terminals.processes import beside, kill_those_left
 
@@ -55,3 +58,21 @@ def test_those_beside_a_process_on_its_terminal_are_found_and_killed() -> None:
         kill_those_left(frozenset([other]))
         os.waitpid(pid, 0)  # it waited for that one
         assert beside(pid) == frozenset()
+
+
+_AS_NOBODY = """
+import asyncio, concurrent.futures.thread, os, sys
+from agent_runtime.terminals.processes import ProcessFamily
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+family = ProcessFamily(mark="none", session=int(sys.argv[1]), namespace=None)
+print(asyncio.run(family.kill(within=5)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has processes of two users")
+def test_a_command_that_has_become_another_users_is_passed_over() -> None:
+    with subprocess.Popen(["sleep", "62"], start_new_session=True) as theirs:
+        argv = [sys.executable, "-c", _AS_NOBODY, str(theirs.pid)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        theirs.kill()
+    assert (done.stdout, done.stderr) == ("True\n", "")
