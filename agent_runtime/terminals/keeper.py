@@ -95,7 +95,7 @@ class Keeper:
         with theirs:
             try:
                 self._process = _start(launch, theirs.fileno(), entrance)
-            except OSError as error:
+            except (OSError, subprocess.SubprocessError) as error:  # the second where it cannot enter its group
                 ours.close()
                 raise SandboxError(f"`{launch.argv[0]}` could not be started: {error}") from error
         # For a runtime that nobody closes.
@@ -208,7 +208,10 @@ class Keeper:
         for line in lines:
             word, _, mark = line.decode(errors="replace").partition(" ")
             if word == "ready" and self._pts < 0:
-                self._meet(_CREDENTIALS.unpack(control[0][2])[0])
+                try:
+                    self._meet(_CREDENTIALS.unpack(control[0][2])[0])
+                except OSError as error:  # it has ended, as a rule; then the next look says so
+                    self._words += f"{error}\n"
             elif mark in self._awaited:
                 self._awaited[mark] = word
             else:

@@ -18,9 +18,10 @@ import pytest_asyncio
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
-from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.sandbox.protocol import Launch, SandboxSettings
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.keeper import Keeper
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import descriptors, parent_of, processes_with, seconds
 from tests.waiting import eventually
@@ -297,3 +298,16 @@ def test_an_ordinary_user_has_the_same_terminals() -> None:
         done = _interrupts(Path(directory), *user, python=python)
     assert done.stdout == "130\n130\n", done.stderr
     assert not processes_with(_TAG)
+
+
+async def test_a_sandbox_that_ends_the_moment_it_is_there_is_an_error_of_the_sandbox() -> None:
+    keeper = Keeper(Launch(argv=("/bin/sh", "-c", "echo ready"), env={}))
+    await eventually(lambda: not keeper.alive)
+    with pytest.raises(SandboxError, match="The sandbox did not start"):
+        await keeper.ready()
+
+
+def test_a_control_group_that_cannot_be_entered_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.procs").touch()
+    with (tmp_path / "cgroup.procs").open() as removed, pytest.raises(SandboxError, match="could not be started"):
+        Keeper(Launch(argv=("/bin/sh", "-c", "exit"), env={}), entrance=removed.fileno())
