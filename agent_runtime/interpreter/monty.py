@@ -233,7 +233,8 @@ class Interpreter:
         except NotPlainError as error:
             return await snapshot.resume({"exc_type": "TypeError", "message": str(error)})
         except ToolError as error:
-            return await snapshot.resume({"exc_type": error.kind, "message": str(error)})
+            told = str(error).encode(errors="backslashreplace").decode()  # of names that are no UTF-8, for one
+            return await snapshot.resume({"exc_type": error.kind, "message": told})
         except Suspend:
             raise Suspended(await self._frozen(worker, name, block)) from None
         return await snapshot.resume({"return_value": value})

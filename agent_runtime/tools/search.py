@@ -23,7 +23,7 @@ from agent_runtime.tools.planned import Planned, text_of
 from agent_runtime.tools.preview import of_call
 from agent_runtime.workspace import plain_search
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.globs import Include
+from agent_runtime.workspace.globs import HALVES, Include
 from agent_runtime.workspace.hits import Hits
 from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep
 
@@ -277,8 +277,9 @@ def _argument(target: str) -> str:
 
 
 def _check(pattern: str, max_results: int, context: int) -> None:
-    if not pattern or "\0" in pattern:
-        raise ToolError("pattern must be a regular expression, not empty and without NUL", kind="ValueError")
+    if not pattern or "\0" in pattern or HALVES.search(pattern):
+        told = "pattern must be a regular expression, not empty and without NUL or half a character"
+        raise ToolError(told, kind="ValueError")
     if not 1 <= max_results <= _MOST_RESULTS:
         raise ToolError(f"max_results={max_results}: must be 1 to {_MOST_RESULTS}", kind="ValueError")
     if not 0 <= context <= _MOST_CONTEXT:

@@ -15,6 +15,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _ONE_BYTE = re.compile(rb"\[\^/\](?!\*)")
 _ONE_CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]{0,3})"
 """What `?` is in a search; to git, whose patterns match bytes, it is one byte."""
+HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Halves of characters. (Those between stand for bytes in names that are no UTF-8.)"""
 _MOST_ALTERNATIVES = 64
 _MOST_CHARS = 1000
 
@@ -51,7 +53,8 @@ class Include:
         plain = glob.removeprefix("./").lstrip("/")
         if len(glob) > _MOST_CHARS:
             raise ToolError(f"{name} has more than {_MOST_CHARS:,} characters; use a shorter glob", kind="ValueError")
-        if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or "\0" in plain or "\n" in plain:
+        odd = "\0" in plain or "\n" in plain or HALVES.search(plain)
+        if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or odd:
             raise ToolError(
                 f"{name}={glob!r}: must be a glob of files in the workspace, such as '*.py' or 'tests/**'",
                 kind="ValueError",

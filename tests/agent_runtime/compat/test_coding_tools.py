@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,3 +208,10 @@ def test_a_toolbox_that_nobody_closes_gives_everything_back(root: Path) -> None:
     gc.collect()  # whatever is left open warns, and warnings are errors
 
     until(lambda: not processes_with(tag))
+
+
+def test_names_and_arguments_with_half_a_character_break_nothing(tools: CodingTools, root: Path) -> None:
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9.txt")).touch()
+    assert tools.list_files("*.txt") == "caf\\udce9.txt"
+    for text in (tools.search_files("\ud800"), tools.list_files("\ud800*"), tools.search_files("x", glob="\ud800")):
+        assert text.startswith("Error: ")

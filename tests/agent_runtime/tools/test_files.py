@@ -798,3 +798,14 @@ def test_a_stale_edit_found_ahead_lets_the_repeated_one_refer_to_the_lines_shown
     tools.write("b.txt", payload=1)
     tools.write("a.txt", 5, 5, mode="edit", payload=2)
     assert (agent.text("b.txt"), agent.text("a.txt")) == ("b\n", NUMBERS.replace("5\n", "five\n"))
+
+
+async def test_names_that_no_answer_can_hold_are_escaped(agent: Agent) -> None:
+    for name in ("caf\udce9.txt", "two\nlines.txt"):
+        agent.put(name, "")
+    result = await agent.tools.list_files("*.txt")
+    assert isinstance(result.value, list)
+    assert sorted(map(str, result.value)) == ["caf\\udce9.txt", "two\\nlines.txt"]
+    assert len(result.text.split("\n")) == 3
+    with pytest.raises(ToolError, match=r"in it: caf\\udce9\.txt, two\\nlines\.txt"):
+        agent.tools.read_file(".")
