@@ -26,7 +26,7 @@ from bot.dashboard.pages import Dashboard
 from bot.dashboard.people import People
 from bot.dashboard.reader import DashboardReader
 from bot.dashboard.sign_in import SignIns
-from bot.domain.errors import ConfigError, QueueError
+from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.delivery_sweeps import FileDeliverySweeps
@@ -182,11 +182,7 @@ def _add_dashboard(
 
 
 def _opened_store(settings: Settings) -> JobStore:
-    try:
-        store = JobStore(settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
-    except QueueError as error:
-        where = "named by CODEPILOT_DATABASE_URL" if settings.database_url else "in CODEPILOT_DATA_DIR"
-        raise QueueError(f"The database {where} cannot be used: {error}") from error
+    store = JobStore(settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
     try:
         import_file(store, settings.agent.data_dir / "queue.sqlite")
     except BaseException:  # whatever it was, nobody else closes it

@@ -296,7 +296,7 @@ def _explained(address: sa.URL) -> Iterator[None]:
     except (SQLAlchemyError, dbos_error.DBOSException, OSError) as error:
         reason = getattr(error, "orig", None) or error
         remedy = (
-            "check that the disk has space and the file is writable"
+            "check that the disk has space and the file is writable, or name another in CODEPILOT_DATABASE_URL"
             if _is_file(address)
             else "check that it is running"
         )

@@ -74,11 +74,11 @@ def test_a_shared_database_that_cannot_be_reached_is_named_with_what_to_check(en
     assert "hunter2" not in str(told.value)
 
 
-async def test_a_database_file_that_cannot_be_made_is_named_by_its_setting(
+async def test_a_database_file_that_cannot_be_made_is_named_with_its_setting(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'nowhere' / 'jobs.sqlite'}"
-    with pytest.raises(QueueError, match=f"The database named by CODEPILOT_DATABASE_URL cannot be used:.*{url}"):
+    with pytest.raises(QueueError, match=f"{url} failed: .* or name another in CODEPILOT_DATABASE_URL"):
         async with service(load(environ | {"CODEPILOT_DATABASE_URL": url}), works=False):
             pass
 
