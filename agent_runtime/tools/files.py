@@ -20,7 +20,7 @@ from agent_runtime.tools.writing import Writer
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
-from agent_runtime.workspace.paths import printable
+from agent_runtime.workspace.paths import in_line
 from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.watch import Watch
@@ -230,7 +230,7 @@ class FileTools:
         if self._workspace.is_temporary(path):
             raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
         found = await listing.list_bounded(self._workspace, pattern, path)
-        files = [printable(name) for name in found.files if not self._withholds("list_files", name)]
+        files = [in_line(name) for name in found.files if not self._withholds("list_files", name)]
         names = files[:_LISTED]
         total = f"{len(files)}" if found.complete else f"at least {len(files)}"
         shown = f" (showing {_LISTED}; narrow the pattern)" if len(files) > _LISTED else ""

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from agent_runtime.core.binary import without_binary
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.globs import Include
-from agent_runtime.workspace.paths import printable
 
 _WIDTH = 240  # characters of a line that are shown
 _BEFORE = 80  # of them before the match, where the line is longer
@@ -54,7 +53,7 @@ class Hit:
     @property
     def file(self) -> str:
         """The path as it is shown."""
-        return printable(self.name)
+        return _printable(self.name)
 
 
 class Hits:
@@ -201,7 +200,7 @@ class Hits:
                 break
             prefix = only
         ordered = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
-        told = [f"{printable(name)} {count}" for name, count in ordered[:_MOST_DIRECTORIES]]
+        told = [f"{_printable(name)} {count}" for name, count in ordered[:_MOST_DIRECTORIES]]
         rest = ordered[_MOST_DIRECTORIES:]
         if rest:
             told.append(f"{len(rest)} other places {sum(count for _, count in rest)}")
@@ -277,3 +276,7 @@ class Hits:
 
 def _follows(hit: Hit, previous: Hit) -> bool:
     return hit.name == previous.name and hit.line == previous.line + 1
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)[1:-1]

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.paths import printable
+from agent_runtime.workspace.paths import in_line
 from agent_runtime.workspace.text import Text, decode, version_of
 
 MAX_BYTES = 10_000_000
@@ -122,7 +122,7 @@ class Overlay:
         if self.is_directory(path):
             names = self._workspace.names(path) if self._workspace.is_directory(path) else []
             more = f", … {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-            listing = ", ".join(map(printable, names[:_NAMES_SHOWN])) + more or "nothing"
+            listing = ", ".join(map(in_line, names[:_NAMES_SHOWN])) + more or "nothing"
             raise ToolError(f"{path!r} is a directory; in it: {listing}", kind="IsADirectoryError")
         pending = self._pending.get(canonical)
         return self._workspace.read_bytes(path, MAX_BYTES) if pending is None else pending

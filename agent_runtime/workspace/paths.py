@@ -56,11 +56,6 @@ def in_line(path: str) -> str:
     return path if path.isprintable() else repr(path)
 
 
-def printable(path: str) -> str:
-    """A path as a result has it: escaped where it has such characters, which no answer to a call can hold."""
-    return path if path.isprintable() else ascii(path)[1:-1]
-
-
 def refuse_git(parts: Iterable[str], path: str) -> None:
     """Keep out of git's own files, in every spelling that some file system takes for `.git`.
 

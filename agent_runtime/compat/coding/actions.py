@@ -26,7 +26,7 @@ from agent_runtime.tools.writing import CHANGED_MEANWHILE
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import MAX_BYTES, Overlay
-from agent_runtime.workspace.paths import printable
+from agent_runtime.workspace.paths import in_line
 from agent_runtime.workspace.staging import StagedFile, apply_all, is_unchanged
 from agent_runtime.workspace.text import Text, decode, version_of
 
@@ -169,7 +169,7 @@ class CodingActions:
         names = [name for each in found.files if not _is_noise(".", name := each.removeprefix(base))]
         if "/" not in pattern:  # as with pathlib's glob: of this directory only
             names = [name for name in names if "/" not in name]
-        lines = [*map(printable, names[:_LISTED])] or [f"No files found matching {pattern} in {path}"]
+        lines = [*map(in_line, names[:_LISTED])] or [f"No files found matching {pattern} in {path}"]
         if (more := len(names) - _LISTED) > 0:
             lines.append(f"... and {more} more files - use a more specific pattern")
         if not found.complete:

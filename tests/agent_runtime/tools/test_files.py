@@ -805,7 +805,7 @@ async def test_names_that_no_answer_can_hold_are_escaped(agent: Agent) -> None:
         agent.put(name, "")
     result = await agent.tools.list_files("*.txt")
     assert isinstance(result.value, list)
-    assert sorted(map(str, result.value)) == ["caf\\udce9.txt", "two\\nlines.txt"]
+    assert sorted(map(str, result.value)) == ["'caf\\udce9.txt'", "'two\\nlines.txt'"]
     assert len(result.text.split("\n")) == 3
-    with pytest.raises(ToolError, match=r"in it: caf\\udce9\.txt, two\\nlines\.txt"):
+    with pytest.raises(ToolError, match=r"in it: 'caf\\udce9\.txt', 'two\\nlines\.txt'"):
         agent.tools.read_file(".")
