@@ -24,8 +24,8 @@ from agent_runtime.core.network import Connection, Network
 from agent_runtime.mcp.budget import Budget
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
 from agent_runtime.processes.spawn import end, seen_through
-from agent_runtime.sandbox.bubblewrap import TMPFS, WITHOUT_GUARD
-from agent_runtime.sandbox.protocol import Launch, Sandbox
+from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
+from agent_runtime.sandbox.protocol import TMPFS, Launch, Sandbox
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.sandbox.way_out import way_out
 

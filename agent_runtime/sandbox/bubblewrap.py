@@ -16,13 +16,10 @@ from pathlib import Path
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import seccomp
 from agent_runtime.sandbox.machine import find, this_machine
-from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.protocol import HOME, TMPFS, WORKSPACE, Launch, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.remedies import explain
 from agent_runtime.sandbox.temporary import Temporary
 
-WORKSPACE = "/workspace"
-HOME = "/home/agent"
-TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - mount points inside, not files of the host
 _USER = 1000
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -101,8 +98,7 @@ class Bubblewrap:
         Raises:
             SandboxError: a program is missing, or a directory of the settings or the workspace does not exist.
         """
-        if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
+        self._settings.check(workspace)
         files = shared_files()
         filtered = (files / "filter").exists()
         options = [*namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
@@ -174,11 +170,6 @@ class Bubblewrap:
         for name in _FILES:
             options += ["--ro-bind", str(files / name), f"/etc/{name}"]
         for directory in self._settings.read_only:
-            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
-                raise SandboxError(
-                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
-                    "name an existing one or remove it."
-                )
             options += ["--ro-bind", str(directory), str(directory)]
         return options
 

@@ -23,10 +23,9 @@ from agent_runtime.processes.identity import machine, started
 from agent_runtime.processes.user_directories import home
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
-from agent_runtime.sandbox.protocol import ContainerSettings, Launch, SandboxSettings
+from agent_runtime.sandbox.protocol import WORKSPACE, ContainerSettings, Launch, SandboxSettings
 from agent_runtime.sandbox.temporary import Temporary
 
-WORKSPACE = engine.WORKSPACE
 READY = "codepilot: ready"
 """What a container's first program says when it is there."""
 
@@ -207,14 +206,7 @@ class Docker:
         return self._container.image
 
     def _run(self, name: str, workspace: Path, readable: Mapping[str, Path]) -> list[str]:
-        if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
-        for directory in self._settings.read_only:
-            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
-                raise SandboxError(
-                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
-                    "name an existing one or remove it."
-                )
+        self._settings.check(workspace)
         known, path = self._engine()
         job = engine.ContainerJob(
             name=name, owner=owner(), user=self._user, workspace=workspace.resolve(), readable=readable

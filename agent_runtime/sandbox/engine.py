@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.sandbox.protocol import ContainerSettings, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.protocol import HOME, WORKSPACE, ContainerSettings, SandboxLimits, SandboxSettings
 
-WORKSPACE = "/workspace"
-HOME = "/home/agent"
-TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - places inside
 OWNER = "codepilot.owner"
 """The label that says which process a container is for."""
 

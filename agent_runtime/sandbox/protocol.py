@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from agent_runtime.core.errors import SandboxError
+
+WORKSPACE = "/workspace"
+HOME = "/home/agent"
+TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - places inside, not files of the host
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
@@ -75,6 +81,21 @@ class SandboxSettings:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     container: ContainerSettings | None = None
     git_writable: bool = False
+
+    def check(self, workspace: Path) -> None:
+        """Make sure that what a sandbox shows is there.
+
+        Raises:
+            SandboxError: the workspace is no directory, or one of `read_only` is none that can be shown.
+        """
+        if not workspace.is_dir():
+            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
+        for directory in self.read_only:
+            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
+                raise SandboxError(
+                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
+                    "name an existing one or remove it."
+                )
 
     def kept(self, workspace: Path) -> Mapping[str, Path]:
         """What of a workspace is shown read-only: paths in it, and where they are on the host."""

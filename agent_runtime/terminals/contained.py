@@ -23,8 +23,7 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.docker import READY, Docker, new_name
-from agent_runtime.sandbox.engine import TMPFS
-from agent_runtime.sandbox.protocol import Launch, TemporaryFiles
+from agent_runtime.sandbox.protocol import TMPFS, Launch, TemporaryFiles
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.terminals.attention import UNCLEAR, Attention
 from agent_runtime.terminals.outside import SpawnedPty

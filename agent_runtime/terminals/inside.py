@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox import cgroup
-from agent_runtime.sandbox.bubblewrap import TMPFS
 from agent_runtime.sandbox.limits import Breach, size
-from agent_runtime.sandbox.protocol import Sandbox, SandboxLimits, TemporaryFiles
+from agent_runtime.sandbox.protocol import TMPFS, Sandbox, SandboxLimits, TemporaryFiles
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.terminals import keeper
 from agent_runtime.terminals.keeper import Keeper

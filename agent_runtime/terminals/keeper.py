@@ -181,9 +181,7 @@ class Keeper:
         """Listen until a condition holds; False when it cannot come to hold any more or did not within `seconds`."""
         deadline = time.monotonic() + seconds
         while not condition():
-            if self._socket.fileno() < 0:
-                return False
-            if time.monotonic() > deadline:
+            if self._socket.fileno() < 0 or time.monotonic() > deadline:
                 return False
             try:
                 if not self._listen():
