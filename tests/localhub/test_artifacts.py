@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from localhub import EndedJob
 from tests.localhub.conftest import World
 
 A = "/repos/acme/widgets/actions/artifacts"
@@ -28,3 +29,29 @@ async def test_an_expired_artifact_is_named_and_not_given_out(world: World) -> N
     assert (await world.bot.ask("GET", f"{A}/{kept.id}")).body["expired"] is True
     gone = await world.bot.ask("GET", f"{A}/{kept.id}/zip")
     assert (gone.status, gone.body["message"]) == (410, "Artifact has expired")
+
+
+async def test_a_part_of_a_log_says_which_part_it_is(world: World) -> None:
+    sha = (await world.bot.ask("GET", "/repos/acme/widgets/commits/main")).body["sha"]
+    for log in ("0123456789", ""):
+        job = EndedJob(name="test", conclusion="failure", log=log)
+        world.hub.workflow_run(
+            world.repo, head_sha=sha, head_branch="main", conclusion="failure", actor="mona", jobs=[job]
+        )
+    jobs = [
+        (await world.bot.ask("GET", f"/repos/acme/widgets/actions/runs/{run.id}/jobs")).body["jobs"][0]["id"]
+        for run in world.hub.workflow_runs(world.repo)
+    ]
+    full, empty = [
+        (await world.bot.staying().ask("GET", f"/repos/acme/widgets/actions/jobs/{job}/logs")).headers["Location"]
+        for job in jobs
+    ]
+    for asked, body, told in (
+        ("0-3", "0123", "bytes 0-3/10"),
+        ("8-", "89", "bytes 8-9/10"),
+        ("-3", "789", "bytes 7-9/10"),
+    ):
+        part = await world.nobody.ask("GET", full, Range=f"bytes={asked}")
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, body, told)
+    none = await world.nobody.ask("GET", empty, Range="bytes=-3")
+    assert (none.status, none.headers["Content-Range"]) == (416, "bytes */0")
