@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from localhub.api.auth import demand_author_or_writer
 from localhub.api.errors import HubError, invalid, not_found
 from localhub.api.routing import DIFF, PATCH, Call, Response, Routes, listed
 from localhub.git import diff as git_diff
@@ -79,10 +80,11 @@ def one_pull(call: Call) -> Response:
     return Response(body=threads_views.pull(call.site, call.repo, issue))
 
 
-@routes.on("PATCH", ONE, allow=WRITE)
+@routes.on("PATCH", ONE, allow=WRITE, role="read")
 def edit_pull(call: Call) -> Response:
-    """Change title, text, base or state."""
+    """Change title, text, base or state; an author may, whose branch is in a fork."""
     issue, inner = pull_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
     site, repo, body = call.site, call.repo, call.body
     title = call.text("title", "PullRequest", issue.title)
     text = call.optional_text("body", "PullRequest") if "body" in body else issue.body

@@ -30,6 +30,19 @@ async def test_nobody_may_not_write_and_a_stranger_only_where_all_may(world: Wor
     assert (await world.stranger.ask("POST", f"{R}/git/refs", {"ref": "refs/heads/x", "sha": "0" * 40})).status == 403
 
 
+async def test_the_author_of_a_pull_request_from_a_fork_may_change_its_words(world: World) -> None:
+    fork = world.hub.add_repo("eve/widgets", owner="eve", fork_of=world.repo)
+    topic = {"message": "Add", "content": "eA==", "branch": "topic"}
+    sha = (await world.stranger.ask("GET", "/repos/eve/widgets/git/ref/heads/main")).body["object"]["sha"]
+    await world.stranger.ask("POST", "/repos/eve/widgets/git/refs", {"ref": "refs/heads/topic", "sha": sha})
+    assert (await world.stranger.ask("PUT", "/repos/eve/widgets/contents/new", topic)).status == 201
+    pull = world.hub.open_pull(world.repo, author="eve", head=f"{fork.owner}:topic", title="Add")
+    changed = await world.stranger.ask("PATCH", f"{R}/pulls/{pull.number}", {"title": "Add new", "state": "closed"})
+    assert (changed.status, changed.body["title"], changed.body["state"]) == (200, "Add new", "closed")
+    other = world.nobody.with_token(world.hub.add_user("joe").token)
+    assert (await other.ask("PATCH", f"{R}/pulls/{pull.number}", {"title": "Mine"})).status == 403
+
+
 @pytest.mark.parametrize(
     ("role", "permission"),
     [("admin", "admin"), ("maintain", "write"), ("write", "write"), ("triage", "read"), ("read", "read")],
