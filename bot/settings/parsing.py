@@ -53,9 +53,9 @@ def url(text: str) -> str:
     """An address, its host in lower case, no slash at its end; plain HTTP only to this machine: keys travel over it."""
     try:
         parts = urlsplit(text)
-        host = parts.hostname
+        host, _port = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"must be an address, not {text!r}") from error
+        raise ValueError("must be an address of the form https://host/path or https://host:port/path") from error
     if not host or parts.query or parts.fragment or parts.username:
         raise ValueError("must be an address of the form https://host/path, without user, `?` or `#`")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):

@@ -216,6 +216,7 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_API_URL", "api.github.com", "https://"),
         ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
         ("CODEPILOT_API_URL", "https://[", "an address"),
+        ("CODEPILOT_API_URL", "https://github.example.com:84430/api/v3", "https://host:port"),
         ("CODEPILOT_BASE_URL", "ftp://x", "https://"),
         ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, alibaba, bedrock, vertex, azure, llm, scripted"),
         ("CODEPILOT_TRIGGER", "codepilot", "/ or @"),
