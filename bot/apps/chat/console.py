@@ -173,6 +173,8 @@ def read_task() -> str:
     Raises:
         SettingsError: it is empty.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
     task = sys.stdin.read().strip()
     if not task:
         raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
@@ -191,7 +193,7 @@ def _leaving() -> Iterator[None]:
 @contextmanager
 def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
     """Everything set up, and given back at the end."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
     # Where the standard output is no terminal it is for the answer alone.

@@ -118,6 +118,18 @@ def test_a_pipe_gets_the_answer_and_nothing_else(desk: Desk) -> None:
     assert (desk.work / "greeting.txt").read_text(encoding="utf-8") == "hello\n"
 
 
+@pytest.mark.parametrize("arguments", [["run", "-"], ["chat"]])
+def test_a_task_in_another_encoding_is_done(desk: Desk, arguments: list[str]) -> None:
+    desk.write("script.yaml", _SCRIPT)
+    argv = [sys.executable, "-m", "bot", *arguments, "--script", "script.yaml"]
+    strict = desk.env | {"PYTHONIOENCODING": "utf-8:strict"}  # as in most locales
+    done = subprocess.run(
+        argv, env=strict, cwd=desk.work, input=b"Write a greeting, caf\xe9\n", capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"There is a greeting now.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "told"),
     [
