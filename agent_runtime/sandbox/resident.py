@@ -151,12 +151,13 @@ class Resident:
         with contextlib.suppress(OSError):  # this user's pipes may hold no more together; see pipe(7)
             fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
         self._ends = (ours, output)
-        self._stop = weakref.finalize(self, _kill, process, ours, output)
+        self._stop = weakref.finalize(self, _kill, process, ours, output, os.getpid())
         return self._ends
 
 
-def _kill(process: subprocess.Popen[bytes], connection: socket.socket, output: int) -> None:
+def _kill(process: subprocess.Popen[bytes], connection: socket.socket, output: int, owner: int) -> None:
     connection.close()
     os.close(output)
-    end_program(process)
-    process.wait()
+    if os.getpid() == owner:  # and not a fork of it, which ends
+        end_program(process)
+        process.wait()

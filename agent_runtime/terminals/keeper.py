@@ -99,7 +99,7 @@ class Keeper:
                 ours.close()
                 raise SandboxError(f"`{launch.argv[0]}` could not be started: {error}") from error
         # For a runtime that nobody closes.
-        weakref.finalize(self, _kill, self._process, self._held)
+        weakref.finalize(self, _kill, self._process, self._held, os.getpid())
 
     @property
     def alive(self) -> bool:
@@ -230,10 +230,11 @@ class Keeper:
         self._held.append(self.first)
 
 
-def _kill(process: subprocess.Popen[bytes], held: list[int]) -> None:
+def _kill(process: subprocess.Popen[bytes], held: list[int], owner: int) -> None:
     _close(held)
-    end(process)
-    process.wait()
+    if os.getpid() == owner:  # and not a fork of it, which ends
+        end(process)
+        process.wait()
 
 
 async def _readable(descriptor: int, seconds: float) -> None:

@@ -278,8 +278,7 @@ def _argument(target: str) -> str:
 
 def _check(pattern: str, max_results: int, context: int) -> None:
     if not pattern or "\0" in pattern or HALVES.search(pattern):
-        told = "pattern must be a regular expression, not empty and without NUL or half a character"
-        raise ToolError(told, kind="ValueError")
+        raise ToolError("pattern must be a regular expression of whole characters, without NUL", kind="ValueError")
     if not 1 <= max_results <= _MOST_RESULTS:
         raise ToolError(f"max_results={max_results}: must be 1 to {_MOST_RESULTS}", kind="ValueError")
     if not 0 <= context <= _MOST_CONTEXT:

@@ -311,3 +311,32 @@ def test_a_control_group_that_cannot_be_entered_is_an_error_of_the_sandbox(tmp_p
     (tmp_path / "cgroup.procs").touch()
     with (tmp_path / "cgroup.procs").open() as removed, pytest.raises(SandboxError, match="could not be started"):
         Keeper(Launch(argv=("/bin/sh", "-c", "exit"), env={}), entrance=removed.fileno())
+
+
+_FORKS = """
+import asyncio, os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.sandbox.resident import Resident
+from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.terminal import Terminal
+sandbox, place = Bubblewrap(SandboxSettings()), Path(sys.argv[1])
+resident, inside = Resident(sandbox, place, {}), backend(sandbox, place)
+terminal = Terminal("main", backend=inside)
+async def run(command, words):
+    said = b"".join([piece async for piece in resident.run(["sh", "-c", words])]).decode()
+    return (await terminal.run(command, timeout=20)).output, said
+asyncio.run(run("x=5", "echo 6 > /tmp/y"))
+if (pid := os.fork()) == 0:
+    sys.exit()
+os.waitpid(pid, 0)
+print(*asyncio.run(run("echo $x", "cat /tmp/y")))
+asyncio.run(inside.close())
+resident.close()
+"""
+
+
+def test_a_fork_that_ends_takes_no_sandbox_along(tmp_path: Path) -> None:
+    argv = [sys.executable, "-W", "ignore", "-c", _FORKS, str(tmp_path), *sys.path]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["5", "6"], done.stderr
