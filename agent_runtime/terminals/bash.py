@@ -23,8 +23,9 @@ ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
 _LONGEST_PIECE = 3_000
 
 # It has a command parsed and returns before any of it, even of one that closes the brace itself. The colon makes a body
-# of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name.
-_CHECK = r"""__cp_check() { eval "\\builtin return; { :"$'\n'"$__cp_text"$'\n}'; }"""
+# of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name. What bash says is in
+# English, as `_UNFINISHED` is, whatever language the session has.
+_CHECK = r"""__cp_check() { builtin local LC_ALL=C; eval "\\builtin return; { :"$'\n'"$__cp_text"$'\n}'; }"""
 # `__cp_end` runs behind the command, in the same eval, because eval itself overwrites PIPESTATUS. Under `set -e` it
 # returns 0: the exit code was recorded, and a `test && command` that went another way must not end the shell.
 _SETUP = r"""

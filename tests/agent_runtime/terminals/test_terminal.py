@@ -178,6 +178,16 @@ async def test_a_command_is_judged_by_itself_whatever_the_session_has_set(termin
     assert said == ["same"]
 
 
+async def test_a_shell_that_speaks_another_language_runs_nothing_of_an_unfinished_command(tmp_path: Path) -> None:
+    settings = SandboxSettings(environment={"LC_ALL": "C.UTF-8", "LANGUAGE": "de"})
+    place = backend(Bubblewrap(settings), tmp_path)
+    terminal = Terminal("main", backend=place)
+    assert (await run(terminal, "touch ran\necho 'open")).status == "incomplete"
+    assert (await run(terminal, "ls; echo $LC_ALL $LANGUAGE")).output == "C.UTF-8 de\n"
+    await terminal.close()
+    await place.close()
+
+
 @pytest.mark.parametrize("command", ["echo 'open", 'echo "open', "echo `ls", "echo $(ls", "(ls", "cat <<EOF\ntext"])
 async def test_a_shell_whose_language_is_not_understood_lives_on_after_an_unfinished_command(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
