@@ -64,8 +64,9 @@ def programs() -> list[Finding]:
 
 def data_directory(place: Path) -> list[Finding]:
     """The directory of the mirrors, the workspaces and, by default, the database."""
-    if not place.exists():
-        above = next(each for each in place.absolute().parents if each.exists())
+    # A `Path` raises for what this user may not look at.
+    if not os.access(place, os.F_OK):
+        above = next(each for each in place.absolute().parents if os.access(each, os.F_OK))
         if not os.access(above, os.W_OK | os.X_OK):
             return [findings.bad("data directory", f"{place} is missing", _make(place))]
         return [findings.good("data directory", f"{place}, will be created"), _disk("disk", above)]
@@ -95,9 +96,9 @@ def database(settings: Settings) -> Finding:
         path = Path(url.removeprefix("sqlite:///"))
         name = str(path)
         fix = f"Keep {path.parent} on a local disk; a damaged database can be moved away, but its jobs are lost."
-        if settings.database_url is None and not path.parent.is_dir():
+        if settings.database_url is None and not os.access(path.parent, os.F_OK):
             return findings.skipped("database", f"{path.parent} is not there yet")
-        if not path.exists():
+        if not os.access(path, os.F_OK):
             trial = path.with_name(f"doctor-{secrets.token_hex(4)}.sqlite")
             url = f"sqlite:///{trial}"
     try:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -293,6 +294,21 @@ def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, m
     finding = probes.database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "codepilot-bot[service]" in finding.fix
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_places_of_another_user_are_said_like_any_other(tmp_path: Path) -> None:
+    assert probes.database(settings_of(tmp_path)).verdict == "good"  # everything is loaded
+    with tempfile.TemporaryDirectory() as directory:  # is its owner's alone
+        place = Path(directory)
+        os.setresuid(54321, 54321, 0)
+        try:
+            found = [*probes.data_directory(place), *probes.data_directory(place / "data")]
+            found += [probes.database(settings_of(place)), probes.database(settings_of(place / "data"))]
+        finally:
+            os.setresuid(0, 0, 0)
+    assert [each.verdict for each in found if each.name == "data directory"] == ["bad", "bad"]
+    assert [each.verdict for each in found if each.name == "database"] == ["bad", "skipped"]
 
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
