@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from agent_runtime.core.errors import UsageError
@@ -75,7 +76,7 @@ class LoopThread:
         self._name = name
         self._instead = instead
         self._last = last
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -122,7 +123,8 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop, and wait for the end of its thread; idempotent."""
-        self._end()
+        with self._lock:  # a loop that is made in this moment would never be told
+            self._end()
         if self._thread is not None and self._pid == os.getpid() and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -152,11 +154,9 @@ class LoopThread:
         # Handlers run in reverse order: this one before the finalizers, which kill programs whose ends it would handle.
         atexit.register(self.stop)
         while True:
-            try:
+            with suppress(KeyboardInterrupt, SystemExit):
                 loop.run_forever()
-            except (KeyboardInterrupt, SystemExit):
-                continue
-            break
+                break
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()

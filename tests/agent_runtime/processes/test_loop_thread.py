@@ -76,6 +76,26 @@ def test_a_loop_whose_owner_is_collected_runs_what_is_last() -> None:
     assert ended == ["last"]
 
 
+def test_a_loop_that_is_stopped_while_it_is_made_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, make = LoopThread("Loop"), asyncio.new_event_loop
+    stopping = threading.Thread(target=loop.stop)
+
+    def made() -> asyncio.AbstractEventLoop:
+        stopping.start()
+        stopping.join(0.1)  # it ends now, or waits for us
+        return make()
+
+    async def nothing() -> None:
+        pass
+
+    monkeypatch.setattr(asyncio, "new_event_loop", made)
+    loop.prepare(nothing)
+    stopping.join(30)
+    assert loop._thread is not None
+    loop._thread.join(30)
+    assert not loop._thread.is_alive()
+
+
 def _seen(loop: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     loop.see(work)
 
