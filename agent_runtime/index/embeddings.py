@@ -143,7 +143,7 @@ class Embeddings:
         if made is None or made[0] is not known:
             same = [(number, vector) for number, vector in known if len(vector) == len(wanted)]
             joined = b"".join(vector for _, vector in same)
-            matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(same), -1)
+            matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(same), len(wanted) // 4)
             self._matrix = made = (known, [number for number, _ in same], matrix)
         _, numbers, matrix = made
         if not numbers:

@@ -148,6 +148,17 @@ async def test_of_kept_vectors_those_stay_that_runs_use(
     await made.close()
 
 
+async def test_vectors_of_another_length_than_a_question_has_rank_nothing(
+    service: tuple[_Service, EmbeddingService], tmp_path: Path
+) -> None:
+    fake, told = service
+    ranked = Embeddings(told, tmp_path / "vectors")
+    await ranked.take([(1, "wheel")])
+    fake.answer = lambda texts: [[1.0, 0.0] for _ in texts]  # another model under the same name
+    assert await ranked.nearest("automobile", 5) == []
+    await ranked.close()
+
+
 async def test_a_service_that_hangs_leaves_a_search_to_words(
     service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
