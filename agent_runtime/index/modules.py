@@ -28,17 +28,8 @@ class ModulePaths:
                 return [n for end in ends if (n := self._paths.get(posixpath.join(folder, end)))]
             return [n for end in ends for n in self._ending(end)]
         if path.endswith(".go"):
-            parts = module.split("/")
-            for at in range(len(parts)):
-                tail = "/".join(parts[at:])
-                found = [
-                    n
-                    for p, n in self._paths.items()
-                    if p.endswith(".go") and f"/{posixpath.dirname(p)}".endswith(f"/{tail}")
-                ]
-                if found:
-                    return found
-            return []
+            found = filter(None, map(self._by_tail.get, _tails(module)))
+            return [self._paths[each] for each in next(found, [])]
         if not module.startswith("."):
             return []
         base = posixpath.normpath(posixpath.join(folder, module))
@@ -48,23 +39,24 @@ class ModulePaths:
 
     def _ending(self, end: str) -> list[int]:
         """The files whose path is, or ends in, another one; those that lie least deep."""
-        if end in self._paths:
-            return [self._paths[end]]
-        found = [
-            (path.count("/"), number)
-            for path, number in self._by_name.get(posixpath.basename(end), [])
-            if path.endswith(f"/{end}")
-        ]
-        least = min((depth for depth, _ in found), default=0)
-        return [number for depth, number in found if depth == least]
+        found = self._by_tail.get(end, [])
+        least = min((path.count("/") for path in found), default=0)
+        return [self._paths[path] for path in found if path.count("/") == least]
 
     @cached_property
     def _paths(self) -> dict[str, int]:
         return dict(self._database.execute("SELECT path, id FROM files"))
 
     @cached_property
-    def _by_name(self) -> dict[str, list[tuple[str, int]]]:
-        found: dict[str, list[tuple[str, int]]] = {}
-        for path, number in self._paths.items():
-            found.setdefault(posixpath.basename(path), []).append((path, number))
+    def _by_tail(self) -> dict[str, list[str]]:
+        """The paths by what they end in; those of Go by what their directory ends in, which is what is imported."""
+        found: dict[str, list[str]] = {}
+        for path in self._paths:
+            for tail in _tails(posixpath.dirname(path) if path.endswith(".go") else path):
+                found.setdefault(tail, []).append(path)
         return found
+
+
+def _tails(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[at:]) for at in range(len(parts))]

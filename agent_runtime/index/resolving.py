@@ -124,6 +124,7 @@ class Resolver:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._known: dict[int, _Known] = {}
+        self._looked: dict[tuple[str, tuple[object, ...]], list[_Known]] = {}
         self._sources: dict[int, _Source] = {}
         self._modules = ModulePaths(database)
         # By depth, too: modules that import all of each other would have each path between them tried.
@@ -212,16 +213,17 @@ class Resolver:
         return self._method_of(classes, name, _DEPTH)
 
     def _look(self, where: str, values: tuple[object, ...]) -> list[_Known]:
-        rows = self._database.execute(
-            f"SELECT id, file, name, qualified, kind, parent, bases FROM definitions WHERE {where}",  # noqa: S608 - our own words
-            values,
-        ).fetchall()
-        found = [
-            _Known(number, file, own, qualified, kind, parent, tuple(bases.split()))
-            for number, file, own, qualified, kind, parent, bases in rows
-        ]
-        self._known.update((each.number, each) for each in found)
-        return found
+        if (where, values) not in self._looked:
+            rows = self._database.execute(
+                f"SELECT id, file, name, qualified, kind, parent, bases FROM definitions WHERE {where}",  # noqa: S608 - our own words
+                values,
+            ).fetchall()
+            self._looked[where, values] = [
+                _Known(number, file, own, qualified, kind, parent, tuple(bases.split()))
+                for number, file, own, qualified, kind, parent, bases in rows
+            ]
+            self._known.update((each.number, each) for each in self._looked[where, values])
+        return self._looked[where, values]
 
     def _bare(self, source: _Source, caller: int | None, name: str) -> list[int]:
         """What a name without anything before it means: what is around it, then the file, then its imports."""
@@ -241,7 +243,7 @@ class Resolver:
             same = self._look("name = ? AND parent IS NULL AND kind <> 'method'", (name,))
             return [each.number for each in same if posixpath.dirname(self.source(each.file).path) == folder]
         if not source.path.endswith((".py", ".pyi", *SCRIPTS)):
-            every = [each for each in self._look("name = ?", (name,)) if each.kind not in {"method", "constant"}]
+            every = self._look("name = ? AND kind NOT IN ('method', 'constant') LIMIT 2", (name,))
             return [every[0].number] if len(every) == 1 else []
         return []
 
@@ -261,7 +263,8 @@ class Resolver:
                 return known
             owner = known.qualified.rpartition(".")[0]
             if known.kind == "method" and known.parent is None and owner:  # its class is elsewhere: Go, Rust, C++
-                classes = [each for each in self._look("qualified = ?", (owner,)) if each.kind not in _FUNCTIONS]
+                named = self._look("name = ? AND qualified = ?", (owner.rpartition(".")[2], owner))
+                classes = [each for each in named if each.kind not in _FUNCTIONS]
                 near = sorted(
                     classes,
                     key=lambda each: (
@@ -305,7 +308,7 @@ class Resolver:
             return here
         found = [self.known(number) for number in self._imported(source, name, _DEPTH)]
         if not found and not source.path.endswith((".py", ".pyi", *SCRIPTS)):
-            every = [each for each in self._look("name = ?", (name,)) if each.kind in _TYPES]
+            every = self._look("name = ? AND kind IN ('class', 'interface', 'type', 'module') LIMIT 2", (name,))
             found = every if len(every) == 1 else []
         return [each for each in found if each.kind in _TYPES]
 

@@ -114,3 +114,21 @@ async def test_modules_and_classes_that_all_depend_on_each_other_are_resolved(tm
         assert {call.sure for call in await found.callees("run")} == {False}
         assert {call.sure for call in await found.callees("work")} == {False}
         await found.close()
+
+
+async def test_callers_are_found_among_many_files_definitions_and_equal_names(tmp_path: Path) -> None:
+    many, calls = range(2_000), "".join(f"\tv1.Run({number})\n" for number in range(6_000))
+    for number in many:
+        (tmp_path / f"f{number}.go").write_text("package f\n")
+    imports = 'package f\nimport "k8s.example/api/core/v1"\ntype T struct{}\n'
+    (tmp_path / "all.go").write_text(f"{imports}func (t *T) All() {{\n{calls}}}\n")
+    (tmp_path / "types.go").write_text("package f\n" + "".join(f"type Run{number} int\n" for number in range(20_000)))
+    (tmp_path / "a.java").write_text("".join(f"class C{number} {{ int get() {{ return 1; }} }}\n" for number in many))
+    gets = "".join(f"  int f{number}() {{ return get(); }}\n" for number in many)
+    (tmp_path / "b.java").write_text(f"class U {{\n{gets}}}\n")
+    with Workspace(tmp_path) as workspace:
+        found = WorkspaceIndex(workspace)
+        assert await found.ready(60)
+        for name, path in (("Run", "all.go"), ("get", "b.java")):
+            assert {call.path for call in await found.callers(name)} == {path}, found.unanswered
+        await found.close()
