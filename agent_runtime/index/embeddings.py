@@ -7,7 +7,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,12 +158,18 @@ class Embeddings:
                 database.execute(_VECTORS)
                 found = f"UPDATE used_vectors SET day = ? WHERE key IN ({marks}) RETURNING key, vector"  # noqa: S608 - marks only
                 return dict(database.execute(found, [_today(), *keys]))
-        except sqlite3.DatabaseError:  # damaged, or the disk refuses: they are made again
+        except sqlite3.OperationalError:  # the disk refuses: they are made again
+            return {}
+        except sqlite3.DatabaseError:  # damaged; left there, it would have every later run pay for all of them
+            for end in ("", "-journal"):
+                with suppress(OSError):
+                    Path(f"{self._place}{end}").unlink()
             return {}
 
     def _keep(self, made: dict[bytes, bytes]) -> None:
         try:
             with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute(_VECTORS)
                 rows = [(key, _today(), vector) for key, vector in made.items()]
                 database.executemany("INSERT OR IGNORE INTO used_vectors VALUES (?, ?, ?)", rows)
         except sqlite3.DatabaseError:  # they serve for this run only

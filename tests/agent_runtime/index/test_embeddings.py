@@ -113,14 +113,17 @@ async def test_a_service_that_gives_no_vectors_is_an_error_of_its_own(
     await made.close()
 
 
-async def test_kept_vectors_that_are_damaged_are_made_again(
+async def test_kept_vectors_that_are_damaged_are_made_again_once(
     service: tuple[_Service, EmbeddingService], tmp_path: Path
 ) -> None:
-    _, told = service
+    fake, told = service
     (tmp_path / "kept.vectors").write_bytes(b"no database" * 100)
     made = Embeddings(told, tmp_path / "kept.vectors")
     await made.take([(1, "wheel"), (2, "sugar")])
     assert await made.nearest("engine", 1) == [1]
+    fake.texts.clear()
+    await made.take([(1, "wheel"), (2, "sugar")])
+    assert not fake.texts
     await made.close()
 
 
