@@ -174,7 +174,7 @@ def diff(visit: PageVisit) -> Page:
 def patch(visit: PageVisit) -> Page:
     """The commits as text."""
     _, pull = _pull_of(visit)
-    return plain(git_diff.mailbox(visit.repo.path, pull.base_sha, pull.head_sha))
+    return plain(git_diff.mailbox(visit.repo.path, f"{pull.base_sha}..{pull.head_sha}"))
 
 
 def merge(visit: PageVisit) -> Page:

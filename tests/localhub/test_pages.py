@@ -59,6 +59,9 @@ async def test_every_page_shows_what_it_is_for(world: World) -> None:
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert (await look(world, "/acme/widgets/issues/2")).headers["Content-Type"].startswith("text/html")
     assert (await look(world, "/acme/widgets/issues/99")).status == 404
+    patch = (await look(world, "/acme/widgets/pull/2.patch")).body
+    assert patch.startswith(f"From {sha} ")
+    assert "Initial commit" not in patch
 
 
 async def test_a_pull_request_shows_what_was_said_and_done(world: World) -> None:
