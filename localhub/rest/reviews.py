@@ -32,10 +32,10 @@ def review_comment_of(call: Call) -> ReviewComment:
     """The comment that the path names.
 
     Raises:
-        HubError: 404, there is none.
+        HubError: 404, there is none, or its review is not submitted.
     """
     found = call.site.store.review_comments.get(call.number("comment_id"))
-    if found is None or found.repo_id != call.repo.id:
+    if found is None or found.repo_id != call.repo.id or call.site.store.is_pending(found):
         raise not_found()
     return found
 
@@ -57,7 +57,8 @@ def _shown(call: Call, value: ReviewComment, status: int = 200) -> Response:
 @routes.on("GET", BASE + "/comments", allow=READ)
 def all_comments(call: Call) -> Response:
     """Comments on lines in the whole repository."""
-    return _listed(call, [c for c in call.site.store.review_comments if c.repo_id == call.repo.id])
+    store = call.site.store
+    return _listed(call, [c for c in store.review_comments if c.repo_id == call.repo.id and not store.is_pending(c)])
 
 
 @routes.on("GET", COMMENT, allow=READ)
@@ -114,7 +115,8 @@ def reply(call: Call) -> Response:
 
 def _reply(call: Call, issue: Issue, to: int) -> Response:
     parent = call.site.store.review_comments.get(to)
-    if parent is None or (parent.repo_id, parent.number) != (call.repo.id, issue.number):
+    wrong = parent is not None and (parent.repo_id, parent.number) != (call.repo.id, issue.number)
+    if parent is None or wrong or call.site.store.is_pending(parent):
         raise not_found()
     return _shown(call, reviews.reply(call.site, issue, call.user, parent, _body(call)), 201)
 

@@ -175,6 +175,10 @@ class Store:
         shown = {review.id for review in self.reviews_of(issue)}
         return [c for c in self.review_comments if c.review_id in shown]
 
+    def is_pending(self, comment: ReviewComment) -> bool:
+        """Whether a comment belongs to a review that is not submitted, of which only its author knows."""
+        return self.reviews[comment.review_id].state == "PENDING"
+
     def reactions_to(self, subject: Issue | Comment | ReviewComment) -> list[Reaction]:
         """Reactions to an issue or comment, oldest first."""
         kind = reaction_kind(subject)

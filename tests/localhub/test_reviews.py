@@ -157,6 +157,10 @@ async def test_only_its_author_knows_of_a_pending_review_until_it_is_submitted(p
     assert [each["id"] for each in (await pull.owner.ask("GET", reviews)).body] == [begun["id"]]
     assert (await pull.bot.ask("GET", reviews)).body == (await pull.bot.ask("GET", f"{R}/pulls/1/comments")).body == []
     assert (await pull.bot.ask("GET", f"{reviews}/{begun['id']}")).status == 404
+    [own] = (await pull.owner.ask("GET", f"{reviews}/{begun['id']}/comments")).body
+    assert (await pull.bot.ask("GET", f"{R}/pulls/comments")).body == []
+    assert (await pull.bot.ask("GET", f"{R}/pulls/comments/{own['id']}")).status == 404
+    assert (await pull.bot.ask("POST", f"{R}/pulls/1/comments/{own['id']}/replies", {"body": "So"})).status == 404
     assert heard(pull, "pull_request_review") == heard(pull, "pull_request_review_comment") == []
     second = await pull.owner.ask("POST", reviews, {"event": "COMMENT", "body": "More"})
     assert (second.status, second.body["errors"]) == (422, ["User can only have one pending review per pull request"])
