@@ -140,7 +140,7 @@ class Embeddings:
         import numpy as np  # noqa: PLC0415 - see above
 
         known, made = self._known, self._matrix
-        if made is None or made[0] is not known:
+        if made is None or made[0] is not known or made[2].shape[1] != len(wanted) // 4:
             same = [(number, vector) for number, vector in known if len(vector) == len(wanted)]
             joined = b"".join(vector for _, vector in same)
             matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(same), len(wanted) // 4)

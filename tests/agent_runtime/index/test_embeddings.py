@@ -157,8 +157,10 @@ async def test_vectors_of_another_length_than_a_question_has_rank_nothing(
     fake, told = service
     ranked = Embeddings(told, tmp_path / "vectors")
     await ranked.take([(1, "wheel")])
-    fake.answer = lambda texts: [[1.0, 0.0] for _ in texts]  # another model under the same name
-    assert await ranked.nearest("automobile", 5) == []
+    before = fake.answer
+    for answer, found in ((lambda texts: [[1.0, 0.0] for _ in texts], []), (before, [1]), (lambda _: [[1.0]], [])):
+        fake.answer = answer  # another model under the same name
+        assert await ranked.nearest("automobile", 5) == found
     await ranked.close()
 
 
