@@ -33,7 +33,8 @@ USER 10001
 WORKDIR /var/lib/codepilot
 VOLUME /var/lib/codepilot
 EXPOSE 8080
+# A worker answers at its port for metrics only. What asks goes through no proxy that the environment names.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
-  CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['CODEPILOT_PORT'] + '/healthz', timeout=4)"]
+  CMD ["python", "-c", "import os, urllib.request as r; r.build_opener(r.ProxyHandler({})).open('http://127.0.0.1:' + (os.environ.get('CODEPILOT_METRICS_PORT') or os.environ['CODEPILOT_PORT']) + '/healthz', timeout=4)"]
 ENTRYPOINT ["tini", "--", "codepilot"]
 CMD ["serve"]

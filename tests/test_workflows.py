@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from bot.apps.action.outputs import OUTPUTS
 from bot.settings.setting import Setting
@@ -178,6 +182,31 @@ def test_the_image_runs_as_nobody_in_particular_and_answers_for_its_health() -> 
     assert said["CMD"] == '["serve"]'
     assert "HEALTHCHECK" in said
     assert "/healthz" in "".join(final)
+
+
+def test_a_container_is_asked_for_its_health_where_it_answers_and_through_no_proxy() -> None:
+    image = re.findall(r"^  CMD (.+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    compose = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text(encoding="utf-8"))["services"]
+    with HTTPServer(("127.0.0.1", 0), _Health) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        port = str(server.server_port)
+        told = {"CODEPILOT_METRICS_PORT": port, "CODEPILOT_PORT": "1", "http_proxy": "http://127.0.0.1:1"}
+        for command in (json.loads(image[-1])[2], compose["receiver"]["healthcheck"]["test"][3].replace("8080", port)):
+            for there, expected in ((True, 0), (False, 1)):
+                server.RequestHandlerClass = _Health if there else BaseHTTPRequestHandler
+                asked = subprocess.run([sys.executable, "-c", command], env=told, check=False, capture_output=True)
+                assert asked.returncode == expected, asked.stderr.decode()
+        server.shutdown()
+
+
+class _Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        return
 
 
 def test_the_image_is_built_from_files_that_exist_and_are_let_in() -> None:
