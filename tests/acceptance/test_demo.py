@@ -24,11 +24,12 @@ KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Variables with a temporary directory of their own, which is made, and without a key."""
+    """Variables with a temporary directory of their own, which is made, without a key, with a proxy that is dead."""
     kept = {name: value for name, value in os.environ.items() if name not in KEYS and not name.startswith("CODEPILOT_")}
     temporary = directory / "tmp"
     temporary.mkdir()
-    return {**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"}
+    proxy = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "elsewhere.example"}
+    return {**kept, **proxy, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
