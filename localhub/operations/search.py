@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 
 from localhub.api.auth import Viewer, can_read
-from localhub.api.errors import HubError, invalid
+from localhub.api.errors import invalid
 from localhub.state.model import Issue, Repo
 from localhub.state.site import Site
 
@@ -55,6 +54,8 @@ _QUALIFIERS: Mapping[str, Test] = {
 
 
 _MENTION = re.compile(r"(?<![\w`/])@([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))")
+_TERM = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+"""A word, or what stands between double quotes; an apostrophe is a letter like others."""
 
 
 def mentioned(site: Site, issue: Issue) -> set[str]:
@@ -73,10 +74,7 @@ def search(site: Site, viewer: Viewer, query: str) -> list[Issue]:
     """
     if not query.strip():
         raise invalid("Search", "q", "missing")
-    try:
-        terms = shlex.split(query)
-    except ValueError as error:
-        raise HubError(422, f"Validation Failed: q has {error}") from error
+    terms = [term.replace('"', "") for term in _TERM.findall(query)]
     repos = site.store.repos
     found = [
         issue

@@ -186,3 +186,15 @@ async def test_an_installation_is_suspended_narrowed_and_removed(world: World) -
         "acme/widgets",
     )
     assert not heard(world, "issues")
+
+
+async def test_a_search_takes_apostrophes_and_quotes(world: World) -> None:
+    world.hub.open_issue(world.repo, author="mona", title="It's the cat's hat", labels=["good first issue"])
+    for query, count in (
+        ("cat's", 1),
+        ("cat%27s+label:%22good+first+issue%22", 1),
+        ("%22the+cat%22", 1),
+        ("it's+dog", 0),
+    ):
+        found = await world.owner.ask("GET", f"/search/issues?q=repo:acme/widgets+{query}")
+        assert (found.status, found.body["total_count"]) == (200, count), query
