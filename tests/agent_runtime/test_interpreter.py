@@ -228,7 +228,7 @@ async def test_a_call_that_breaks_the_host_side_leaves_a_usable_interpreter(
 
 
 async def test_a_refusal_that_quotes_half_a_character_is_a_refusal(interpreter: Interpreter, desk: Desk) -> None:
-    async def refuse(_tool: str, _args: tuple[Plain, ...], _kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+    async def refuse(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         raise ToolError(f"no file caf\udce9 (shown: {shown})", kind="FileNotFoundError")
 
     source = "try:\n    read_file('x')\nexcept FileNotFoundError as error:\n    print(error)"
