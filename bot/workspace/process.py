@@ -101,7 +101,10 @@ async def run(
         # End the program and what it started if they still run (a time limit, a cancelled job).
         if process.returncode is None:
             _kill(process)
-            await process.wait()
+        # What is left in a pipe has to be read: as long as reading stands still, `process.wait` never returns.
+        for pipe in (process.stdout, process.stderr):
+            await _end_of(pipe)
+        await process.wait()
     cut = len(output) > bounds.output_bytes
     return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
 
@@ -115,9 +118,7 @@ async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
     except asyncio.IncompleteReadError as error:
         return error.partial
     _kill(process)
-    # What is left in the pipe has to be read: as long as reading stands still, `process.wait` never returns.
-    while await process.stdout.read(_PIECE):
-        continue
+    await _end_of(process.stdout)  # as above
     return output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 
@@ -59,6 +60,14 @@ async def test_time_is_bounded_and_nothing_is_left() -> None:
     ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=ProcessBounds(seconds=0.2))
     assert ended.code is None
     assert "0.2 s" in ended.said
+
+
+async def test_time_is_bounded_for_a_program_that_writes_on_and_on() -> None:
+    for milliseconds in range(20, 30):
+        bounds = ProcessBounds(seconds=milliseconds / 1000, output_bytes=10 << 30)
+        async with asyncio.timeout(20):
+            ended = await run(["cat", "/dev/zero"], env=SH, bounds=bounds)
+        assert ended.code is None
 
 
 async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
