@@ -124,7 +124,7 @@ class Git:
     Attributes:
         git_dir: the git directory; None for commands that need none.
         work_tree: the files' directory; None for a bare one.
-        index: the index file; None for the git directory's own.
+        index: the index file, which nothing else uses meanwhile; None for the git directory's own.
         environment: variables the operator grants every git, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
         bounds: what one command may take.
     """
@@ -158,6 +158,8 @@ class Git:
             GitError: any other exit code, or it broke its bounds.
         """
         environment = self._environment(credential, variables or {})
+        if self.index is not None:  # a git that was killed has left its lock
+            self.index.with_name(f"{self.index.name}.lock").unlink(missing_ok=True)
         with traced(_told(args)):
             ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
         said = credential.hide(ended.said) if credential else ended.said

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -136,6 +137,17 @@ class Mirror:
         """Git on the mirror."""
         return Git(git_dir=self.path, environment=self.environment, bounds=ProcessBounds(seconds=self.seconds))
 
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold the lock; what a git that was killed has left unfinished is gone then.
+
+        Raises:
+            WorkspaceError: another process held it for too long.
+        """
+        async with locked(self.lock, seconds=self.seconds):
+            self._clear()
+            yield
+
     async def provide(self, source: Source, *, keep: str | None) -> None:
         """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
 
@@ -148,7 +160,7 @@ class Mirror:
             CommitGoneError: the server does not hand out `source.sha` any more.
             CloneError: everything else, with what the server said.
         """
-        async with locked(self.lock, seconds=self.seconds):
+        async with self.held():
             # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
             if not (self.path / "HEAD").exists():
                 await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
@@ -216,7 +228,7 @@ class Mirror:
 
     async def hold(self, sha: str, *, keep: str) -> bool:
         """Have a keep ref hold a commit; False when that is not here, and nothing may be fetched."""
-        async with locked(self.lock, seconds=self.seconds):
+        async with self.held():
             if not self.path.exists() or not await self._has(sha):
                 return False
             os.utime(self.lock)
@@ -225,7 +237,7 @@ class Mirror:
 
     async def release(self, *keeps: str) -> None:
         """Drop keep refs; no error when they are gone already."""
-        async with locked(self.lock, seconds=self.seconds):
+        async with self.held():
             if self.path.exists():
                 os.utime(self.lock)
                 deleted = "".join(f"delete {_keep_ref(keep)}\n" for keep in keeps)
@@ -293,13 +305,13 @@ class Mirror:
                     raise FetchTooLargeError(source.name, _short(source.ref), most, setting) from error
                 raise
             finally:
-                self.clear()
+                self._clear()
 
         await patiently(fetch, self.pauses)
 
-    def clear(self) -> None:
-        """Remove what a killed git process has left unfinished; the caller must hold the lock."""
-        for left in self._unfinished():
+    def _clear(self) -> None:
+        # A ref that looks locked could not be written any more.
+        for left in (*self._unfinished(), *self.path.glob("*.lock"), *self.path.glob("refs/**/*.lock")):
             left.unlink(missing_ok=True)
 
     def _unfinished(self) -> list[Path]:

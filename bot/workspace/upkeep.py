@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.workspace.errors import WorkspaceError
-from bot.workspace.locks import locked
 from bot.workspace.mirror import KEPT, RECENT, RECENT_SECONDS, Mirror, MirrorLimits
 from bot.workspace.removal import discard
 
@@ -92,8 +91,7 @@ class Upkeep:
         return _Size(used=_changed_at(mirror.lock), size=size, repo_id=repo_id)
 
     async def _prune(self, mirror: Mirror) -> None:
-        async with locked(mirror.lock, seconds=mirror.seconds):
-            mirror.clear()
+        async with mirror.held():
             oldest = int(time.time()) // RECENT_SECONDS - 1
             listed = (await mirror.git.run("for-each-ref", "--format=%(refname)", RECENT)).decode().split()
             old = [ref for ref in listed if int(ref.removeprefix(RECENT).partition("/")[0]) < oldest]
@@ -108,7 +106,7 @@ class Upkeep:
 
     async def _removed(self, mirror: Mirror) -> bool:
         """Remove a mirror that no job holds and that was not asked lately; whether it was."""
-        async with locked(mirror.lock, seconds=mirror.seconds):
+        async with mirror.held():
             try:
                 if await mirror.git.run("for-each-ref", "--count=1", KEPT, RECENT):
                     return False

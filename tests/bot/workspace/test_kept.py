@@ -198,6 +198,18 @@ async def test_it_works_on_after_the_mirror_was_repacked_and_its_branch_force_pu
         assert (tree.path / "a.txt").read_text() == "2\n"
 
 
+async def test_it_works_on_after_git_was_killed_while_it_held_locks(
+    workspaces: Workspaces, origin: Origin, tmp_path: Path
+) -> None:
+    change = await _worked(workspaces, origin)
+    mirror, trusted = tmp_path / f"state/mirrors/{REPO}.git", tmp_path / "state/jobs/job/trusted"
+    for held in (mirror / "packed-refs", mirror / "refs/keep/job", trusted / "change.index"):
+        held.with_name(f"{held.name}.lock").touch()
+    async with workspaces.reopen("job") as tree:
+        assert await tree.change() == change
+    assert keeps(tmp_path) == ""
+
+
 async def test_a_lost_keep_ref_is_made_again(workspaces: Workspaces, origin: Origin, tmp_path: Path) -> None:
     await _worked(workspaces, origin)
     git(tmp_path / f"state/mirrors/{REPO}.git", "update-ref", "-d", "refs/keep/job")
