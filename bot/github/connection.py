@@ -207,10 +207,10 @@ class GitHubConnection:
         while True:
             waited += await self._until_open(what, self._max_wait - waited)
             try:
-                async with self._turn(urgency or self.urgency) if writes else nullcontext():
+                async with self._turn(what, urgency or self.urgency) if writes else nullcontext():
                     run = copy_context().run
                     answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, ask)
-            except GitHubError as error:  # an answer that nobody can read
+            except GitHubError as error:  # e.g. an answer that nobody can read
                 failure, cause = error, error.__cause__
             except GithubException as error:
                 if not renewed and self._renewed(error, may_be_absent=may_be_absent):
@@ -234,8 +234,9 @@ class GitHubConnection:
             await asyncio.sleep(pause)
 
     @asynccontextmanager
-    async def _turn(self, urgency: Urgency) -> AsyncIterator[None]:
+    async def _turn(self, what: str, urgency: Urgency) -> AsyncIterator[None]:
         async with self.session.pace.turn(urgency):
+            await self._until_open(what, 0.0)  # another one may have met a limit while this one waited in line
             await self.before_write()
             yield
 

@@ -189,6 +189,14 @@ async def test_a_long_pause_is_left_to_the_caller_and_kept_by_all_jobs_of_the_in
         assert len(jobs.calls) == asked
 
 
+async def test_a_limit_is_kept_by_those_who_wait_in_line_to_write(world: World, jobs: Jobs) -> None:
+    world.hub.faults.add("POST", "*/git/refs", "secondary_rate_limited", retry_after=150)
+    async with jobs.client() as github, jobs.client() as other:
+        made = (each.commits.create_branch(world.name, name, world.sha) for each, name in ((github, "a"), (other, "b")))
+        refused = await asyncio.gather(*made, return_exceptions=True)
+    assert [each.limited for each in refused if isinstance(each, GitHubError)] == [True, True]
+
+
 def a_budget(remaining: int, minutes: float) -> RequestBudget:
     return RequestBudget(limit=5000, remaining=remaining, reset_at=minutes * 60)
 
