@@ -24,7 +24,7 @@ from bot.publishing.view import StatusView
 from bot.reporting.check_run import JobCheckRun
 from bot.reporting.notices import notice_of, notify
 from bot.reporting.reporter import StatusReporter
-from bot.reporting.status_comment import StatusComment
+from bot.reporting.status_comment import StatusComment, further_comment
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,8 @@ async def tell(
         comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
         await comment.put(kept.body)
         await notify(context, kept.state.value, kept.notice)
-        doubtful = await comment.fold_late()
+        further = [further_comment(context, name) for name in (await record.read()).parts]
+        doubtful = any([await each.fold_late() for each in (comment, *further)])
     except GitHubError as error:
         settled = not _may_come(error)
     shown = kept.check

@@ -6,11 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from bot.jobs.context import JobContext
-from bot.publishing.marker import marker
 from bot.publishing.render import render_part
 from bot.publishing.showing import parts_of
 from bot.publishing.view import StatusView
-from bot.reporting.status_comment import StatusComment
+from bot.reporting.status_comment import further_comment
 
 
 async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
@@ -35,10 +34,9 @@ async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
         name = f"part {pending.request_id} {number}"
         part = context.record.part(name)
         if (await part.read()).posted is None:
-            job, key = context.job, context.services.marker_key
-            own = marker(name.replace(" ", "-"), job.repo.id, job.thread.number, key=key)
-            body = await asyncio.to_thread(render_part, replace(view, pending=counted, marker=own), number, text)
-            await StatusComment(context.github, part, job, marker=own).put(body)
+            comment = further_comment(context, name)
+            shown = replace(view, pending=counted, marker=comment.marker)
+            await comment.put(await asyncio.to_thread(render_part, shown, number, text))
         posted = (await part.read()).posted
         places.append(posted.url if posted is not None else "")
     return tuple(places)

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from bot.domain.job import JobState
 from bot.gate.repo_keys import Notify
 from bot.jobs.context import Ending, JobContext
-from bot.publishing.marker import marker
 from bot.publishing.render import render_notice
 from bot.publishing.text import code, duration
 from bot.publishing.view import StatusView
-from bot.reporting.status_comment import StatusComment
+from bot.reporting.status_comment import further_comment
 
 LONG_SECONDS = 120.0
 """Who waits for less than this most likely still looks at the page."""
@@ -49,11 +48,10 @@ async def notify(context: JobContext, event: str, text: str) -> None:
     Raises:
         GitHubError: GitHub refused or stayed silent.
     """
-    job, services, part = context.job, context.services, context.record.part(f"notice {event}")
-    if not text or not job.thread.has_comments or (await part.read()).posted is not None:
+    job, name = context.job, f"notice {event}"
+    record = await context.record.read()
+    if not text or not job.thread.has_comments or (name in record.parts and record.parts[name].posted is not None):
         return
-    posted = (await context.record.comment.read()).posted
-    own = marker(f"notice-{event}-{job.id}", job.repo.id, job.thread.number, key=services.marker_key)
-    url = posted.url if posted is not None else ""
-    body = await asyncio.to_thread(render_notice, text, services.allowed(job), url=url, marker=own)
-    await StatusComment(context.github, part, job, marker=own).put(body)
+    url = record.comment.posted.url if record.comment.posted is not None else ""
+    comment, allowed = further_comment(context, name), context.services.allowed(job)
+    await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker))

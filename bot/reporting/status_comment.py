@@ -15,7 +15,8 @@ from bot.domain.job import Job
 from bot.engine.job_record import CommentRecord, Posted
 from bot.github import CommentFacts, GitHub, GitHubError, Spot
 from bot.jobs.background import background
-from bot.jobs.context import spot_of
+from bot.jobs.context import JobContext, spot_of
+from bot.publishing.marker import marker
 from bot.publishing.published import RecordPart
 from bot.publishing.render import render_status
 from bot.publishing.view import StatusView
@@ -58,6 +59,7 @@ class StatusComment:
     A job without a thread has none: what would be said there is said in the check run and in the step's summary.
 
     Attributes:
+        marker: is in each of its texts.
         told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
     """
 
@@ -65,7 +67,7 @@ class StatusComment:
         self._github = github
         self._record = record
         self._job = job
-        self._marker = marker
+        self.marker = marker
         self._spot = spot_of(job)
         self._id: int | None = None
         self._body = ""
@@ -163,18 +165,17 @@ class StatusComment:
         return True
 
     async def fold_late(self) -> bool:
-        """Let comments of this job that GitHub made long after it was asked to say where the one that counts is.
+        """Let copies of this comment that GitHub made long after it was asked to say where the one that counts is.
 
         Returns:
-            Whether there may be such comments, now or later: an answer was lost, and so another comment made.
+            Whether there may be such copies, now or later: an answer was lost, and so another comment made.
         """
         noted = await self._record.read()
-        if noted.requests < _TWICE:
+        if noted.requests < _TWICE or noted.posted is None:
             return False
-        url = noted.posted.url if noted.posted is not None else ""
+        said = f"<sub>GitHub created this comment late; see [the other one]({noted.posted.url}).</sub>"
         for each in await self._found():
-            if each.id != self._id:
-                said = f"<sub>GitHub created this comment late; see [the answer]({url}) in another one.</sub>"
+            if each.id != noted.posted.id:
                 await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
         return True
 
@@ -201,7 +202,19 @@ class StatusComment:
 
     async def _found(self) -> tuple[CommentFacts, ...]:
         me = await self._github.accounts.me()
-        return await self._github.comments.find(self._job.repo.full_name, self._spot, self._marker, me.id)
+        return await self._github.comments.find(self._job.repo.full_name, self._spot, self.marker, me.id)
+
+
+def further_comment(context: JobContext, name: str) -> StatusComment:
+    """Another comment of the job, found again in the same way.
+
+    Args:
+        context: the job.
+        name: names it among all of this job: letters, digits, `-`, `_` and spaces.
+    """
+    job, key = context.job, context.services.marker_key
+    own = marker(f"{name.replace(' ', '-')}-{job.id}", job.repo.id, job.thread.number, key=key)
+    return StatusComment(context.github, context.record.part(name), job, marker=own)
 
 
 def _requested(noted: CommentRecord) -> CommentRecord:

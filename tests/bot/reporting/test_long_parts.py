@@ -8,12 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.domain.job import Repo, Thread
+from bot.domain.job import JobState, Repo, Thread
 from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import RecordedEnding
 from bot.github import GitHubError
 from bot.jobs.context import JobContext
 from bot.publishing.inert import Allowed
 from bot.publishing.view import PendingView, StatusView
+from bot.reporting.endings import LATE_SECONDS, keep, tell
 from bot.reporting.long_parts import show_parts
 from localhub import LocalHub
 from tests.builders import a_job
@@ -77,6 +79,19 @@ async def test_an_answer_that_was_lost_makes_no_second_comment(world: World) -> 
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     await show_parts(context, _view())
     assert _said(world) == LINES
+
+
+async def test_a_copy_that_github_made_late_points_to_the_one_that_counts_when_the_job_has_ended(world: World) -> None:
+    context = await _context(world)
+    world.hub.faults.add("POST", "*/comments", "drop")
+    await show_parts(context, _view(lines=LINES[:10]))
+    # The first request was not lost after all.
+    [shown] = world.hub.comments(world.repo, world.issue.number)
+    await world.github.comments.create(world.name, world.thread, shown.body)
+    await keep(context.record, RecordedEnding(state=JobState.DONE, body=f"done {context.marker}"))
+    assert await tell(context) == LATE_SECONDS
+    assert _said(world) == LINES[:10]
+    assert "created this comment late;" in world.hub.comments(world.repo, world.issue.number)[1].body
 
 
 async def test_another_request_is_shown_in_comments_of_its_own(world: World) -> None:
