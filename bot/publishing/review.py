@@ -61,15 +61,15 @@ def parse_review(
         earlier: what earlier reviews said, by `words_of`; it is not said again.
     """
     prose, block = _divided(completion)
-    comments = list(_comments(block)) if block is not None else []
+    read = list(_comments(block)) if block is not None else []
     lines = diff_lines(diff)
-    comments = [each for each in comments if words_of(each.path, _note(each, allowed).body) not in earlier]
+    comments = [each for each in read if words_of(each.path, _note(each, allowed).body) not in earlier]
     placed = [each for each in comments if lines.hold(each.path, each.side, each.start_line or each.line, each.line)][
         :MAX_REVIEW_COMMENTS
     ]
     unplaced = [each for each in comments if each not in placed]
     said = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
-    broken = block is not None and not any(_comments(block)) and block.strip() not in {"[]", ""}
+    broken = block is not None and not read and block.strip() not in {"[]", ""}
     parts = [said, *([_UNREADABLE] if broken else [])]
     for each in unplaced:
         first = f"{each.start_line}-" if each.start_line else ""
