@@ -33,11 +33,13 @@ class PostgresDeliverySweeps:
         """See `DeliverySweeps.turn`."""
         with self._store.checked():
             rows = await asyncio.to_thread(self._store.engine.connect)
+        beginning = asyncio.ensure_future(asyncio.to_thread(_begin, rows))
         try:
             with self._store.checked():
-                has_turn = await asyncio.to_thread(_begin, rows)
+                has_turn = await asyncio.shield(beginning)
             yield await self._store.run(lambda tx: _DurableTurn(self._store, _last(tx))) if has_turn else None
         finally:
+            await asyncio.wait([beginning])  # a connection is for one thread at a time
             await asyncio.to_thread(_end, rows)
 
 

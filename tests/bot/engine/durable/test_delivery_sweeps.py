@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from threading import Event
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from bot.domain.errors import QueueError
 from bot.engine.delivery_sweeps import SweptDeliveries
+from bot.engine.durable import delivery_sweeps
 from bot.engine.durable.delivery_sweeps import PostgresDeliverySweeps
 from bot.engine.durable.store import JobStore
 from tests.postgres import postgres_server, postgres_url
@@ -73,3 +77,34 @@ async def test_what_fails_in_a_turn_is_not_taken_for_the_database(stores: tuple[
             raise ConnectionResetError
     async with PostgresDeliverySweeps(stores[1]).turn() as turn:
         assert turn is not None
+
+
+async def test_the_connection_of_a_turn_that_is_cancelled_is_used_by_one_thread_at_a_time(
+    stores: tuple[JobStore, JobStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, end, begun, ended = delivery_sweeps._begin, delivery_sweeps._end, Event(), Event()
+    ended_meanwhile = []
+
+    def slow_begin(rows: Connection) -> bool:
+        begun.set()
+        ended_meanwhile.append(ended.wait(0.2))
+        return begin(rows)
+
+    def told_end(rows: Connection) -> None:
+        ended.set()
+        end(rows)
+
+    monkeypatch.setattr(delivery_sweeps, "_begin", slow_begin)
+    monkeypatch.setattr(delivery_sweeps, "_end", told_end)
+
+    async def take() -> None:
+        async with PostgresDeliverySweeps(stores[0]).turn():
+            pass
+
+    taking = asyncio.create_task(take())
+    await eventually(begun.is_set)
+    taking.cancel()
+    await asyncio.wait([taking])
+    assert taking.cancelled()
+    assert ended.is_set()
+    assert ended_meanwhile == [False]
