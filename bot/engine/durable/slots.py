@@ -159,12 +159,3 @@ class PostgresSlots:
 def slots_of(store: JobStore) -> Slots:
     """The places of a database's workers: locks in PostgreSQL, or files beside an SQLite file."""
     return PostgresSlots(store.url) if store.path is None else FileSlots(store.path.resolve().parent / "workers")
-
-
-@asynccontextmanager
-async def closing(slots: Slots) -> AsyncIterator[Slots]:
-    """Leave the place when the body ends."""
-    try:
-        yield slots
-    finally:
-        await slots.close()

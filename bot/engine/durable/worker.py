@@ -20,7 +20,7 @@ from bot.domain.job import Job, Lane
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.durable import jobs, turns
 from bot.engine.durable.engine import UNDER_WAY, Leg
-from bot.engine.durable.slots import Slots, closing
+from bot.engine.durable.slots import Slots
 from bot.engine.durable.store import APPLICATION, IDLE_SECONDS, JobStore, Transaction
 from bot.engine.records import Signal
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
@@ -89,7 +89,8 @@ class DurableWorker:
         Raises:
             QueueError: the database cannot be used any more, or has given this worker's place to another one.
         """
-        async with closing(self._slots), AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._slots.close)
             slot = await self._slots.take()
             # Two processes that have had a place one after another must not be taken for each other.
             self._name = f"{_executor(slot)}-{secrets.token_hex(4)}"

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from dbos import DBOS
 
 from bot.domain.job import JobState
-from bot.engine.durable.slots import closing as closing_slots
 from bot.engine.durable.slots import slots_of
 from bot.engine.durable.store import JobStore
 from bot.engine.durable.worker import look_pause
@@ -139,9 +138,12 @@ async def test_nobody_has_the_place_of_a_dead_worker_while_its_jobs_are_given_to
     recover, free = DBOS._recover_pending_workflows, list[bool]()
 
     async def looked() -> bool:
-        async with closing_slots(slots_of(running.store)) as other:
+        other = slots_of(running.store)
+        try:
             await other.take()
             return await is_free(other, 5)
+        finally:
+            await other.close()
 
     def recovered(executors: list[str]) -> object:
         free.append(asyncio.run(looked()))
