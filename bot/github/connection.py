@@ -386,7 +386,7 @@ class GitHubConnection:
     def _asked(self, what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
         """One request; where the repository has another name by now, the same request there.
 
-        PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
+        PyGithub takes a redirection for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
         told, answer = checked(what, requester, verb, path, **parts)
@@ -395,7 +395,7 @@ class GitHubConnection:
         place = told.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return checked(what, requester, verb, place, **parts)
+            return checked(what, requester, verb, place.partition("?")[0], **parts)
         return told, answer
 
 

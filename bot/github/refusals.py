@@ -10,8 +10,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+import github.Requester
+import requests
 from github import GithubException
-from github.Requester import Requester
+from github.Requester import Requester, RequestsResponse
 from opentelemetry.trace import SpanKind
 
 from agent_runtime import traced
@@ -21,6 +23,16 @@ from bot.github.errors import GitHubError, remedy_for
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
 _GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
+
+
+def _unfollowed(answer: requests.Response) -> RequestsResponse:
+    """PyGithub's own, but that it follows no 301: it would leave out the query, so `GitHubConnection` does that."""
+    if answer.status_code == HTTPStatus.MOVED_PERMANENTLY:
+        answer.status_code = HTTPStatus.PERMANENT_REDIRECT
+    return RequestsResponse(answer)
+
+
+github.Requester.RequestsResponse = _unfollowed  # type: ignore[assignment,misc]  # there is no other way in
 
 
 def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's

@@ -112,3 +112,12 @@ async def test_only_the_sign_for_a_command_that_counts_overtakes_what_is_written
             await world.github.comments.react(world.name, world.thread, comment.id, "eyes")
             assert [each.content for each in world.hub.reactions(comment)] == ["eyes"]
         await late
+
+
+async def test_the_comments_of_a_repository_that_was_renamed_are_all_looked_through(world: World) -> None:
+    for number in range(40):
+        await world.github.comments.create(world.name, world.thread, f"comment {number}")
+    world.hub.rename(world.repo, "sums")
+    me = await world.github.accounts.me()
+    [found] = await world.github.comments.find(world.name, world.thread, "comment 39", me.id)
+    assert found.body == "comment 39"
