@@ -208,6 +208,7 @@ def plain_forms(secret: str) -> Iterator[str]:
         secret,
         secret.upper(),
         secret.lower(),
+        raw.decode("latin-1"),  # as files are read
         *(json.dumps(secret, ensure_ascii=no)[1:-1] for no in (True, False)),
     }
     yield secret[::-1]

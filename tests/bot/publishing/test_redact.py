@@ -186,6 +186,11 @@ def test_a_key_of_several_lines_is_known_by_each_line_and_not_by_its_armour() ->
     assert redactor.redact("-----BEGIN CERTIFICATE-----") == "-----BEGIN CERTIFICATE-----"
 
 
+@pytest.mark.parametrize("secret", ["pässwörd-geheim", "grüße-7"])
+def test_a_secret_with_letters_of_other_alphabets_is_found_in_a_file_that_is_read_byte_by_byte(secret: str) -> None:
+    assert Redactor([secret]).holds(f"password: {secret}\n".encode().decode("latin-1"))
+
+
 def test_a_short_secret_is_taken_out_whole() -> None:
     assert Redactor(["hunter2"]).redact("it is hunter2!") == f"it is {MARK}!"
 
