@@ -311,7 +311,7 @@ class AgentRun:
         held = asked if asked is not None and asked.kind == "publication" else None
         if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
             kept = await asyncio.to_thread(context.services.work.patch, context.job.id)
-            return await self._delivery.waits(held, patch=kept)
+            return await self._delivery.waits(held, patch=kept, completion=done.outcome.summary)
         async with context.services.workspaces.open(context.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
             return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)

@@ -124,6 +124,17 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
         assert set(buttons_of(check_of(stage, pause.job_id))) == {"Approve", "Deny", "Stop"}
 
 
+async def test_what_the_agent_said_of_a_change_that_waits_is_still_shown_when_another_worker_tells_that_it_waits(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        command, pause = await _held(stage, stage.issue().number)
+        assert await stage.queue.wake(pause.job_id)
+        again = await pause_of(stage, command)
+        assert again.request_id == pause.request_id
+        assert "Fixed `add`, and had CI check it." in again.status
+
+
 async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ADDS]) as stage:
         issue = stage.issue()
