@@ -20,10 +20,9 @@ import aiohttp
 
 from bot.workspace.change import LargeFile
 from bot.workspace.errors import LargeFileError
+from bot.workspace.remote import PAUSES
 from bot.workspace.trust import AuthoritiesError, connector
 
-PAUSES = (1.0, 4.0)
-"""Seconds before what failed in passing is tried again."""
 SECONDS = 300.0
 MAX_BYTES = 512 * 1024 * 1024
 _MEDIA_TYPE = "application/vnd.git-lfs+json"
@@ -54,7 +53,7 @@ async def upload(
         url: the clone address.
         token: may write to it.
         branch: where the commit will go.
-        pauses: before each further try.
+        pauses: before what failed in passing is tried again.
         ca_file: authorities that are trusted beside the system's.
 
     Raises:

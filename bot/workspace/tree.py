@@ -359,9 +359,10 @@ class Tree:
         Raises:
             LargeFileError: one of them is not there.
         """
-        trusted = self._git.environment.get(GIT_CA_FILE)
-        ca_file = Path(trusted) if trusted else None
-        await upload(files, objects=self._objects, branch=branch, url=url, token=token, ca_file=ca_file)
+        ca_file = Path(trusted) if (trusted := self._git.environment.get(GIT_CA_FILE)) else None
+        await upload(
+            files, objects=self._objects, branch=branch, url=url, token=token, pauses=self._pauses, ca_file=ca_file
+        )
 
     async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
         """The paths of those whose content has a part of which `holds` is true, read as Latin-1."""

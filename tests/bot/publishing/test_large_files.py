@@ -86,6 +86,14 @@ async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> 
         await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
 
 
+async def test_lfs_is_asked_as_patiently_as_git(outlet: Outlet) -> None:
+    (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
+    outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503", times=3)
+    outlet.tree._pauses = (0.0,) * 3
+    assert (await outlet.send(await outlet.publication())).withheld is None
+    assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
+
+
 def test_an_object_is_sent_to_any_host_but_over_no_worse_connection() -> None:
     ours = "https://github.example/o/r.git/info/lfs/objects/batch"
     assert is_as_safe("https://storage.example/x", ours)
