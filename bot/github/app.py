@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -194,11 +194,8 @@ class AppDeliveries:
 @asynccontextmanager
 async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
     """The deliveries of an App."""
-    connection = access.connected()
-    try:
+    with closing(access.connected()) as connection:
         yield AppDeliveries(connection)
-    finally:
-        connection.close()
 
 
 async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> RegisteredApp:
@@ -263,12 +260,9 @@ async def installation_ids(access: AppAccess) -> tuple[int, ...]:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = access.connected()
-    try:
+    with closing(access.connected()) as connection:
         entries = connection.entries("list the App's installations", "/app/installations")
         return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
-    finally:
-        connection.close()
 
 
 async def describe_app(access: AppAccess) -> AppDescription:
@@ -301,14 +295,11 @@ async def app_use(access: AppAccess) -> AppUse:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection, newest = access.connected(), {"per_page": PAGE}
-    what = "list the deliveries to the App's webhook"
-    try:
+    what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
+    with closing(access.connected()) as connection:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
         attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
         installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
-    finally:
-        connection.close()
     return AppUse(
         webhook=str(hook.get("url") or ""),
         checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",

@@ -6,7 +6,7 @@ https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -109,8 +109,5 @@ class OAuthClient:
 
 @asynccontextmanager
 async def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> AsyncIterator[GitHubConnection]:
-    connection = GitHubConnection(auth, url, ca_file=ca_file)
-    try:
+    with closing(GitHubConnection(auth, url, ca_file=ca_file)) as connection:
         yield connection
-    finally:
-        connection.close()

@@ -98,11 +98,6 @@ class RequestPace:
         self._signs_at_once = asyncio.Semaphore(BURST_AT_ONCE)
 
     @property
-    def seconds(self) -> float:
-        """Between the beginnings of two writes."""
-        return self._seconds
-
-    @property
     def waiting(self) -> int:
         """How many wait for their turn."""
         return len(self._line)
