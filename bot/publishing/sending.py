@@ -13,18 +13,21 @@ from bot.github import (
     CannotExpressError,
     CommitFacts,
     GitHub,
+    GitHubError,
     PullDraft,
     PullLink,
     RepoFacts,
     check_expressible,
     is_made,
 )
+from bot.github.errors import remedy_for
 from bot.publishing.plan import CommitPlan
 from bot.publishing.published import CommitRef, Published, RecordPart
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
 from bot.workspace.change import Change, LargeFile
+from bot.workspace.errors import GitError
 
 
 class Pusher(Protocol):
@@ -47,7 +50,11 @@ class Pusher(Protocol):
         ...
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
-        """Send it to the branch, which must stand at `expected`; empty for a branch that is not there yet."""
+        """Send it to the branch, which must stand at `expected`; empty for a branch that is not there yet.
+
+        Raises:
+            GitError: the server did not answer, or may take it the next time.
+        """
         ...
 
 
@@ -252,13 +259,13 @@ class CommitSender:
 
     async def _push(self, commit: CommitPlan) -> CommitFacts:
         sha = await self.pusher.commit(commit.change, message=self._message(commit))
-        await self.pusher.push(
-            sha,
-            branch=commit.branch,
-            expected="" if commit.create_branch else commit.expected_head,
-            url=self.target.clone_url,
-            token=await self.github.tokens.for_push(self.target.repo, workflows=commit.change.writes_workflows),
-        )
+        token = await self.github.tokens.for_push(self.target.repo, workflows=commit.change.writes_workflows)
+        expected, url = "" if commit.create_branch else commit.expected_head, self.target.clone_url
+        try:
+            await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
+        except GitError as error:
+            what = f"push to {commit.branch} of {self.target.repo}"
+            raise GitHubError(what, 0, error.stderr.strip(), remedy_for(0, "")) from error
         return await self.github.repos.commit(self.target.repo, sha)
 
 

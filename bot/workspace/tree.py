@@ -21,7 +21,7 @@ from bot.workspace.keeping import Given, save
 from bot.workspace.lfs import any_chunk, pointers, put_aside
 from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
-from bot.workspace.remote import PAUSES, patiently
+from bot.workspace.remote import PAUSES, may_pass, patiently
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.trust import FOREIGN_CERTIFICATE, GIT_CA_FILE, is_about_certificates
 
@@ -326,6 +326,7 @@ class Tree:
         Raises:
             PushRejectedError: the branch stands elsewhere, `sha` does not come after it, or the server said no.
             WorkflowsForbiddenError: it said no because of a workflow file.
+            GitError: it did not answer, or may do it the next time.
         """
         credential = Credential(url=url, token=token)
         target = f"refs/heads/{branch}"
@@ -341,6 +342,8 @@ class Tree:
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
+            if may_pass(error):
+                raise
             remedy = "Check whether someone pushed to it in the meantime, and whether the App may write contents."
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",

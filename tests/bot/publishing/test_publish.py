@@ -130,6 +130,18 @@ async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outle
     assert (await outlet.send(publication)).pull_number == 2
 
 
+async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_try_completes_it(
+    outlet: Outlet,
+) -> None:
+    (outlet.tree.path / "a.txt").chmod(0o755)
+    publication = await outlet.publication()
+    outlet.tree._pauses = ()
+    outlet.hub.faults.add("GET", "*/info/refs", "503")
+    with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.passing):
+        await outlet.send(publication)
+    assert (await outlet.send(publication)).pull_number == 2
+
+
 async def test_a_secret_in_a_file_is_not_published(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication())
