@@ -118,7 +118,8 @@ async def publish(
             return Delivered(withheld=publication.withheld, would=f"{would}.")
         sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
-        return _withheld("branch-moved", f"The branch moved while the bot was working, and was not changed. {error}")
+        moved = "moved while the bot was working, and " if isinstance(error, HeadMovedError) else ""
+        return _withheld("branch-moved", f"The branch {moved}was not changed. {error}")
     except (LeakError, LargeFileError, WorkflowsForbiddenError, _NothingLeftError) as error:
         return _withheld(_CAUSES[type(error)], str(error))
     return await _told(sender, publication, commit, job, sent)

@@ -142,6 +142,17 @@ async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_
     assert (await outlet.send(publication)).pull_number == 2
 
 
+async def test_a_push_that_the_server_refuses_is_not_called_a_branch_that_moved(outlet: Outlet) -> None:
+    (outlet.tree.path / "a.txt").chmod(0o755)
+    hook = outlet.repo.path / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'Changes need a ticket.' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    said = reason_of(await outlet.send(await outlet.publication()))
+    assert said.startswith("The branch was not changed. The push to `codepilot/issue-1-j1` was refused: ")
+    assert "Changes need a ticket." in said
+
+
 async def test_a_secret_in_a_file_is_not_published(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication())
