@@ -194,10 +194,11 @@ async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts)
     if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
         return None
     run = await here.reader.run(here.repo.full_name, job.origin.id)
-    if run.attempt > 1:
+    if run.attempt > 1 and run.conclusion:
         return None
     try:
-        await context.github.runs.rerun_failed_jobs(here.repo.full_name, run.id)
+        if run.attempt == 1:  # else they run again since an attempt of this job that was cut off, or a person, asked
+            await context.github.runs.rerun_failed_jobs(here.repo.full_name, run.id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise

@@ -23,6 +23,7 @@ from bot.github import (
     GitHubError,
     JobFacts,
     RedCheck,
+    RunFacts,
     StepFacts,
 )
 from bot.jobs.context import Ending, JobContext, ShortReply
@@ -323,6 +324,24 @@ async def test_failed_jobs_run_once_more_where_the_repository_wants_that(
     github = _github(get=answering(replace(RED_RUN, attempt=attempt)), rerun_failed_jobs=rerun)
     ending = await _ending(await _context(github, config=RepoConfig(rerun_failed_jobs=True)))
     assert ((ending is not None), len(calls)) == (skipped, asked)
+
+
+async def test_failed_jobs_that_run_again_are_left_to_that_though_the_answer_to_the_request_was_lost() -> None:
+    runs = [RED_RUN]
+
+    async def get(*_: object) -> RunFacts:
+        return runs[-1]
+
+    async def rerun(*_: object) -> None:
+        runs.append(replace(RED_RUN, attempt=2, conclusion=""))
+        raise DOWN
+
+    context = await _context(_github(get=get, rerun_failed_jobs=rerun), config=RepoConfig(rerun_failed_jobs=True))
+    with pytest.raises(GitHubError):
+        await _ending(context)
+    ending = await _ending(context)
+    assert ending is not None
+    assert "I re-ran its failed jobs once" in ending.reason
 
 
 @pytest.mark.parametrize("genuine", [True, False])
