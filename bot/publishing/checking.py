@@ -169,11 +169,13 @@ def _is_tool(plain: Sequence[str]) -> bool:
 def _plain(words: Sequence[str]) -> list[str]:
     """The words without variables and without what only starts another program; the program by its bare name."""
     left = list(words)
-    while left and _SETS.fullmatch(left[0]):
-        left.pop(0)
     while left:
+        if _SETS.fullmatch(left[0]):
+            left.pop(0)
+            continue
         if "/" not in left[0] or _ANY_PLACE.search(left[0]):
-            left[0] = _VERSION.sub("", left[0].rpartition("/")[2])
+            name = left[0].rpartition("/")[2]
+            left[0] = name if name in TOOLS | PREPARE else _VERSION.sub("", name)
         runner = next((each for each in RUNNERS if left[: len(each)] == list(each) and len(left) > len(each)), None)
         if runner is None:
             break

@@ -74,7 +74,7 @@ PREPARE = _named(
     """
     apk, apt, apt-get, autoreconf, bundle, chmod, chown, cmake, composer, conda, configure, cp, curl, dnf, docker,
     dpkg, ed, ensurepip, gem, go env, go generate, go get, go install, go list, go mod, go version, gofmt, gunzip,
-    gzip, install, json.tool, ln, meson, mkdir, mktemp, mv, patch, perl -i, perl -pi, pip, pip3, pipx, poetry, pdm,
+    gzip, install, json.tool, ln, meson, mkdir, mktemp, mv, patch, perl -i, perl -pi, pip, pipx, poetry, pdm,
     rm, rmdir, rsync, rustup, sed, stack, sudo, tar, tee, touch, truncate, unzip, uv, venv, virtualenv, wget, xargs,
     yum, zip, cargo add, cargo fetch, cargo tree, cargo update, cargo metadata, dotnet restore, dotnet add,
     http.server, python setup.py, site, 2to3, pyupgrade, autopep8, yapf, ruff, coverage, mix deps.get

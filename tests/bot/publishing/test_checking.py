@@ -35,6 +35,10 @@ def read(command: str, *, declared: bool = True) -> Checking:
         "npx prettier -c src",
         "python manage.py test shop",
         "pytest # all of it",
+        "flake8 src",
+        "python3 -m nose2",
+        "env CI=1 pytest",
+        "pip3 check",
     ],
 )
 def test_tools_that_test_build_or_lint_are_checks_whether_or_not_they_are_declared(command: str) -> None:
@@ -71,6 +75,8 @@ def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str
         "npm install testing-library",
         "make clean",
         "sed -i s/a/b/ calc.py",
+        "autopep8 -i calc.py",
+        "pip3 install -e .",
         "ruff format .",
         "pytest --version",
         "pytest --collect-only",
