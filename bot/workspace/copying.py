@@ -35,5 +35,5 @@ async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = 
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await process.communicate()  # `wait` never returns as long as reading stands still
     return (said.decode(errors="replace").strip()[:500] or "cp gave no reason") if process.returncode else ""

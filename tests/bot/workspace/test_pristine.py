@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from bot.workspace import Source, WorkspaceError, Workspaces
+from bot.workspace.copying import cp
 from tests.origin import Origin
 
 
@@ -106,3 +109,18 @@ async def test_the_jobs_of_a_repository_share_a_code_index_that_lies_outside_of_
                 assert len(await index.named("second")) == (sha == first)
                 await index.close()
     assert parsed == [2, 0, 1]
+
+
+async def test_a_cp_that_complains_on_and_on_is_ended_with_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complains = tmp_path / "cp"
+    complains.write_text("#!/bin/sh\nexec cat /dev/zero >&2\n")
+    complains.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda _: str(complains))
+    for milliseconds in range(20, 30):
+        copying = asyncio.create_task(cp(tmp_path, tmp_path, ["a"]))
+        await asyncio.wait([copying], timeout=milliseconds / 1000)
+        copying.cancel()
+        _, left = await asyncio.wait([copying], timeout=20)
+        assert not left
