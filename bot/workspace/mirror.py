@@ -310,8 +310,8 @@ class Mirror:
         await patiently(fetch, self.pauses)
 
     def _clear(self) -> None:
-        # A ref that looks locked could not be written any more.
-        for left in (*self._unfinished(), *self.path.glob("*.lock"), *self.path.glob("refs/**/*.lock")):
+        # What looks locked could not be written any more: a ref, or what packing makes.
+        for left in (*self._unfinished(), *self.path.rglob("*.lock")):
             left.unlink(missing_ok=True)
 
     def _unfinished(self) -> list[Path]:

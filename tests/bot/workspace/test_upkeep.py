@@ -176,6 +176,17 @@ async def test_a_mirror_that_was_asked_just_now_is_not_removed(origin: Origin, t
     assert mirror_of(tmp_path).exists()
 
 
+async def test_a_mirror_is_packed_again_after_a_git_was_killed_while_it_packed_it(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path
+) -> None:
+    await workspaces.read(REPO, branch(origin), "a.txt", limit=100)
+    mirror = mirror_of(tmp_path)
+    made_older(mirror, 2 * _DAY)
+    (mirror / "objects/info/commit-graph.lock").touch()
+    await workspaces.tidy()
+    assert (mirror / "packed").exists()
+
+
 async def test_a_damaged_mirror_keeps_no_other_from_being_tidied(
     origin: Origin, workspaces: Workspaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
