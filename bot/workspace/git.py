@@ -75,6 +75,7 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("commit.gpgSign", "false"),
     ("push.gpgSign", "false"),
     ("gc.auto", "0"),
+    ("gc.autoDetach", "false"),
     ("maintenance.auto", "false"),
     ("checkout.workers", "0"),
     # Larger files are streamed and never compared line by line.
@@ -160,17 +161,17 @@ class Git:
         environment = self._environment(credential, variables or {})
         if self.index is not None:  # a git that was killed has left its lock
             self.index.with_name(f"{self.index.name}.lock").unlink(missing_ok=True)
-        with traced(_told(args)):
+        with traced(f"git {_command(args)}"):
             ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
         said = credential.hide(ended.said) if credential else ended.said
         if ended.cut:
-            raise GitError(os.fsdecode(args[0]), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
+            raise GitError(_command(args), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
         if ended.code == -signal.SIGXCPU:
-            raise GitError(os.fsdecode(args[0]), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
+            raise GitError(_command(args), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
         if ended.code in _NOT_STARTED:
             raise GitMissingError
         if ended.code not in expect:
-            raise GitError(os.fsdecode(args[0]), ended.code, said)
+            raise GitError(_command(args), ended.code, said)
         return ended.output
 
     async def first(self, limit: int, *args: str | bytes | Path) -> bytes:
@@ -180,10 +181,10 @@ class Git:
             GitError: a failure before there were as many, or the time limit.
         """
         bounds = replace(self.bounds, output_bytes=limit)
-        with traced(_told(args)):
+        with traced(f"git {_command(args)}"):
             ended = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
         if ended.code != 0 and not ended.cut:
-            raise GitError(os.fsdecode(args[0]), ended.code, ended.said)
+            raise GitError(_command(args), ended.code, ended.said)
         return ended.output
 
     @staticmethod
@@ -214,9 +215,9 @@ class Git:
         return environment | {name: str(path) for name, path in places.items() if path is not None}
 
 
-def _told(args: Sequence[str | bytes | Path]) -> str:
+def _command(args: Sequence[str | bytes | Path]) -> str:
     """The command's name, without arguments: some are names that strangers chose."""
-    return "git " + next(name for name in map(os.fsdecode, args) if not name.startswith("-"))
+    return next(name for name in map(os.fsdecode, args) if not name.startswith("-"))
 
 
 def _program() -> str:

@@ -101,7 +101,7 @@ class Upkeep:
                 return
             expiry = f"--prune={int(time.time()) - _GRACE_SECONDS}"
             # Unreachable objects go with their whole pack, and those of the last hour stay in one of their own.
-            await mirror.git.run("-c", "gc.autoDetach=false", "gc", "--quiet", "--cruft", expiry)
+            await mirror.git.run("gc", "--quiet", "--cruft", expiry)
             _note(mirror).touch()
 
     async def _removed(self, mirror: Mirror) -> bool:

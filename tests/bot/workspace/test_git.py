@@ -28,3 +28,8 @@ async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: Process
     assert str(told.value).startswith(broken)
     assert "fewer or smaller files" in told.value.remedy
     assert told.value.exit_code is None
+
+
+async def test_a_command_that_fails_is_named_and_not_the_options_before_it() -> None:
+    with pytest.raises(GitError, match="git ls-tree ended with exit code 128: "):
+        await Git().run("--literal-pathspecs", "ls-tree", "nowhere")
