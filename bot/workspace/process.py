@@ -135,9 +135,7 @@ async def _feed(stream: asyncio.StreamWriter | None, data: bytes | Path) -> None
     with suppress(BrokenPipeError, ConnectionResetError):  # it read no more than it wanted
         stream.write(data)
         await stream.drain()
-    stream.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
-        await stream.wait_closed()
+    stream.close()  # not waited for: where that is cancelled, asyncio logs an error of its own
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

@@ -62,6 +62,19 @@ async def test_time_is_bounded_and_nothing_is_left() -> None:
     assert "0.2 s" in ended.said
 
 
+async def test_a_program_that_is_ended_while_it_is_given_its_input_leaves_no_error_in_the_log() -> None:
+    said = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    for steps in range(1, 20):
+        running = asyncio.create_task(run(["cat"], env=SH, bounds=ProcessBounds(), stdin=b"x" * 1_000))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+    await run(["true"], env=SH, bounds=ProcessBounds())
+    assert said == []
+
+
 async def test_time_is_bounded_for_a_program_that_writes_on_and_on() -> None:
     for milliseconds in range(20, 30):
         bounds = ProcessBounds(seconds=milliseconds / 1000, output_bytes=10 << 30)
