@@ -163,5 +163,7 @@ _BY_STATUS = {
     401: "Check that the token or the App's private key is still valid.",
     403: "Check which permission the App is missing in its settings.",
     404: "Check that it still exists, and that the App is installed on the repository.",
+    408: "Give the command again later.",
     410: "It was deleted, or the feature is turned off for this repository.",
+    429: "Wait until the limit is reset, then give the command again.",
 }

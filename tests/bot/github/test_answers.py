@@ -139,3 +139,5 @@ def test_each_refusal_has_its_own_remedy() -> None:
     assert "support" in remedy_for(451, "Repository access blocked")
     assert "Unlock" in remedy_for(403, "Issue is locked")
     assert "Unlock" not in remedy_for(403, "Repository access blocked")
+    assert "Wait" in remedy_for(429, "Too many requests")
+    assert "later" in remedy_for(408, "Request timed out")
