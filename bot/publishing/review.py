@@ -103,7 +103,7 @@ def _divided(completion: str) -> tuple[str, str | None]:
             found = token
     if found is None or found.map is None:
         return completion, None
-    lines = completion.split("\n")
+    lines = re.split(r"\r\n?|\n", completion)  # as the parser counts them
     prose = "\n".join([*lines[: found.map[0]], *lines[found.map[1] :]])
     return prose, found.content
 

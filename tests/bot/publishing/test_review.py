@@ -178,3 +178,7 @@ def test_no_suggestion_leaves_its_block(lines: list[str]) -> None:
     assert [token.info for token in fences] == ["suggestion"]
     assert fences[0].content == (f"{text.removesuffix(chr(10))}\n" if text else "")
     assert tokens[-1] is fences[0]
+
+
+def test_the_prose_is_whole_and_without_the_block_whatever_ends_its_lines() -> None:
+    assert prose_of("10 %\r100 %\n\n```json\r\n[]\r\n```\nAll read.\n") == "10 %\n100 %\n\nAll read."
