@@ -25,17 +25,20 @@ def parsed(what: str, text: str, *, status: int = _OK) -> Any:  # noqa: ANN401 -
         status: its HTTP status.
 
     Raises:
-        GitHubError: it is no JSON.
+        GitHubError: it is no JSON, or neither an object nor a list.
     """
     if not text.strip():
         if status == _OK:
             raise unreadable(what, status, "an empty answer")
         return None
+    beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
     try:
-        return json.loads(text, object_hook=lambda fields: _Fields(what, fields))
+        found = json.loads(text, object_hook=lambda fields: _Fields(what, fields))
     except (ValueError, RecursionError) as error:
-        beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
         raise unreadable(what, status, f"not JSON, but `{beginning}`") from error
+    if not isinstance(found, dict | list):
+        raise unreadable(what, status, f"no object and no list, but `{beginning}`")
+    return found
 
 
 def explained(text: str) -> dict[str, Any]:

@@ -349,6 +349,8 @@ class GitHubConnection:
         for page in itertools.count(1):
             answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
             entries = answer[within] if within else answer
+            if not isinstance(entries, list):
+                raise unreadable(what, HTTPStatus.OK, "no list")
             for entry in entries:
                 yield entry
             if len(entries) < PAGE:

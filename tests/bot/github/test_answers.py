@@ -67,6 +67,8 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"id": 1, "na', 'not JSON, but `{"id": 1, "na`'),
         ("{}", "an answer without `id`"),
         ("[" * 100_000, "not JSON, but `[["),
+        ("null", "no object and no list, but `null`"),
+        ('"OK"', 'no object and no list, but `"OK"`'),
     ],
 )
 async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_asked_for_again(
@@ -79,6 +81,12 @@ async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_ask
         assert "CODEPILOT_API_URL" in error.value.remedy
         assert error.value.passing
         assert server.asked == ["GET /api/v3/repos/o/r"] * (1 if text == "{}" else 4)
+
+
+async def test_an_answer_that_is_no_list_where_one_was_asked_for_is_an_error() -> None:
+    async with odd('{"message": "maintenance"}') as server:
+        with pytest.raises(GitHubError, match="GitHub answered 200: no list", check=lambda error: error.passing):
+            await server.github.comments.of_thread("o/r", 1)
 
 
 @pytest.mark.parametrize("text", ["<html>", "{}", '{"token": "t"}'])
