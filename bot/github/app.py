@@ -240,15 +240,11 @@ async def installation_of(repo: str, access: AppAccess) -> Installation | None:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = access.connected()
-    try:
-        found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
-    except GitHubError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return None
-        raise
-    finally:
-        connection.close()
+    what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
+    with closing(access.connected()) as connection:
+        found = await connection.find(what, path)
+    if found is None:
+        return None
     return Installation(
         id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
     )
@@ -272,15 +268,13 @@ async def describe_app(access: AppAccess) -> AppDescription:
         identity.create_jwt()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    connection = access.connected(identity)
-    try:
-        headers, app = await connection.request("sign in as the App", "GET", "/app")
-    except GitHubError as error:
-        said = error.__cause__
-        answered = said.headers if isinstance(said, GithubException) else None
-        return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
-    finally:
-        connection.close()
+    with closing(access.connected(identity)) as connection:
+        try:
+            headers, app = await connection.request("sign in as the App", "GET", "/app")
+        except GitHubError as error:
+            said = error.__cause__
+            answered = said.headers if isinstance(said, GithubException) else None
+            return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
     return AppDescription(
         slug=str(app.get("slug") or app.get("name")),
         permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
