@@ -54,10 +54,10 @@ async def publish_review(
         try:
             review = await github.reviews.create(place.repo, place.number, marked)
         except GitHubError as error:
-            # The answer was lost, but the review may be there: look before asking a second time.
-            if not error.may_be_done:
+            # The answer was lost, but the review may be there, now or in a moment. Nobody can take a second one
+            # back, so this is started again later, and looks again first.
+            if not error.may_be_done or (review := await _find(github, place)) is None:
                 raise
-            review = await _find(github, place) or await github.reviews.create(place.repo, place.number, marked)
     url = review.html_url
     await record.update(lambda done: replace(done, review_url=url))
     return Delivered(review_url=url)

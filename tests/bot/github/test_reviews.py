@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.github import ReviewDraft, ReviewNote
+import pytest
+
+from bot.github import GitHubError, ReviewDraft, ReviewNote
 from bot.publishing.published import Published
 from bot.publishing.reviewing import ReviewPlace, publish_review
 from tests.github_world import SECRET, World
@@ -70,6 +72,18 @@ async def test_a_review_is_sent_once_however_often_it_is_begun(world: World) -> 
         record.value = replace(record.value, review_url=url)
         assert await publish_review(world.github, record, draft, place=place) == first
     assert len(world.hub.reviews(world.repo, pull.number)) == 2
+
+
+async def test_a_review_that_github_makes_late_is_not_sent_a_second_time(world: World) -> None:
+    pull, record = world.pull(), Remembered(Published())
+    draft = ReviewDraft(commit_sha=world.hub.branches(world.repo)["topic"], body="Words.", notes=(a_note(20),))
+    place = ReviewPlace(repo=world.name, number=pull.number, marker="<!-- mark -->")
+    world.hub.faults.add("POST", "*/reviews", "drop")
+    with pytest.raises(GitHubError, check=lambda error: error.passing):
+        await publish_review(world.github, record, draft, place=place)
+    late = await world.github.reviews.create(world.name, pull.number, replace(draft, body="Words. <!-- mark -->"))
+    assert (await publish_review(world.github, record, draft, place=place)).review_url == late.html_url
+    assert len(world.hub.reviews(world.repo, pull.number)) == 1
 
 
 async def test_a_dry_run_sends_no_review(world: World) -> None:
