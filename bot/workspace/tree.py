@@ -342,7 +342,7 @@ class Tree:
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
-            if may_pass(error):
+            if may_pass(error) or error.exit_code is None:  # what took too long may yet be done
                 raise
             remedy = "Check whether someone pushed to it in the meantime, and whether the App may write contents."
             raise PushRejectedError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from bot.github.pace import Limits
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
 from bot.publishing.withheld import Withheld
+from bot.workspace.errors import GitError
+from bot.workspace.git import Git
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
@@ -140,6 +143,26 @@ async def test_an_outage_of_the_git_server_is_no_branch_that_moved_and_the_next_
     with pytest.raises(GitHubError, match="error: 503", check=lambda error: error.passing):
         await outlet.send(publication)
     assert (await outlet.send(publication)).pull_number == 2
+
+
+async def test_a_push_that_takes_too_long_is_looked_for_and_tried_again(
+    outlet: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outlet.tree.path / "a.txt").chmod(0o755)
+    publication, run = await outlet.publication(), Git.run
+
+    async def run_out_of_time(git: Git, *args: Any, **options: Any) -> bytes:  # noqa: ANN401 - as git takes them
+        done = await run(git, *args, **options)
+        if args[0] == "push":
+            raise GitError("push", None, "it took more than 600 s")
+        return done
+
+    monkeypatch.setattr(Git, "run", run_out_of_time)
+    with pytest.raises(GitHubError, check=lambda error: error.passing):
+        await outlet.send(publication)
+    monkeypatch.setattr(Git, "run", run)
+    delivered = await outlet.send(publication)
+    assert (delivered.pull_number, delivered.withheld) == (2, None)
 
 
 async def test_a_push_that_the_server_refuses_is_not_called_a_branch_that_moved(outlet: Outlet) -> None:
