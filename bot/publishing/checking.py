@@ -31,6 +31,10 @@ from bot.publishing.known_checks import (
 _MOST_CHARS = 10_000
 _PUNCTUATION = "();<>|&\n"
 _SETS = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
+# The content of a here-document, with the lines around it that say where it begins and ends.
+_HERE = re.compile(
+    r"(?<!<)<<-?[ \t]*['\"\\]?(?P<end>\w+)['\"]?(?P<rest>[^\n]*)\n(?:.*?\n)?\t*(?P=end)(?=\n|\Z)", re.DOTALL
+)
 _VERSION = re.compile(r"(?<=[a-z])[0-9.]+\Z")
 # Where a program that is called by its place is the same as by its name: in a virtual environment, in the system.
 _ANY_PLACE = re.compile(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z")
@@ -115,7 +119,8 @@ def _any_other(command: str) -> Checking:
 
 def _simple_commands(command: str) -> Iterator[tuple[str, list[str]]]:
     """Each simple command with what joins it to the one before; of a here-document, what it is given to."""
-    reader = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=_PUNCTUATION)
+    command = _HERE.sub(r"\g<rest>", command).replace("\\\n", " ")
+    reader = shlex.shlex(command, posix=True, punctuation_chars=_PUNCTUATION)
     reader.whitespace, reader.commenters, reader.whitespace_split = " \t\r", "", True
     joint, words, skipping, comment = "", list[str](), False, False
     for token in reader:
