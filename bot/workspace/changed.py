@@ -146,25 +146,16 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
     Raises:
         ChangeError: it is gone.
     """
-    try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ChangeError(
-            f"The workspace {root} cannot be read: {error.strerror}.", "Give the command again."
-        ) from error
-    try:
-        found = await asyncio.to_thread(_Walk, descriptor, baseline)
-        level = [b""]
-        while level:
-            asked = await asyncio.to_thread(found.look, level, ignores)
-            level = found.settle(await ignores.ignored(asked))
-        gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
-        tracked = baseline.modes.keys() - gone
-        present, embedded = await asyncio.to_thread(_without_repositories, found.present, tracked)
-        notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
-        return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
-    finally:
-        os.close(descriptor)
+    found = await asyncio.to_thread(_Walk, root, baseline)
+    level = [b""]
+    while level:
+        asked = await asyncio.to_thread(found.look, level, ignores)
+        level = found.settle(await ignores.ignored(asked))
+    gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
+    tracked = baseline.modes.keys() - gone
+    present, embedded = await asyncio.to_thread(_without_repositories, found.present, tracked)
+    notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
+    return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
 
 
 def _without_repositories(
@@ -188,7 +179,7 @@ def shown(path: bytes) -> str:
 class _Walk:
     """The state of one comparison: what was seen, and what still awaits git's word on whether it is ignored."""
 
-    def __init__(self, root: int, baseline: Baseline) -> None:
+    def __init__(self, root: Path, baseline: Baseline) -> None:
         self.root = root
         self.baseline = baseline
         self.present: dict[bytes, ScannedFile] = {}
@@ -201,10 +192,27 @@ class _Walk:
         self.too_deep = False
 
     def look(self, level: list[bytes], ignores: Ignores) -> list[bytes]:
-        """List every directory of a level; give back the untracked paths in them."""
+        """List every directory of a level; give back the untracked paths in them.
+
+        Raises:
+            ChangeError: the root is gone.
+        """
+        # Opened and closed here: who is cancelled does not wait for the thread that this is called in.
+        try:
+            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ChangeError(
+                f"The workspace {self.root} cannot be read: {error.strerror}.", "Give the command again."
+            ) from error
+        try:
+            return self._look(root, level, ignores)
+        finally:
+            os.close(root)
+
+    def _look(self, root: int, level: list[bytes], ignores: Ignores) -> list[bytes]:
         self._files, self._folders, self._next = {}, [], []
         for path in level:
-            folder = read_folder(self.root, path)
+            folder = read_folder(root, path)
             if folder is None:
                 continue
             rules = folder.files.get(b".gitignore")
@@ -212,7 +220,7 @@ class _Walk:
             untracked = tuple(n for n, p in below.items() if p not in self.tracked_folders and not is_too_deep(p))
             told = None
             if rules is not None and rules.mode != "120000":  # git follows no link here either
-                told = read_file(self.root, join(path, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
+                told = read_file(root, join(path, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
             ignores.learn(path, told, untracked)
             for name, entry in folder.files.items():
                 place = join(path, name)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from aiohttp import web
 
-from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces
+from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces, changed
+from bot.workspace.scan import Folder
 from bot.workspace.tree import INSEPARABLE
 from tests.origin import Origin
 from tests.tls_hosts import authority, serving
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -146,6 +150,26 @@ async def test_a_workspace_that_is_gone_is_named(tree: Tree) -> None:
     tree.path.rename(tree.path.with_name("elsewhere"))
     with pytest.raises(ChangeError, match="cannot be read"):
         await tree.change()
+
+
+async def test_the_directory_stays_open_for_the_thread_that_reads_it_when_the_job_is_cancelled(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, cancelled, was_open = Event(), Event(), list[bool]()
+
+    def read_folder(root: int, path: bytes) -> Folder | None:
+        begun.set()
+        cancelled.wait(20)
+        was_open.append(Path(f"/proc/self/fd/{root}").resolve() == tree.path.resolve())
+        return None
+
+    monkeypatch.setattr(changed, "read_folder", read_folder)
+    changing = asyncio.create_task(tree.change())
+    await eventually(begun.is_set)
+    changing.cancel()
+    await asyncio.wait([changing])
+    cancelled.set()
+    assert await eventually(lambda: was_open) == [True]
 
 
 async def test_submodules_stay_as_they_are(origin: Origin, tmp_path: Path) -> None:
