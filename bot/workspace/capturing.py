@@ -11,9 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bot.workspace.changed import Baseline
@@ -108,16 +106,6 @@ class Captured:
     entries: list[Entry]
     stamps: dict[str, Stamp]
     skipped: int
-
-
-@contextmanager
-def opened_root(root: Path) -> Iterator[int]:
-    """A directory's descriptor."""
-    descriptor = os.open(root, OPEN_FOLDER)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def found_in(folder: int, path: str = "") -> Iterator[Found]:

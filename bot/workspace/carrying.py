@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bot.workspace.changed import Baseline
 from bot.workspace.errors import ChangeError
-from bot.workspace.scan import ScannedFile, Stamp, is_git_name, read_file, stamp_of
+from bot.workspace.scan import ScannedFile, Stamp, is_git_name, opened_root, read_file, stamp_of
 
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 _MAX_FILES = 2_000
@@ -59,7 +59,7 @@ def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ..
     files, left = [], MAX_CARRIED_BYTES
     if len(present) > _MAX_FILES or sum(entry.stamp[1] for entry in present.values()) > left:
         raise _too_much()
-    with _opened(root) as place:
+    with opened_root(root) as place:
         for path, entry in sorted(present.items()):
             content = read_file(place, path, entry.mode, limit=left)
             if content is None:  # it went, or became something else, in this moment
@@ -82,7 +82,7 @@ def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
         ChangeError: something stands in the way.
     """
     restored = dict[bytes, tuple[Stamp, int]]()
-    with _opened(root) as place:
+    with opened_root(root) as place:
         for path in carried.gone:
             _remove(place, path)
         for file in carried.files:
@@ -129,15 +129,6 @@ def _remove(root: int, path: bytes) -> None:
         except OSError:  # it is not there any more, or not all that was in the directory is gone
             return
         path = folder
-
-
-@contextmanager
-def _opened(root: Path) -> Iterator[int]:
-    place = os.open(root, _FOLDER)
-    try:
-        yield place
-    finally:
-        os.close(place)
 
 
 @contextmanager

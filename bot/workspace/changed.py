@@ -14,7 +14,7 @@ from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.listing import DEEPEST, folded, is_too_deep, parents
 from bot.workspace.process import ProcessBounds
-from bot.workspace.scan import ScannedFile, Stamp, join, read_file, read_folder, walk
+from bot.workspace.scan import ScannedFile, Stamp, join, opened_root, read_file, read_folder, walk
 
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
@@ -133,11 +133,8 @@ class Ignores:
 
 def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, ScannedFile]:
     """Everything that lies in a directory, but for what is left out."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened_root(root) as descriptor:
         return dict(walk(descriptor, left_out))
-    finally:
-        os.close(descriptor)
 
 
 async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Differences:

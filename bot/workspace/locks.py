@@ -1,15 +1,18 @@
-"""Exclusive locks between processes: `flock` on a file, waited for without blocking the event loop."""
+"""Exclusive locks between processes, waited for without blocking the event loop; and threads that end before these."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from bot.workspace.errors import WorkspaceError
+
+T = TypeVar("T")
 
 _POLL_SECONDS = 0.02
 
@@ -68,3 +71,12 @@ async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIter
             release(path, descriptor)
         else:
             os.close(descriptor)
+
+
+async def in_thread(call: Callable[..., T], *args: object) -> T:
+    """`asyncio.to_thread` for what must not go on when a lock is given up: who is cancelled waits for its end."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *args))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait([running])

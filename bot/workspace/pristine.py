@@ -13,7 +13,7 @@ from pathlib import Path
 from bot.workspace.copying import cp
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
-from bot.workspace.locks import locked
+from bot.workspace.locks import in_thread, locked
 from bot.workspace.removal import remove_tree
 
 _MAX_NAMES = 5_000
@@ -52,7 +52,7 @@ class Pristine:
             noted = await asyncio.to_thread(_read, note)
             if noted != f"{sha} {boot}":
                 if not noted.endswith(f" {boot}"):
-                    await asyncio.to_thread(_start_anew, self.folder)
+                    await in_thread(_start_anew, self.folder)
                 # Write what differs between the noted commit and `sha`; there is no note while the files are neither.
                 note.unlink(missing_ok=True)
                 writer = Git(

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bot.workspace.capturing import Entry, blob_id, found_in, opened_root
+from bot.workspace.capturing import Entry, blob_id, found_in
 from bot.workspace.errors import WorkspaceGoneError
-from bot.workspace.scan import Stamp, opened
+from bot.workspace.scan import Stamp, opened, opened_root
 from bot.workspace.vault import Vault
 
 _READERS = 3

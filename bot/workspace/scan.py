@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO
 
 from bot.workspace.listing import folded, is_too_deep
@@ -130,6 +131,16 @@ def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[
         pending.extend(
             below for name in folder.folders if (below := join(path, name)) not in left_out and not is_too_deep(below)
         )
+
+
+@contextmanager
+def opened_root(root: Path) -> Iterator[int]:
+    """A directory's descriptor."""
+    descriptor = os.open(root, OPEN_FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def join(folder: bytes, name: bytes) -> bytes:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bot.workspace.blobs import BlobStore
-from bot.workspace.capturing import Entry, Known, SnapshotLimits, TreeReader, opened_root
+from bot.workspace.capturing import Entry, Known, SnapshotLimits, TreeReader
 from bot.workspace.changed import Baseline
 from bot.workspace.errors import WorkspaceGoneError
 from bot.workspace.git import Git
 from bot.workspace.keeping import Given
 from bot.workspace.restoring import finish, restore, restore_tracked
-from bot.workspace.scan import ScannedFile, Stamp
+from bot.workspace.scan import ScannedFile, Stamp, opened_root
 from bot.workspace.vault import PACK_BYTES, Packs, Vault
 
 _FOLDER = "snapshots"

@@ -10,7 +10,7 @@ from bot.workspace.changed import MOST_NAMED, Baseline, shown
 from bot.workspace.errors import ChangeError
 from bot.workspace.git import Git
 from bot.workspace.removal import remove_tree
-from bot.workspace.scan import ScannedFile, copy_file
+from bot.workspace.scan import ScannedFile, copy_file, opened_root
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
@@ -88,8 +88,7 @@ def stage(
     staged: list[tuple[bytes, str]] = []
     vanished: list[bytes] = []
     left = MAX_CHANGE_BYTES
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened_root(root) as descriptor:
         for path, entry in sorted(present.items()):
             with (staging / str(len(staged))).open("wb") as copy:
                 size = copy_file(descriptor, path, entry.mode, copy, limit=MAX_FILE_BYTES)
@@ -102,8 +101,6 @@ def stage(
             if left < 0:
                 raise _too_much(MAX_CHANGE_BYTES)
             staged.append((path, entry.mode))
-    finally:
-        os.close(descriptor)
     return staged, tuple(vanished)
 
 

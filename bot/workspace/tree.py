@@ -20,6 +20,7 @@ from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
 from bot.workspace.lfs import any_chunk, pointers, put_aside
 from bot.workspace.lfs_upload import upload
+from bot.workspace.locks import in_thread
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, may_pass, patiently
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
@@ -132,7 +133,7 @@ class Tree:
                 present, left_out = without_large(present, self._given.baseline.modes)
                 notes = (*notes, *left_out)
             check_sizes(present)
-            staged, vanished = await asyncio.to_thread(stage, self.path, present, staging)
+            staged, vanished = await in_thread(stage, self.path, present, staging)
             # What the base commit's `.gitattributes` say of what changed; nothing where it has none.
             told = (
                 {}

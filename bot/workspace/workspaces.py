@@ -17,7 +17,7 @@ from bot.workspace.errors import WorkspaceError, WorkspaceGoneError
 from bot.workspace.git import Git
 from bot.workspace.keeping import Given, load, save
 from bot.workspace.listing import listed
-from bot.workspace.locks import locked, release, try_lock
+from bot.workspace.locks import in_thread, locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, MirrorLimits, Source
 from bot.workspace.pristine import Pristine
 from bot.workspace.process import ProcessBounds
@@ -424,7 +424,7 @@ class Workspaces:
             if repo_id is not None:
                 await self._mirror(repo_id).release(folder.name, _onto(folder))
         finally:
-            await asyncio.to_thread(discard, folder)
+            await in_thread(discard, folder)
 
 
 def _onto(folder: Path) -> str:

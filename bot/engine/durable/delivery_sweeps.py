@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bot.engine.delivery_sweeps import SweepTurn, SweptDeliveries, dumped, loaded
 from bot.engine.durable.store import JobStore, Transaction, insert
 from bot.engine.durable.tables import SWEEPS
+from bot.workspace.locks import in_thread
 
 _CLASS, _DELIVERIES = 0x636F6465, 1
 """The advisory lock of the turn; the database releases it when the process that holds it dies."""
@@ -33,13 +34,11 @@ class PostgresDeliverySweeps:
         """See `DeliverySweeps.turn`."""
         with self._store.checked():
             rows = await asyncio.to_thread(self._store.engine.connect)
-        beginning = asyncio.ensure_future(asyncio.to_thread(_begin, rows))
         try:
             with self._store.checked():
-                has_turn = await asyncio.shield(beginning)
+                has_turn = await in_thread(_begin, rows)  # a connection is for one thread at a time
             yield await self._store.run(lambda tx: _DurableTurn(self._store, _last(tx))) if has_turn else None
         finally:
-            await asyncio.wait([beginning])  # a connection is for one thread at a time
             await asyncio.to_thread(_end, rows)
 
 

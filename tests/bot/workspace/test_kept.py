@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from bot.workspace import Source, WorkspaceError, WorkspaceGoneError, Workspaces
 from bot.workspace.change import Change
+from bot.workspace.locks import try_lock
+from bot.workspace.removal import discard
 from tests.origin import Origin, git
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 REPO = 4711
@@ -241,6 +245,34 @@ async def test_discarding_waits_for_the_worker_that_is_just_leaving(
         assert (tmp_path / "state/jobs/job").exists()
     await discarding
     assert not (tmp_path / "state/jobs/job").exists()
+
+
+async def test_a_job_is_nobody_elses_before_the_thread_that_removes_its_files_has_ended(
+    workspaces: Workspaces, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _worked(workspaces, origin)
+    begun, go_on, removed = Event(), Event(), list[Path]()
+
+    def slowly(folder: Path) -> None:
+        begun.set()
+        go_on.wait(20)
+        discard(folder)
+        removed.append(folder)
+
+    async def begin_anew() -> None:
+        async with workspaces.open("job", REPO, source(origin)):
+            pass
+
+    monkeypatch.setattr("bot.workspace.workspaces.discard", slowly)
+    beginning = asyncio.create_task(begin_anew())
+    await eventually(begun.is_set)
+    beginning.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert try_lock(tmp_path / "state/jobs/job.lock") is None
+    go_on.set()
+    await asyncio.wait([beginning])
+    assert removed == [tmp_path / "state/jobs/job"]
 
 
 async def test_a_job_that_is_begun_anew_finds_nothing_of_what_was_kept(workspaces: Workspaces, origin: Origin) -> None:
