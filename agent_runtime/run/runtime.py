@@ -401,13 +401,13 @@ class AsyncRuntime:
             outcome = await self._work
         except asyncio.CancelledError:
             await self._toolbox.interrupt("the run was stopped")
-            outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
             task = asyncio.current_task()
-            if (
-                task is not None and task.cancelling()
-            ):  # from outside, as opposed to by `abort`: the caller goes down with it
-                if not self._resumable:
-                    await self._state.record_durably(Ended(outcome=outcome))
+            is_ours = task is not None and bool(task.cancelling())  # not `abort`: the caller goes down with it
+            if is_ours and self._resumable:
+                raise  # nothing is recorded: it may wait for a person by now, and then nothing may follow in the log
+            outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
+            if is_ours:
+                await self._state.record_durably(Ended(outcome=outcome))
                 raise
         finally:
             self._work = None

@@ -33,10 +33,12 @@ def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncR
         limits: RunLimits | None = None,
         key: bytes = KEY,
         scrub: Callable[[str], str] | None = None,
+        resumable: bool = False,
     ) -> AsyncRuntime:
         policy = Policy(rules=rules, limits=limits or RunLimits())
         provider = ScriptedProvider(replies)
         agent = Agent(provider=provider, work_dir=place, sandbox=sandbox, policy=policy, chat=False, scrub=scrub)
-        return AsyncRuntime(agent, session or FileSession("a run", session_dir=tmp_path / "sessions"), state_key=key)
+        session = session or FileSession("a run", session_dir=tmp_path / "sessions")
+        return AsyncRuntime(agent, session, state_key=key, resumable=resumable)
 
     return make

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from agent_runtime import (
     Agent,
     AsyncRuntime,
     FileSession,
     ModelOptions,
+    Paused,
     Policy,
     Provider,
     ResumeError,
@@ -39,6 +41,7 @@ from tests.agent_runtime.transports.native.parts import asks, finish
 from tests.codes import coded
 from tests.forked import Forked
 from tests.model_server import ModelServer, Wire
+from tests.waiting import eventually
 
 COUNT = (
     '```codepilot\nbefore = "kept"\nexecute("main", "echo run >> runs.txt", check=True)\nprint(before, "after")\n```\n'
@@ -103,6 +106,31 @@ async def test_an_empty_completion_repeats_one_that_was_withdrawn_before_the_pau
     failed = "```codepilot\nassert False\n```\n" + DONE
     async with start(failed, COUNT.replace("Done.\n", "")) as runtime:
         assert (await runtime.run("Count")).status is Status.PAUSED
+    async with start() as later:
+        outcome = await later.resume(approve=True)
+    assert (outcome.status, outcome.summary, runs(place)) == (Status.FINISHED, "Done.", 1)
+
+
+class _SlowSession(FileSession):
+    """Takes for ever to make a pause durable."""
+
+    @override
+    async def commit(self) -> None:
+        await super().commit()
+        if isinstance(self.events[-1], Paused):
+            await asyncio.Event().wait()
+
+
+async def test_a_request_can_be_answered_whose_run_was_cut_off_while_its_pause_was_made_durable(
+    start: Callable[..., AsyncRuntime], place: Path, tmp_path: Path
+) -> None:
+    async with start(
+        COUNT, session=_SlowSession("a run", session_dir=tmp_path / "sessions"), resumable=True
+    ) as runtime:
+        running = asyncio.create_task(runtime.run("Count"))
+        await eventually(lambda: runtime.pending is not None)
+        running.cancel()
+        await asyncio.wait([running])
     async with start() as later:
         outcome = await later.resume(approve=True)
     assert (outcome.status, outcome.summary, runs(place)) == (Status.FINISHED, "Done.", 1)
