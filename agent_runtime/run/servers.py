@@ -102,12 +102,12 @@ class Servers:
     def _take(self, event: ToolsListed) -> None:
         if event.server in self._listed:
             return
-        self._listed[event.server] = event
         connection = self._connections[event.server]
         chosen = connection.server.tools
         # The list may be older than the definition, which has since been given fewer tools.
         tools = tuple(each for each in event.tools if chosen is None or each.served_as in chosen)
         declare(self._registry, replace(event, tools=tools), self._serving(connection))
+        self._listed[event.server] = event
 
     def _serving(self, connection: McpConnection) -> Serve:
         server = connection.server

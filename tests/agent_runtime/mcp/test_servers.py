@@ -253,9 +253,10 @@ async def test_a_list_that_cannot_be_used_ends_the_run_before_it_begins(
 async def test_a_server_cannot_take_the_name_of_another_tool(place: Path, sandbox: Sandbox) -> None:
     async with AsyncRuntime(agent_with(place, sandbox, [odd("plain")], block("pass"))) as runtime:
         runtime.register_tool("odd_echo", lambda: "mine")
-        outcome = await runtime.run("Say it")
-    assert outcome.status is Status.FAILED
-    assert "'odd_echo' has the name of a tool that the agent has already" in (outcome.reason or "")
+        outcomes = [await runtime.run("Say it"), await runtime.run("Say it again")]
+    for outcome in outcomes:  # no later run goes on without the server either
+        assert outcome.status is Status.FAILED
+        assert "'odd_echo' has the name of a tool that the agent has already" in (outcome.reason or "")
 
 
 async def test_a_program_that_cannot_be_started_is_named(place: Path, sandbox: Sandbox) -> None:
