@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import accumulate
 
 from agent_runtime import prompts
@@ -18,23 +17,12 @@ from agent_runtime.context.planner import Prospect, RequestForecast, plan
 from agent_runtime.context.results import Results
 from agent_runtime.context.summary import boundary, length, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
-from agent_runtime.core.errors import ModelError, ModelUnreachableError
-from agent_runtime.core.events import ReplyBroken, Summarised
+from agent_runtime.core.errors import ModelError, ModelOutageError, ModelUnreachableError
+from agent_runtime.core.events import Summarised
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import (
-    CallChunk,
-    Message,
-    Provider,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    Request,
-    TextChunk,
-    ToolSchema,
-)
-from agent_runtime.providers.traced import traced_reply
+from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk, ToolSchema
 from agent_runtime.sessions.protocol import EventLog
 
 _CACHE_SECONDS = 300.0
@@ -75,6 +63,7 @@ class Conversation:
     event and nowhere else: to sum up a run's usage, add `Summarised.usage`.
 
     Attributes:
+        provider: the model; asked for summaries, too. In a run it waits for outages.
         system: the system prompt.
         tools: the tools as they are declared to the service.
     """
@@ -95,7 +84,7 @@ class Conversation:
 
         Args:
             log: what the messages are derived from.
-            provider: the model; asked for summaries, too.
+            provider: the model.
             system: the system prompt.
             memory: how much conversation there may be.
             limits: bounds of a run, from which its remaining requests are guessed.
@@ -104,7 +93,7 @@ class Conversation:
             clock: seconds, for the age of the provider's cache.
         """
         self._log = log
-        self._provider = provider
+        self.provider = provider
         self.system = system
         self._memory = memory
         self._limits = limits
@@ -139,10 +128,13 @@ class Conversation:
 
         Args:
             status: the short text that ends the request and is not part of the conversation.
+
+        Raises:
+            ModelOutageError: the service is down while a summary is due, which is not to be worse for that.
         """
         over = self.tokens - self._memory.threshold_tokens
         if over < 0:
-            self._shrink(cached=self._cache.holds(self._provider.model, self._clock()))
+            self._shrink(cached=self._cache.holds(self.provider.model, self._clock()))
         elif not self._shrink(cached=0, least=over + round(_ENOUGH * self._memory.threshold_tokens)):
             await self._summarise(self._memory.max_context_tokens)
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
@@ -154,17 +146,22 @@ class Conversation:
         """Take in what the provider counted for the last request; called after each reply."""
         self._meter.correct(self._sent + self._status, usage)
         keeps = usage.cached_tokens or usage.cache_write_tokens
-        self._cache = _Cache(model=self._provider.model, tokens=self._sent if keeps else 0, at=self._clock())
+        self._cache = _Cache(model=self.provider.model, tokens=self._sent if keeps else 0, at=self._clock())
 
     def spent(self, model: str, text: str) -> Usage:
         """What the last request has probably cost, when its reply broke off after `text`."""
-        return self._cost(model, self._sent + self._status, text)
+        received = estimate(text) if text else 0
+        sent = self._meter.expect(self._sent + self._status)
+        return load_prices().priced(model, Usage(input_tokens=sent, output_tokens=self._meter.expect(received)))
 
     async def shorten(self) -> bool:
         """Summarise now, whatever the estimate: for a provider that says that the request was too long.
 
         Returns:
             Whether the next request is shorter; False when nothing is left to summarise.
+
+        Raises:
+            ModelOutageError: as for `request`.
         """
         return await self._summarise(min(self._memory.max_context_tokens, self.tokens) // 2)
 
@@ -193,7 +190,7 @@ class Conversation:
         found = candidates(self._transcript, self._results, before=self._system_tokens)
         if not found:
             return False
-        read, write = cache_prices(self._provider.model)
+        read, write = cache_prices(self.provider.model)
         requests = self._pace.expected(self._limits.max_steps)
         growth = self._transcript.growth
         prospect = Prospect(total=total, cached=cached, requests=requests, read=read, write=write, growth=growth)
@@ -224,8 +221,12 @@ class Conversation:
             fits -= 1
         if history := history[:fits]:
             try:
+                self._sent = self._system_tokens + sum(map(estimate_message, history))
+                self._status = estimate(ask)
                 request = Request(system=self.system, messages=history, status=ask, tools=self.tools)
-                text, usage = await answer(self._provider, request, charge=partial(self._charge, request))
+                text, usage = await answer(self.provider, request)
+            except ModelOutageError:
+                raise
             except ModelError as error:
                 failure = str(error)
         summary = usable(self._words(text), max_tokens=most) or mechanical(
@@ -234,45 +235,26 @@ class Conversation:
         self._log.record(Summarised(upto=upto, text=summary, usage=usage))
         return True
 
-    def _charge(self, request: Request, fault: ReplyFault, text: str) -> None:
-        """Record what a summary that broke off has probably cost."""
-        sent = self._system_tokens + estimate(request.status) + sum(map(estimate_message, request.messages))
-        usage = self._cost(fault.model or self._provider.model, sent, text)
-        self._log.record(ReplyBroken(reason=fault.reason, usage=usage))
 
-    def _cost(self, model: str, sent: int, text: str) -> Usage:
-        received = estimate(text) if text else 0
-        expected = Usage(input_tokens=self._meter.expect(sent), output_tokens=self._meter.expect(received))
-        return load_prices().priced(model, expected)
-
-
-async def answer(
-    provider: Provider, request: Request, *, charge: Callable[[ReplyFault, str], None]
-) -> tuple[str, Usage]:
+async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
     """One reply as a whole.
 
     Args:
         provider: the model.
         request: what it is asked.
-        charge: called with each attempt that broke off and was probably charged for, with the text that came.
 
     Raises:
         ModelError: the service failed for good, or ended its reply without saying so.
     """
     text: list[str] = []
-    async with aclosing(traced_reply(provider, request)) as chunks:
+    async with aclosing(provider.reply(request)) as chunks:
         async for chunk in chunks:
-            match chunk:
-                case ReplyStart():
-                    text = []
-                case TextChunk(text=more):
-                    text.append(more)
-                case ReplyFault(billed=True):
-                    charge(chunk, "".join(text))
-                case ReplyFault() | CallChunk():
-                    pass
-                case ReplyEnd(usage=usage):
-                    return "".join(text), usage
+            if isinstance(chunk, ReplyStart):
+                text = []
+            elif isinstance(chunk, TextChunk):
+                text.append(chunk.text)
+            elif isinstance(chunk, ReplyEnd):
+                return "".join(text), chunk.usage
     raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")
 
 

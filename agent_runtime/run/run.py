@@ -262,14 +262,15 @@ class Run:
 
     def _loop(self, transport: TransportLeg) -> Loop:
         agent, conversation = self.agent, self.conversation()
+        conversation.provider = PatientProvider(
+            agent.provider,
+            self.state,
+            seconds=agent.policy.limits.outage_seconds,
+            clock_and_random=agent.clock_and_random,
+            spent=conversation.spent,
+        )
         return Loop(
-            provider=PatientProvider(
-                agent.provider,
-                self.state,
-                seconds=agent.policy.limits.outage_seconds,
-                clock_and_random=agent.clock_and_random,
-                spent=conversation.spent,
-            ),
+            provider=conversation.provider,
             transport=transport,
             calls=Calls(
                 registry=self.toolbox.registry,

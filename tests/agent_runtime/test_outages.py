@@ -20,6 +20,7 @@ from agent_runtime import (
     FileSession,
     HookSystem,
     InMemorySession,
+    MemorySettings,
     ModelAwaited,
     ModelOptions,
     ModelOutageError,
@@ -33,6 +34,7 @@ from agent_runtime import (
     Sandbox,
     ScriptedProvider,
     Status,
+    Summarised,
     Usage,
 )
 from agent_runtime.core.clock_and_random import ClockAndRandom
@@ -62,6 +64,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     sleep: Callable[[float], Awaitable[None]] | None = None
     silence: float | None = None
+    memory: MemorySettings = field(default_factory=MemorySettings)
 
     @property
     def options(self) -> ModelOptions:
@@ -81,6 +84,7 @@ class World:
             sandbox=self.sandbox,
             policy=Policy(limits=self.limits),
             chat=False,
+            memory=self.memory,
             clock_and_random=replace(ClockAndRandom(), sleep=self.sleep or self.naps.sleep),
         )
         session = FileSession("run", session_dir=self.place.parent / "sessions")
@@ -202,6 +206,28 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
     reply = await collect(patient.reply(conversation()))
     assert reply.text == "Here."
     assert told == ["stopped", "sleep 10", "sleep 20", "going"]
+
+
+@pytest.mark.parametrize(("patience", "legs"), [(300.0, 1), (0.0, 2)])
+async def test_an_outage_costs_no_summary(world: World, patience: float, legs: int) -> None:
+    world.memory = MemorySettings(max_context_tokens=8_000, global_summary_max_tokens=200)
+    world.limits = RunLimits(outage_seconds=patience)
+    reads = "Looking.\n```codepilot\nprint('all kinds of words ' * 200)\n```\n"
+    summary = "It looked at all kinds of words, again and again; nothing is open."
+    left: list[Reply] = [DOWN, summary, DONE]
+
+    def reply(received: Received) -> Reply:
+        is_over = len(left) < 3 or "[CONTEXT LIMIT]" in str(received.json["messages"][-1])
+        return left.pop(0) if is_over else reads
+
+    world.naps.attempts = 1
+    async with ModelServer(replies=reply) as server:
+        ends = []
+        for _ in range(legs):
+            async with world.on(server, "chat") as runtime:
+                ends.append(await (runtime.resume() if runtime.unfinished else runtime.run("Look.")))
+    assert ends[-1].status is Status.FINISHED
+    assert [event.text for event in world.events if isinstance(event, Summarised)] == [summary]
 
 
 @pytest.mark.parametrize("fault", [Fails(401, "authentication_error"), Fails(429, "insufficient_quota")])

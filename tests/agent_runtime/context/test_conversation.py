@@ -12,11 +12,15 @@ from agent_runtime.context.conversation import answer, cache_prices
 from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.transcript import messages
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnreachableError
 from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.outage import PatientProvider
+from agent_runtime.run.state import RunState
 from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
 from tests.agent_runtime.image_files import picture
 
@@ -275,23 +279,27 @@ ASKED = Request(system="s", messages=(Message(role="user", text="u"),))
 
 
 async def test_what_a_broken_attempt_said_is_void() -> None:
-    charged: list[str] = []
-    text, usage = await answer(Twice(["all of it"]), ASKED, charge=lambda _, text: charged.append(text))
-    assert (text, usage.requests, charged) == ("all of it", 1, ["half of"])
+    text, usage = await answer(Twice(["all of it"]), ASKED)
+    assert (text, usage.requests) == ("all of it", 1)
 
 
 async def test_a_summary_that_broke_off_is_charged_by_an_estimate() -> None:
     talk = Talk(log=[*OLD], memory=SMALL, model=Twice([SUMMARY]))
     talk.add(*task_of("more", 6, chars=3_000), *NOW)
+    state, spent = RunState(talk.session, HookSystem()), talk.conversation.spent
+    talk.conversation.provider = PatientProvider(
+        talk.model, state, seconds=0.0, clock_and_random=ClockAndRandom(), spent=spent
+    )
     await talk.conversation.request("now")
     [broken] = talk.recorded(ReplyBroken)
     assert isinstance(broken, ReplyBroken)
     assert broken.usage.input_tokens > SMALL.max_context_tokens / 2
+    assert broken.usage.output_tokens == estimate("half of")
 
 
 async def test_a_reply_without_an_end_is_the_services_failure() -> None:
     with pytest.raises(ModelUnreachableError, match="test-model: the provider ended a reply without a ReplyEnd"):
-        await answer(Mute(), ASKED, charge=lambda *_: None)
+        await answer(Mute(), ASKED)
 
 
 @pytest.mark.parametrize(("model", "prices"), [("claude-sonnet-5-5", (0.05, 1.25)), ("nobody-knows", (0.1, 1.25))])
