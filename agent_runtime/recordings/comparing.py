@@ -9,16 +9,8 @@ from dataclasses import dataclass, replace
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError
-from agent_runtime.core.events import ChildRecorded, ChildResult, Ended, Observed, Recorded, Replied, Summarised
-from agent_runtime.providers.protocol import (
-    CallChunk,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    StopReason,
-    TextChunk,
-    ToolSchema,
-)
+from agent_runtime.core.events import Ended, Observed, Recorded, Replied, Summarised
+from agent_runtime.providers.protocol import ReplyEnd, ReplyStart, Request, StopReason, TextChunk, ToolSchema
 from agent_runtime.providers.tape import EVENT, Answered, Entry, Note, Tape, TapedRequest, differences, shows_images
 from agent_runtime.sessions.codec import decode
 
@@ -76,7 +68,7 @@ def compare(
             case Note(kind=kind) if kind == EVENT:
                 events.append(_event(entry))
             case TapedRequest(number=number, request=recorded):
-                if _is_for_summary(following):
+                if _is_for_summary(recorded, following):
                     summaries += 1
                     continue
                 compared += 1
@@ -114,14 +106,17 @@ def _event(note: Note) -> Recorded:
         raise ScriptError(f"The recording contains an event that cannot be read: {error}.") from error
 
 
-def _is_for_summary(following: Sequence[Entry]) -> bool:
-    """Whether what came of a request is a summary, by the event of the run itself that was recorded next."""
+def _is_for_summary(request: Request, following: Sequence[Entry]) -> bool:
+    """Whether what came of a request is a summary, by the first event that tells of a reply.
+
+    A request that broke off, or met an outage, was made again.
+    """
     for entry in following:
-        if isinstance(entry, TapedRequest):
+        if isinstance(entry, TapedRequest) and entry.request != request:
             return False
         if isinstance(entry, Note) and entry.kind == EVENT:
             event = _event(entry)
-            if not isinstance(event, ChildRecorded | ChildResult):
+            if isinstance(event, Summarised | Replied | Ended):
                 return isinstance(event, Summarised)
     return False
 
@@ -130,15 +125,12 @@ def _said(answer: Answered, following: Sequence[Entry]) -> tuple[str, tuple[Tool
     """The text and the calls of the attempt that counted, and why it ended; None when it broke off."""
     text, stop = "", None
     for chunk in answer.chunks:
-        match chunk:
-            case ReplyStart():
-                text = ""
-            case TextChunk(text=more):
-                text += more
-            case ReplyFault() | CallChunk():
-                pass
-            case ReplyEnd():
-                stop = chunk.stop
+        if isinstance(chunk, ReplyStart):
+            text = ""
+        elif isinstance(chunk, TextChunk):
+            text += chunk.text
+        elif isinstance(chunk, ReplyEnd):
+            stop = chunk.stop
     events = (_event(entry) for entry in following if isinstance(entry, Note) and entry.kind == EVENT)
     requests = next((event.requests for event in events if isinstance(event, Replied)), ())
     return text, requests, stop

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from agent_runtime.core.errors import ScriptError
-from agent_runtime.core.events import Observed, Recorded, Replied, Started, Summarised
+from agent_runtime.core.events import Observed, Recorded, Replied, ReplyBroken, Started, Summarised
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
@@ -107,6 +107,14 @@ def test_a_request_for_a_summary_is_counted_and_not_compared() -> None:
     tape = taped(BEGUN, (asked("Sum up."), "It began."), summary)
     found = compared(tape, system="Old")
     assert (found.requests, found.summaries, found.differences) == (0, 1, ())
+
+
+def test_a_request_for_a_summary_that_broke_off_or_met_an_outage_is_not_compared_either() -> None:
+    summary = Summarised(upto=1, text="It began.", usage=Usage(requests=1))
+    broken = ReplyBroken(reason="it broke", usage=Usage())
+    tape = taped(BEGUN, (asked("Sum up."), ""), broken, (asked("Sum up."), "It began."), summary)
+    found = compared(tape, system="Old")
+    assert (found.requests, found.summaries, found.differences) == (0, 2, ())
 
 
 def test_without_events_there_is_nothing_to_compared() -> None:
