@@ -97,8 +97,8 @@ class PatientProvider(WrappedProvider):
                     pause = max(usual, error.retry_after or 0.0)
                     if faults.waited + pause > self._seconds:
                         raise
-                    if tries == 1:
-                        untimed.enter_context(self._state.clock.stopped())
+                    untimed.close()  # where it stands still already, it goes on doing so
+                    untimed.enter_context(self._state.clock.stopped())
                     self._state.emit(ModelAwaited(reason=str(error), seconds=pause))
                 else:
                     return

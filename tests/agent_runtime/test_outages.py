@@ -38,7 +38,7 @@ from agent_runtime import (
     Usage,
 )
 from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.providers.protocol import Chunk, Request, TextChunk
 from agent_runtime.run.outage import PatientProvider
 from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
@@ -177,7 +177,8 @@ async def test_a_wait_can_be_stopped_at_once(world: World) -> None:
         assert (await run).status is Status.STOPPED
 
 
-async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
+@pytest.mark.parametrize("text", ["", "Half"])
+async def test_the_runs_clock_stands_still_while_a_service_is_down(text: str) -> None:
     told: list[str] = []
 
     async def sleep(seconds: float) -> None:
@@ -195,6 +196,8 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
         @override
         async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
             if told.count("sleep 10") + told.count("sleep 20") < 2:
+                if text:
+                    yield TextChunk(text=text)
                 raise ModelOutageError("down")
             async for chunk in super().reply(request):
                 yield chunk
@@ -205,7 +208,7 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
     patient = PatientProvider(Down(["Here."]), state, seconds=60.0, clock_and_random=around, spent=lambda *_: Usage())
     reply = await collect(patient.reply(conversation()))
     assert reply.text == "Here."
-    assert told == ["stopped", "sleep 10", "sleep 20", "going"]
+    assert told == ["stopped", "sleep 10", "going", "stopped", "sleep 20", "going"]
 
 
 @pytest.mark.parametrize(("patience", "legs"), [(300.0, 1), (0.0, 2)])
