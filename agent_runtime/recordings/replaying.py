@@ -129,7 +129,7 @@ async def replay_recording(
             index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
-        outcomes = await _run(agent, events)
+        outcomes = await _run(agent, provider, events)
     # How the recorded runs ended, up to the first that waited.
     upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
     recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]
@@ -281,15 +281,16 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
             declare(registry, event, serve)
 
 
-async def _run(agent: Agent, events: Sequence[Recorded]) -> list[Outcome]:
-    """Run the tasks one after another, until one waits for a person or fails."""
+async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:
+    """Run the tasks one after another, until one waits for a person, or leaves the recording."""
     started = [event for event in events if isinstance(event, Started)]
     outcomes: list[Outcome] = []
     async with AsyncRuntime(agent) as runtime:
         _serve_recorded(runtime.registry, events)
         for event in started:
             outcomes.append(await runtime.run(event.task, facts=event.facts))
-            if outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.FAILED, Status.SANDBOX_FAILED}:
+            waits = outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE}
+            if waits or outcomes[-1].status is Status.SANDBOX_FAILED or replay.departure is not None:
                 break
     return outcomes
 

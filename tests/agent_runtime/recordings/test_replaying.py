@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from agent_runtime import (
     Agent,
@@ -20,8 +22,9 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
-from agent_runtime.core.errors import ScriptError, SettingsError
+from agent_runtime.core.errors import ModelRejectedError, ScriptError, SettingsError
 from agent_runtime.core.task import Quote, Task
+from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.recordings.recorder import Recorder
 from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
@@ -144,6 +147,26 @@ async def test_a_run_that_waited_for_a_person_is_replayed_up_to_there(work_dir: 
     found = await replayed(path)
     assert [outcome.status for outcome in found.outcomes] == [Status.PAUSED]
     assert found.is_same
+
+
+class _Refuses(ScriptedProvider):
+    """A service that rejects one task."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        if "What is there?" not in request.messages[-1].text:
+            raise ModelRejectedError("The service refused the request.")
+        async for chunk in super().reply(request):
+            yield chunk
+
+
+async def test_runs_after_one_that_failed_are_replayed_too(work_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "failed.jsonl"
+    agent = replace(agent_on(work_dir), provider=_Refuses([ANSWER]))
+    await recorded(agent, path, "First", "What is there?")
+    found = await replay_recording(path, work_dir=work_dir, sandbox=sandbox())
+    assert [each.status for each in found.recorded] == [Status.FAILED, Status.ANSWERED]
+    assert found.is_same, found
 
 
 async def test_what_was_hidden_in_the_recording_is_known_to_who_replays(work_dir: Path, tmp_path: Path) -> None:
