@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
-from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import FormatError, Interrupt, LimitError, Suspend, ToolError
 from agent_runtime.interpreter import Interpreter, InterpreterState, Suspended
 from agent_runtime.providers.taped_values import unpacked_answer
@@ -163,8 +163,10 @@ class NativeStep:
             else:
                 await self.interpreter.run(_text_of(request, "code"), call=call, show=output.printed)
         elif request.name not in self.tools:
-            known = [*self.tools.names, SCRIPT, FINISH]
-            raise ToolError(f"there is no tool {request.name[:100]!r}. {did_you_mean(request.name[:100], known)}")
+            # The service has all names: a provider in front of it may have renamed them, and hidden our own.
+            close = get_close_matches(request.name[:100], self.tools.names, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ToolError(f"there is no tool {request.name[:100]!r}.{hint}")
         else:
             values = read_arguments(request.name, request.arguments)
             args, kwargs = call_arguments(self.tools.get(request.name), values)

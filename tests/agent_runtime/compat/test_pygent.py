@@ -156,6 +156,7 @@ def test_what_cannot_be_called_is_an_answer_and_the_run_goes_on(rt: Runtime) -> 
     answers = [text for role, text in told(agent) if role == "tool"]
     words = ("no tool 'nothing'", "'cmd'", "type string", "leads out", "not JSON", "half of a char", "Stopping.")
     assert [word for word, text in zip(words, answers, strict=True) if word in text] == [*words]
+    assert not [name for name in ("finish", "script", "tool_continue") if name in answers[0]]
     assert outcome.status is Status.FINISHED
 
 
