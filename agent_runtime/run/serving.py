@@ -13,6 +13,7 @@ from agent_runtime.run.approvals import Gate
 from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls
 from agent_runtime.run.toolbox import Toolbox
+from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.schema import call_arguments, tool_schema
 
 if TYPE_CHECKING:  # the package is an extra, and a tenth of a second to import
@@ -32,17 +33,18 @@ class ToolServer:
         Args:
             agent: whose policy and limits hold.
             toolbox: the tools.
-            state: records each call.
+            state: its listeners are notified of each call. Its log is not written to: nobody reads of calls there.
             gate: asks the handlers where the policy says so; a call that nobody answers for is refused.
         """
+        state.clock.start()  # the time of an earlier run is over
         self._toolbox = toolbox
-        self._state = state
+        self._record = InMemorySession()
         self._gate = gate
         self._calls = Calls(
             registry=toolbox.registry,
             policy=agent.policy,
             gate=gate,
-            state=state,
+            state=RunState(self._record, state.hooks, scrub=agent.scrub),
             max_output_chars=agent.max_output_chars,
             max_step_chars=agent.step_chars,
         )
@@ -84,7 +86,7 @@ class ToolServer:
         """Make one call; what it shows, and whether it succeeded."""
         async with self._turn:
             if self._calls.number >= _KEPT_CALLS:
-                self._state.reset()
+                self._record.reset()
                 self._calls.number = 0
             self._calls.begin_step()
             try:

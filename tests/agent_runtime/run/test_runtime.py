@@ -17,6 +17,7 @@ from agent_runtime import (
     Observed,
     Policy,
     Quote,
+    Rule,
     RunLimits,
     ScriptedProvider,
     SettingsError,
@@ -28,6 +29,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.run import serving
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.transports.blocks.guide import guide
 from agent_runtime.workspace.scratch import Scratch
@@ -353,3 +355,23 @@ async def test_a_session_with_images_goes_on_with_a_model_that_does_not_see(
     opening = blind.provider.requests[0].messages[0]
     assert opening.images == ()
     assert opening.text.endswith("[The images are not shown here.]")
+
+
+async def test_serving_tools_after_a_run_asks_for_approval_and_keeps_the_conversation(
+    project: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[str, bool]] = []
+
+    async def calls(server: serving.ToolServer) -> None:
+        given.extend([await server.call("list_files", {"pattern": "*.sh"}) for _ in range(3)])
+
+    monkeypatch.setattr(serving, "_KEPT_CALLS", 2)
+    monkeypatch.setattr(serving.ToolServer, "serve", calls)
+    policy = Policy(rules=(Rule(decision="ask", tool="list_files"),))
+    async with runtime_for(project, sandbox, [DONE], policy=policy, transport="tools") as runtime:
+        runtime.hooks.register("permission_request", lambda **_: True)
+        assert (await runtime.run("Say it")).status is Status.FINISHED
+        before = [*runtime.session.events]
+        await runtime.serve_tools()
+        assert [*runtime.session.events] == before
+    assert [ok for _, ok in given] == [True] * 3
