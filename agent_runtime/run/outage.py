@@ -7,6 +7,7 @@ enough ends its leg, and `resume` sends the same request again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
@@ -91,6 +92,9 @@ class PatientProvider(WrappedProvider):
                                         told = chunk.text if isinstance(chunk, TextChunk) else chunk.arguments
                                         faults.text.append(told)
                                     yield chunk
+                except asyncio.CancelledError:
+                    self._note(ReplyFault(reason="the run ended while it came", billed=bool(faults.text)), faults)
+                    raise
                 except ModelOutageError as error:
                     chance = int(self._clock_and_random.token(2), 16) / _UNITS
                     usual = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
@@ -120,6 +124,7 @@ class PatientProvider(WrappedProvider):
         if fault.billed:
             model = fault.model or self._inner.model
             usage = self._spent(model, "".join(faults.text))
+            faults.text = []
             self._state.record(ReplyBroken(reason=fault.reason, usage=usage))
         if fault.wait is None:
             return

@@ -194,7 +194,8 @@ def _entries(event: Event) -> Iterator[RunEntry]:
             said = "Answered" if event.approved else "Denied or not answered"
             yield RunEntry(kind="answer", title=said, text=event.note, ok=event.approved)
         case ReplyBroken() | Parked():
-            yield RunEntry(kind="note", title="The model service failed", text=event.reason, ok=False)
+            title = "The model service failed" if isinstance(event, Parked) else "A reply of the model broke off"
+            yield RunEntry(kind="note", title=title, text=event.reason, ok=False)
         case Recovered():
             yield RunEntry(kind="note", title="The run was resumed after its process had ended", text=event.text)
         case ChildRecorded(task=task, event=inner):

@@ -37,8 +37,9 @@ from agent_runtime import (
     Summarised,
     Usage,
 )
+from agent_runtime.context.estimate import estimate
 from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.providers.protocol import Chunk, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.run.outage import PatientProvider
 from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
@@ -253,6 +254,26 @@ async def test_replies_that_break_off_count_towards_the_bounds(world: World) -> 
     assert outcome.status is Status.MAX_TOKENS
     assert outcome.usage.total_tokens == broken.usage.total_tokens + 120
     assert len(server.requests) == 2
+
+
+async def test_a_reply_that_a_stop_cuts_off_counts_as_charged(world: World) -> None:
+    class Endless(ScriptedProvider):
+        @override
+        async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+            yield ReplyStart(attempt=1)
+            yield TextChunk(text="Half of")
+            yield ReplyFault(reason="it broke", billed=True, wait=1.0)
+            yield ReplyStart(attempt=2)
+            yield TextChunk(text="All of it, and")
+            runtime.abort()
+            await asyncio.Event().wait()
+
+    async with world.runtime(Endless([])) as runtime:
+        outcome = await runtime.run("Write it.")
+    assert outcome.status is Status.STOPPED
+    broken = [event.usage for event in world.events if isinstance(event, ReplyBroken)]
+    assert [each.output_tokens for each in broken] == [estimate("Half of"), estimate("All of it, and")]
+    assert outcome.usage == broken[0] + broken[1]
 
 
 @pytest.mark.parametrize("down", [0, 3])

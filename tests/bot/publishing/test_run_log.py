@@ -13,6 +13,7 @@ from agent_runtime import (
     Paused,
     PendingCall,
     Replied,
+    ReplyBroken,
     Resumed,
     Started,
     Status,
@@ -77,6 +78,12 @@ def test_each_thing_that_happened_is_an_entry_in_its_order() -> None:
 def test_the_cost_is_the_sum_of_all_replies_and_unknown_when_one_is() -> None:
     assert _log(_reply(), _reply(2), ChildRecorded(task="t1", event=_reply())).usage.cost_usd == 0.75
     assert _log(_reply(), _reply(2, None)).usage.cost_usd is None
+
+
+def test_a_reply_that_broke_off_is_not_called_a_failure_of_the_service() -> None:
+    broken = ReplyBroken(reason="the run ended while it came", usage=Usage())
+    [entry] = _log(broken).entries
+    assert (entry.title, entry.text) == ("A reply of the model broke off", broken.reason)
 
 
 def test_secrets_and_terminal_codes_are_taken_out() -> None:
