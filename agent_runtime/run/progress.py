@@ -57,9 +57,13 @@ class RunProgress:
         self._newest: Event | None = None
         self._forget()
 
-    def read(self) -> RunProgress:
-        """Take in what was recorded since the last time; all of it where the log began anew, as `save` lets it."""
-        events = self._events
+    def read(self, events: Sequence[Event] | None = None) -> RunProgress:
+        """Take in what was recorded since the last time; all of it where the log began anew, as `save` lets it.
+
+        Args:
+            events: the log, where it may be another object by now.
+        """
+        events = self._events = self._events if events is None else events
         if self._taken and (len(events) < self._taken or events[self._taken - 1] is not self._newest):
             self._forget()
         for position in range(self._taken, len(events)):

@@ -380,6 +380,7 @@ class AsyncRuntime:
             raise UsageError("This runtime is closed; create a new one.")
         if resets != self._resets:
             raise UsageError("The runtime was reset while this call waited for another one to end; call it again.")
+        self._state.progress.read(self.session.events)  # another object, where the session was closed meanwhile
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""

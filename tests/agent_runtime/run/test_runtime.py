@@ -375,3 +375,17 @@ async def test_serving_tools_after_a_run_asks_for_approval_and_keeps_the_convers
         await runtime.serve_tools()
         assert [*runtime.session.events] == before
     assert [ok for _, ok in given] == [True] * 3
+
+
+async def test_a_session_that_was_closed_between_two_runs_is_opened_again_and_counted_on(
+    project: Path, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    session = FileSession("s", session_dir=tmp_path / "sessions")
+    failing = "```codepilot\nassert False\n```\n"
+    async with runtime_for(project, sandbox, [DONE, failing, DONE], session=session) as runtime:
+        await runtime.run("One")
+        session.close()
+        outcome = await runtime.run("Two")
+        assert (outcome.status, outcome.steps, outcome.usage.requests) == (Status.FINISHED, 2, 2)
+    assert runtime.outcome == outcome
+    assert FileSession("s", session_dir=tmp_path / "sessions").events, "to ask a closed runtime takes no lock"
