@@ -244,10 +244,10 @@ class ReplayProvider:
             )
         hidden = hidden_request(request, self._secrets)
         # Child runs ask at the same time as their parent, in any order.
-        near = (each for each in self._open[:_MOST_AHEAD] if each.request.child == hidden.child)
+        near = [each for each in self._open[:_MOST_AHEAD] if each.request.child == hidden.child]
         ahead = [each for each in near if len(each.request.messages) == len(hidden.messages)]
         same = (each for each in ahead if next(differences(each.request, hidden, masks=self._masks), None) is None)
-        asked = next(same, self._open[0])
+        asked = next(same, (near or self._open)[0])
         told = next(differences(asked.request, hidden, masks=self._masks), None)
         if told is not None:
             text = f"Request {asked.number} of {len(self._asked)} differs from the recording {self._source}:\n{told}"

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime.core.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Chunk, Message, Provider, Request
+from agent_runtime.providers.protocol import Chunk, Message, Provider, Request, TextChunk
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
@@ -74,6 +74,18 @@ async def recorded(path: Path, *requests: Request) -> None:
     for request in requests:
         await chunks_of(recording, request)
     await recording.close()
+
+
+async def test_a_request_that_differs_is_held_against_none_of_a_child_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    theirs = Request(system="A child.", messages=(Message(role="user", text="Theirs."),), child=True)
+    await recorded(path, theirs, conversation(status="[Step 1]"))
+    with pytest.raises(ScriptError, match=r"Request 2 of 2 differs .*\n.*\n.*\n.*\n-\[Step 1\]\n\+\[Step 2\]"):
+        await chunks_of(ReplayProvider(path), conversation(status="[Step 2]"))
+    lenient = ReplayProvider(path, strict=False)
+    for request, text in ((conversation(status="[Step 2]"), "Reply 1."), (theirs, "Reply 0.")):
+        told = await chunks_of(lenient, request)
+        assert "".join(chunk.text for chunk in told if isinstance(chunk, TextChunk)) == text
 
 
 async def test_a_request_that_differs_is_shown_as_a_diff(tmp_path: Path) -> None:
