@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,11 +21,14 @@ from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ScriptError, SettingsError, ToolError
 from agent_runtime.core.events import (
     Ended,
+    Event,
+    MessageInjected,
     Parked,
     Paused,
     Recorded,
     ServedTool,
     Started,
+    StepStarted,
     ToolReturned,
     ToolsListed,
 )
@@ -283,15 +287,25 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
 
 async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:
     """Run the tasks one after another, until one waits for a person, or leaves the recording."""
-    started = [event for event in events if isinstance(event, Started)]
-    outcomes: list[Outcome] = []
+    left = deque(event for event in events if isinstance(event, Started | MessageInjected))
+    outcomes = list[Outcome]()
     async with AsyncRuntime(agent) as runtime:
+
+        def send(event: Event) -> None:
+            while isinstance(event, StepStarted) and left and isinstance(sent := left[0], MessageInjected):
+                if sent.step > event.step:
+                    break
+                left.popleft()
+                runtime.send_message(sent.text, id=sent.id)
+
+        runtime.hooks.add(send)
         _serve_recorded(runtime.registry, events)
-        for event in started:
-            outcomes.append(await runtime.run(event.task, facts=event.facts))
-            waits = outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE}
-            if waits or outcomes[-1].status is Status.SANDBOX_FAILED or replay.departure is not None:
-                break
+        while left:
+            if isinstance(task := left.popleft(), Started):
+                outcomes.append(await runtime.run(task.task, facts=task.facts))
+                stopped = {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.SANDBOX_FAILED}
+                if outcomes[-1].status in stopped or replay.departure is not None:
+                    break
     return outcomes
 
 

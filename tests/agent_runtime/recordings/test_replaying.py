@@ -149,6 +149,24 @@ async def test_a_run_that_waited_for_a_person_is_replayed_up_to_there(work_dir: 
     assert found.is_same
 
 
+async def test_messages_to_a_recorded_run_are_sent_again_at_the_same_steps(work_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    recorder = Recorder(agent_on(work_dir, LOOK, ANSWER, LOOK, ANSWER), path)
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+
+        def interrupt(number: int, **_: object) -> None:
+            if number == 1:
+                runtime.send_message("Be brief.")
+
+        runtime.hooks.register("tool_result", interrupt)
+        await runtime.run("Look")
+        runtime.send_message("And look again.", id="m7")
+        await runtime.run("Look again")
+    found = await replay_recording(path, work_dir=work_dir, sandbox=sandbox())
+    assert found.is_same, found.difference
+
+
 class _Refuses(ScriptedProvider):
     """A service that rejects one task."""
 
