@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.core.errors import ScriptError, SettingsError, ToolError
+from agent_runtime.core.errors import ScriptError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (
     Ended,
     Event,
@@ -277,7 +277,9 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
         if answer is None:
             raise ScriptError(f"The run calls {served.name} more often than the recorded one.")
         if not answer.ok:
-            raise ToolError(answer.text, value=answer.value)
+            told = answer.value.get("kind") if isinstance(answer.value, dict) else None
+            kind: ToolErrorKind = next((each for each in get_args(ToolErrorKind) if each == told), "RuntimeError")
+            raise ToolError(answer.text, kind=kind, value=answer.value)
         return ToolResult(value=answer.value, text=answer.text)
 
     for event in events:

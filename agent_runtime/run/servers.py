@@ -118,7 +118,7 @@ class Servers:
             except McpServerError as error:
                 late = isinstance(error.__cause__, TimeoutError)
                 kind: ToolErrorKind = "TimeoutError" if late else "OSError"
-                value = {SERVER_DOWN: server.name} if error.down else None
+                value = {"kind": kind, **({SERVER_DOWN: server.name} if error.down else {})}
                 raise ToolError(cleaned(server, str(error)), kind=kind, value=value) from error
             note = _CHANGED if connection.changed and server.name not in self._told else ""
             if note:

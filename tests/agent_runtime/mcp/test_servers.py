@@ -279,9 +279,16 @@ async def test_a_sandbox_that_holds_no_server_costs_nothing(place: Path) -> None
         await eventually(lambda: descriptors() <= before)
 
 
-async def test_a_replay_needs_no_server(place: Path, sandbox: Sandbox) -> None:
-    server, recording = odd("changes"), place.parent / "run.jsonl"
-    code = 'print(odd_echo("yes"))\nodd_echo("no")'
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("changes", 'print(odd_echo("yes"))\nodd_echo("no")'),
+        ("dies", 'try:\n    odd_echo("yes")\nexcept OSError as error:\n    print("lost:", error)'),
+        ("nonsense", 'try:\n    odd_echo("yes")\nexcept OSError as error:\n    print("lost:", error)'),
+    ],
+)
+async def test_a_replay_needs_no_server(place: Path, sandbox: Sandbox, way: str, code: str) -> None:
+    server, recording = odd(way), place.parent / "run.jsonl"
     recorder = Recorder(agent_with(place, sandbox, [server], block(code), policy=ALLOWED), recording)
     async with AsyncRuntime(recorder.agent) as runtime:
         recorder.follow(runtime)
