@@ -294,7 +294,9 @@ def load_tape(path: Path | str) -> Tape:
         ScriptError: it cannot be read, or is no recording.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8", "surrogatepass")
+        data = Path(path).read_bytes()
+        whole = data.rfind(b"\n") + 1  # what follows was cut off, perhaps in the middle of a character
+        text = data[:whole].decode("utf-8", "surrogatepass") + data[whole:].decode("utf-8", "replace")
     except (OSError, UnicodeDecodeError) as error:
         raise ScriptError(f"The recording {path} cannot be read: {error}.") from error
     return read_tape(text, source=str(path))

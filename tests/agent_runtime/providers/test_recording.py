@@ -11,7 +11,7 @@ import pytest
 from agent_runtime.core.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, Provider, Request, TextChunk
-from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
+from agent_runtime.providers.recording import RecordingProvider, ReplayProvider, load_tape
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, conversation, provider_on
@@ -55,6 +55,19 @@ async def test_a_recording_is_its_owners_and_never_holds_the_key(wire: Wire, tmp
         await recording.close()
     assert path.stat().st_mode & 0o777 == 0o600
     assert KEY not in path.read_text()
+
+
+async def test_a_recording_that_was_cut_at_any_byte_can_be_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recording = RecordingProvider(ScriptedProvider(["Gr\u00fc\u00dfe \U0001f41b"]), path)
+    await chunks_of(recording, conversation())
+    await recording.close()
+    data = path.read_bytes()
+    for size in range(data.index(b"\n") + 1, len(data)):
+        path.write_bytes(data[:size])
+        tape = load_tape(path)
+        assert len(tape.entries) == data[:size].count(b"\n") - 1
+        assert tape.torn is not data[:size].endswith(b"\n")
 
 
 async def test_an_error_is_replayed_as_the_error_it_was(tmp_path: Path) -> None:
