@@ -11,6 +11,8 @@ from agent_runtime.core.outcome import PendingCall
 from agent_runtime.run.hooks import EventType, HookSystem
 
 _RESULT_CHARS = 200
+_HARMLESS = "\n\t\u00a0\u200d"
+"""Line break, tab, the hard space, and the joiner inside an emoji."""
 
 
 def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
@@ -95,5 +97,7 @@ def _input(prompt: str) -> str | None:
 
 
 def _say(text: str, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
+    """Print a text with its control codes and invisible characters escaped: none may hide or forge what follows it."""
+    shown = (each if each.isprintable() or each in _HARMLESS else repr(each)[1:-1] for each in text)
+    sys.stdout.write("".join(shown) + end)
     sys.stdout.flush()

@@ -72,6 +72,17 @@ def test_it_prints_what_waits_and_what_does_not_count(tmp_path: Path, capsys: py
     assert "$ echo hi" in out
 
 
+def test_nothing_that_the_agent_says_can_draw_over_the_call_that_somebody_is_to_approve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hides = reply('execute("main", "echo hi")', say="Caf\u00e9\u00a0\u2615 \x1b[8m\x1b]0;title\x07\u202edone.")
+    with Runtime(write_agent_file(tmp_path, hides, permissions=[{"ask": "execute"}])) as runtime:
+        runtime.run("Greet")
+    out = capsys.readouterr().out
+    assert "Caf\u00e9\u00a0\u2615 \\x1b[8m\\x1b]0;title\\x07\\u202edone." in out
+    assert "$ echo hi" in out
+
+
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Runtime(write_agent_file(tmp_path, reply("print(1 // 0)"), reply(done="Done.")), quiet=True) as runtime:
         runtime.run("Greet")
