@@ -93,6 +93,7 @@ def test_all_that_a_model_is_told_of_itself_and_its_tools_is_short(tmp_path: Pat
     toolbox = AsyncRuntime(agent)._toolbox
     schemas = [json.dumps(asdict(each), separators=(",", ":")) for each in toolbox.schemas]
     assert len(toolbox.system_prompt) + sum(map(len, schemas)) < 6_000
+    assert "the summary is its completion" in toolbox.system_prompt, "it is told of completions"
     for name in toolbox.registry.names:
         assert any(name in schema for schema in schemas)
 
