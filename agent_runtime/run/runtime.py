@@ -413,8 +413,8 @@ class AsyncRuntime:
         finally:
             self._work = None
         if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
-            await self._toolbox.children.forget()
             await self._state.record_durably(Ended(outcome=outcome))
+            await self._toolbox.children.forget()  # removing copies takes time, in which the caller may be cancelled
         return outcome
 
     def _conversation(self) -> Conversation:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from typing_extensions import override
 
 from agent_runtime import (
@@ -22,6 +23,7 @@ from agent_runtime import (
     TextChunk,
     on_tool_call,
 )
+from agent_runtime.delegation.children import Children
 from tests.agent_runtime.seed.parts import Model, files_in, reply, watch
 from tests.waiting import eventually
 
@@ -158,6 +160,27 @@ async def test_a_resumable_run_whose_caller_is_cancelled_goes_on_later(start: St
     await asyncio.gather(running, return_exceptions=True)
     assert runtime.unfinished
     assert str(await runtime.resume()) == "Gone on."
+
+
+async def test_a_run_that_came_to_its_end_has_ended_though_its_caller_is_cancelled_while_copies_are_removed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, _ = start(reply(done="Finished."), using={"resumable": True})
+    begun = asyncio.Event()
+
+    async def forget(_: Children) -> None:
+        if runtime.session.events:  # else it is what begins a run
+            begun.set()
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(runtime.run("Go"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Children, "forget", forget)
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    assert not runtime.unfinished
+    assert str(runtime.outcome) == "Finished."
 
 
 def test_another_thread_stops_the_blocking_runtime(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:
