@@ -152,7 +152,7 @@ _BROKEN: dict[FormatCode, str] = {
     "payload_count": "held more or fewer payloads than its calls need",
     "multiple_control": "held several control blocks",
     "completion_first": "ended the task before it acted",
-    "control_syntax": "held a control block that is no Python of ours",
+    "control_syntax": "held a control block that is not valid Python",
     "ambiguous": "could be read in two ways",
     "filename_mismatch": "named other files than its calls",
     "empty": "neither acted nor ended the task",
@@ -162,6 +162,6 @@ _BROKEN: dict[FormatCode, str] = {
 def unreadable(code: FormatCode, count: int) -> str:
     """What a person is told; the model was told how to write it instead."""
     return (
-        f"{count} replies of the model in a row did not have the form that is read here; the last one {_BROKEN[code]}. "
-        "Ask again, or choose another model."
+        f"{count} replies of the model in a row did not have the expected form; the last one {_BROKEN[code]}. "
+        "Try again, or choose another `model`."
     )

@@ -193,7 +193,10 @@ async def test_words_alone_get_corrective_turns_in_a_job_and_then_end_it(bench: 
     # The model is told what to write instead; whoever reads the outcome is told what happened.
     assert all("```codepilot" in each for each in bench.observed())
     assert "Your reply" not in str(outcome)
-    assert "3 replies of the model" in str(outcome)
+    assert str(outcome) == (
+        "3 replies of the model in a row did not have the expected form; the last one neither acted nor ended the "
+        "task. Try again, or choose another `model`."
+    )
     assert len(bench.observed()) == 3
 
 
