@@ -242,7 +242,7 @@ def _object_schema(given: Mapping[str, Any]) -> dict[str, Plain]:
         "type": "object",
         "properties": properties,
         **({"required": required} if required else {}),
-        **({"$defs": schema["$defs"]} if "$defs" in schema else {}),
+        **{key: schema[key] for key in ("$defs", "definitions") if key in schema},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from mcp_types import Tool
 
 from agent_runtime.core.calls import Plain, ToolResult
@@ -37,6 +38,16 @@ def test_what_a_schema_requires_is_of_its_properties() -> None:
     for other in others:
         tool = listed({"type": "object", "properties": properties, "required": other})
         assert tool.parameters == {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_what_a_schema_refers_to_is_kept(place: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"word": {"$ref": f"#/{place}/Word"}},
+        place: {"Word": {"type": "string", "enum": ["yes", "no"]}},
+    }
+    assert listed(schema).parameters == schema
 
 
 async def test_names_of_parameters_that_become_alike_stay_apart() -> None:
