@@ -36,6 +36,8 @@ _KEPT = 0.3
 _ENOUGH = 0.3
 """The share of the window that leaving results out must free where it is full: else the next break comes after a few
 steps, and a summary is cheaper."""
+_ASKING = 300
+"""Tokens that asking for a summary takes at most."""
 _WORTH_IT = 2
 """A summary must replace at least this many times its own length."""
 
@@ -132,11 +134,13 @@ class Conversation:
         Raises:
             ModelOutageError: the service is down while a summary is due, which is not to be worse for that.
         """
-        over = self.tokens - self._memory.threshold_tokens
+        threshold = self._memory.threshold_tokens
+        over = self.tokens - threshold
         if over < 0:
             self._shrink(cached=self._cache.holds(self.provider.model, self._clock()))
-        elif not self._shrink(cached=0, least=over + round(_ENOUGH * self._memory.threshold_tokens)):
-            await self._summarise(self._memory.max_context_tokens)
+        elif not self._shrink(cached=0, least=over + round(_ENOUGH * threshold)):
+            while await self._summarise(self._memory.max_context_tokens) and self.tokens >= threshold:
+                pass
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
         status = sendable(status)  # it names what runs in terminals
         self._sent, self._status = self._estimated(), estimate(status)
@@ -163,7 +167,10 @@ class Conversation:
         Raises:
             ModelOutageError: as for `request`.
         """
-        return await self._summarise(min(self._memory.max_context_tokens, self.tokens) // 2)
+        half, is_shorter = min(self._memory.max_context_tokens, self.tokens) // 2, False
+        while self.tokens > half and await self._summarise(half):
+            is_shorter = True
+        return is_shorter
 
     def _messages(self) -> tuple[Message, ...]:
         return self._transcript.messages(self._log.events)
@@ -204,10 +211,14 @@ class Conversation:
         return True
 
     async def _summarise(self, window: int) -> bool:
-        """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most."""
+        """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most.
+
+        Nothing is replaced that the model was not shown: where its request has no room for all, more stays.
+        """
         events, entries = self._log.events, self._transcript.entries
-        least = self._memory.global_summary_max_tokens
-        upto = boundary(events, entries, keep=round(_KEPT * window / self._meter.ratio), least=_WORTH_IT * least)
+        least, fitting = self._memory.global_summary_max_tokens, window / self._meter.ratio
+        room = round(fitting) - self._system_tokens - _ASKING
+        upto = boundary(events, entries, keep=round(_KEPT * fitting), least=_WORTH_IT * least, most=room - len(entries))
         if upto is None:
             return False
         most = length(entries, upto, least=least)
@@ -215,7 +226,6 @@ class Conversation:
         text, usage, failure = "", Usage(), ""
         # The conversation, so that it can be read from the cache, or as much of its beginning as fits.
         history = self._messages()
-        room = (window - estimate(ask)) / self._meter.ratio - self._system_tokens
         fits = sum(1 for size in accumulate(map(estimate_message, history)) if size <= room)
         while fits and history[fits - 1].role != "user":
             fits -= 1

@@ -20,16 +20,20 @@ _LAST_CALLS = 12
 _PLACE_CHARS = 80
 
 
-def boundary(events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int) -> int | None:
+def boundary(
+    events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int, most: int
+) -> int | None:
     """Where the part that a summary replaces ends.
 
-    What stays are whole steps and tasks from the end of the conversation, as many as fit, and at least the last one.
+    What stays are whole steps and tasks from the end of the conversation, as many as fit, and at least the last one;
+    more where the model cannot be shown all that would go.
 
     Args:
         events: the log.
         entries: the conversation that it tells.
         keep: tokens that may stay.
         least: tokens that must go; what is not worth a summary is left as it is.
+        most: tokens that the model can be shown; beyond them only as much goes as makes a summary worth it.
 
     Returns:
         A position in the log, of a reply or of a task's start; None when too little would go.
@@ -40,6 +44,8 @@ def boundary(events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, 
     for entry in entries:
         event = events[entry.position]
         if entry.position > entries[0].position and isinstance(event, Replied | Started):
+            if passed > most and going >= least:
+                break
             # The opening of a task that goes on behind the place stays; with images, it may be most of what is before.
             chosen, going = entry, passed - (0 if isinstance(event, Started) else openings.get(entry.task, 0))
             if left <= keep and going >= least:

@@ -158,8 +158,25 @@ async def test_what_cannot_get_shorter_is_sent_as_it_is() -> None:
     assert "characters left out" in request.messages[0].text
 
 
+@pytest.mark.parametrize("overflows", [True, False], ids=["said to be too long", "far beyond its window"])
+async def test_nothing_goes_that_the_model_was_not_shown_for_a_summary(*, overflows: bool) -> None:
+    talk = Talk(memory=MemorySettings() if overflows else SMALL, model=Model([SUMMARY] * 100))
+    talk.add(started("beta"))
+    for step in range(40):
+        talk.add(replied(f"<step {step}>"), observed(words(4_000, f"<shown {step}>")))
+    if overflows:
+        before = talk.conversation.tokens
+        assert await talk.conversation.shorten()
+        assert talk.conversation.tokens < before / 2
+    request = await talk.conversation.request("now")
+    assert talk.conversation.tokens < talk.memory.threshold_tokens
+    told = "\n".join(message.text for each in (*talk.model.requests, request) for message in each.messages)
+    lost = [step for step in range(40) if f"<step {step}>" not in told or f"<shown {step}>" not in told]
+    assert lost == []
+
+
 async def test_a_provider_that_says_too_long_can_be_asked_again_with_less() -> None:
-    talk = Talk(log=[*OLD, *OLD, *NOW], model=Model([SUMMARY]))
+    talk = Talk(log=[*OLD, *OLD, *NOW], model=Model([SUMMARY] * 2))
     before = talk.conversation.tokens
     assert await talk.conversation.shorten()
     assert talk.conversation.tokens < before / 2

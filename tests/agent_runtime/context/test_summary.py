@@ -9,10 +9,10 @@ from agent_runtime.core.outcome import Usage
 from tests.agent_runtime.context.logs import observed, replied, returned, started, task_of, words
 
 
-def cut_at(log: list[Recorded], *, keep: int, least: int = 1) -> int | None:
+def cut_at(log: list[Recorded], *, keep: int, least: int = 1, most: int = 1_000_000) -> int | None:
     transcript = Transcript()
     transcript.update(log)
-    return boundary(log, transcript.entries, keep=keep, least=least)
+    return boundary(log, transcript.entries, keep=keep, least=least, most=most)
 
 
 TWO_TASKS = [*task_of("alpha", 3, chars=4_000), *task_of("beta", 3, chars=4_000), started("gamma")]
