@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent_runtime.context.archive import TaskRecord, tasks
 from agent_runtime.context.estimate import estimate
 from agent_runtime.context.transcript import TranscriptEntry
-from agent_runtime.core.events import Ended, Recorded, Replied, Started, Summarised, ToolReturned
+from agent_runtime.core.events import Ended, MessageInjected, Recorded, Replied, Started, Summarised, ToolReturned
 from agent_runtime.prompts import notes
 
 _SHARE = 0.05
@@ -102,10 +102,10 @@ def mechanical(events: Sequence[Recorded], upto: int, *, max_tokens: int, failur
 
 
 def _told(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
-    """One task in one line."""
+    """One task in one line; of one that goes on, what people said meanwhile as well."""
     started = events[task.start]
     goal = started.task.goal if isinstance(started, Started) else ""
-    span = events[task.start : min(task.end, upto)]
+    span, said = events[task.start : min(task.end, upto)], list[str]()
     ended = next((event.outcome for event in reversed(span) if isinstance(event, Ended)), None)
     if task.summary is not None:
         end = task.summary
@@ -114,7 +114,9 @@ def _told(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
     else:
         calls = [event.label or event.tool for event in span if isinstance(event, ToolReturned)]
         end = f"calls so far, the last of {len(calls)}: {'; '.join(calls[-_LAST_CALLS:]) or 'none'}"
-    return f"Task {task.number}: {_one_line(goal, _GOAL_CHARS)} -> {_one_line(end, _END_CHARS)}"
+        said = [notes.user_message(event.text) for event in span if isinstance(event, MessageInjected)]
+    told = f"Task {task.number}: {_one_line(goal, _GOAL_CHARS)} -> {_one_line(end, _END_CHARS)}"
+    return "\n".join([told, *(_one_line(each, _END_CHARS) for each in said)])
 
 
 def _one_line(text: str, limit: int) -> str:

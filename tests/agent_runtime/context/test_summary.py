@@ -4,7 +4,7 @@ import pytest
 
 from agent_runtime.context.summary import boundary, length, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript
-from agent_runtime.core.events import Archived, Recorded, Summarised
+from agent_runtime.core.events import Archived, MessageInjected, Recorded, Summarised
 from agent_runtime.core.outcome import Usage
 from tests.agent_runtime.context.logs import observed, replied, returned, started, task_of, words
 
@@ -121,6 +121,15 @@ def test_without_a_model_the_record_speaks() -> None:
         "Task 1: alpha -> finished: Alpha works.",
         "Task 2: beta -> Beta was set aside.",
         "Task 3: gamma and more -> calls so far, the last of 1: Running `pytest -q`",
+    ]
+
+
+def test_the_record_tells_what_people_said_in_a_task_that_goes_on() -> None:
+    said = MessageInjected(step=1, text="Do not touch\nthe database.")
+    log: list[Recorded] = [started("alpha"), replied(), returned(label="Running `ls`"), said, observed(), replied("b")]
+    assert mechanical(log, len(log) - 1, max_tokens=500).splitlines()[1:] == [
+        "Task 1: alpha -> calls so far, the last of 1: Running `ls`",
+        "[USER MESSAGE] Do not touch the database.",
     ]
 
 
