@@ -168,7 +168,7 @@ class McpConnection:
                 http = await stack.enter_async_context(guarded_client(server, self._budget, self._answered))
                 transport = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
-                self._words = LastWords(self._budget)
+                self._words = LastWords(self._budget, server.secrets)
                 transport = sandboxed(server, self._place, self._words)
             client = Client(
                 transport,

@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -71,8 +71,9 @@ class LastWords:
         silence: ends it when it said too much.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, secrets: Sequence[str] = ()) -> None:
         self.text = ""
+        self._secrets = secrets
         self.watcher: Watcher | None = None
         self.budget = budget
         self.silence: Callable[[], object] = bool
@@ -127,7 +128,10 @@ class LastWords:
         if not self._first.done() and data.startswith(b"ready\n") and control:
             self._first.set_result(_CREDENTIALS.unpack(control[0][2])[0])
             data = data.removeprefix(b"ready\n")
-        self.text = (self.text + data.decode(errors="replace"))[-_LAST_WORDS:]
+        said = self.text + data.decode(errors="replace")
+        for secret in self._secrets:  # before it is cut: nobody knows the rest of one
+            said = said.replace(secret, "***")
+        self.text = said[-_LAST_WORDS:]
         if not self.budget.takes(data):
             self.add(self.budget.refusal)
             asyncio.get_running_loop().remove_reader(self._ours)
