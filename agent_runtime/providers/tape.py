@@ -29,15 +29,7 @@ from typing import Any
 from agent_runtime.core import errors
 from agent_runtime.core.calls import Plain, ToolRequest
 from agent_runtime.core.errors import ModelError, ModelOutageError, ScriptError
-from agent_runtime.providers.protocol import (
-    Chunk,
-    Message,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    Request,
-    TextChunk,
-)
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.providers.taped_values import (
     packed_chunk,
     packed_message,
