@@ -55,6 +55,8 @@ from agent_runtime.workspace.state import Manifest
 
 PLACE = "<work dir>"
 _INDEX_SECONDS = 60.0
+_NETWORK = (re.compile(r"^Network: HTTPS to .* only\n?", re.MULTILINE), "")
+"""What the first message says of a network: a replay has none, since a recording never chooses one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ async def replay_recording(
         await asyncio.to_thread(_copied, work_dir, copy)
         places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
-        provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
+        provider = ReplayProvider(path, masks=(place, _NETWORK, *(() if exact else VOLATILE)), secrets=secrets)
         started = [event for event in events if isinstance(event, Started)]
         recorded_agent = agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox)
         delegation = recorded_agent.delegation

@@ -14,6 +14,7 @@ from typing_extensions import override
 from agent_runtime import (
     Agent,
     AsyncRuntime,
+    Network,
     Policy,
     Rule,
     Sandbox,
@@ -164,6 +165,15 @@ async def test_messages_to_a_recorded_run_are_sent_again_at_the_same_steps(work_
         runtime.send_message("And look again.", id="m7")
         await runtime.run("Look again")
     found = await replay_recording(path, work_dir=work_dir, sandbox=sandbox())
+    assert found.is_same, found.difference
+
+
+async def test_a_run_that_had_a_network_is_replayed_without_one(work_dir: Path, tmp_path: Path) -> None:
+    path, apart = tmp_path / "network.jsonl", pick_sandbox("auto", SandboxSettings())
+    agent = replace(agent_on(work_dir, ANSWER), sandbox=apart, network=Network.of("a.example"))
+    await recorded(agent, path, "What is there?")
+    assert "Network: HTTPS to a.example only" in path.read_text()
+    found = await replay_recording(path, work_dir=work_dir, sandbox=apart)
     assert found.is_same, found.difference
 
 
