@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -292,7 +293,9 @@ def _serve_recorded(registry: Registry, events: Sequence[Recorded]) -> None:
 async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded]) -> list[Outcome]:
     """Run the tasks one after another, until one waits for a person, or leaves the recording."""
     left = deque(event for event in events if isinstance(event, Started | MessageInjected))
-    outcomes = list[Outcome]()
+    before = takewhile(lambda event: not isinstance(event, Paused), events)
+    said = [each.value for each in before if isinstance(each, ToolReturned) and each.tool == "ask_user" and each.ok]
+    answers, outcomes = iter(said), list[Outcome]()
     async with AsyncRuntime(agent) as runtime:
 
         def send(event: Event) -> None:
@@ -303,6 +306,7 @@ async def _run(agent: Agent, replay: ReplayProvider, events: Sequence[Recorded])
                 runtime.send_message(sent.text, id=sent.id)
 
         runtime.hooks.add(send)
+        runtime.hooks.register("ask_user", lambda **_: next(answers, None))
         _serve_recorded(runtime.registry, events)
         while left:
             if isinstance(task := left.popleft(), Started):

@@ -168,6 +168,25 @@ async def test_messages_to_a_recorded_run_are_sent_again_at_the_same_steps(work_
     assert found.is_same, found.difference
 
 
+@pytest.mark.parametrize("questions", [1, 2])
+async def test_a_question_that_was_answered_is_answered_again_and_one_that_waited_waits(
+    work_dir: Path, tmp_path: Path, questions: int
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    asks = '```codepilot\nprint("So:", ask_user("Which one?"))\n```\n'
+    recorder = Recorder(agent_on(work_dir, *[asks] * questions, ANSWER), path)
+    said = iter(["The first."])
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        runtime.hooks.register("ask_user", lambda **_: next(said, None))
+        outcome = await runtime.run("Ask")
+        if outcome.status is Status.PAUSED:
+            await runtime.resume(note="The second.")
+    found = await replay_recording(path, work_dir=work_dir, sandbox=sandbox())
+    assert found.outcomes[-1].status is outcome.status
+    assert (found.difference, found.left) == (None, questions - 1)
+
+
 async def test_a_run_that_had_a_network_is_replayed_without_one(work_dir: Path, tmp_path: Path) -> None:
     path, apart = tmp_path / "network.jsonl", pick_sandbox("auto", SandboxSettings())
     agent = replace(agent_on(work_dir, ANSWER), sandbox=apart, network=Network.of("a.example"))
