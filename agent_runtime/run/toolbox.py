@@ -184,7 +184,7 @@ class Toolbox:
         """What the model would otherwise have to find out about the place it works in; of that, only once."""
         if self._oriented:
             return replace(await self._oriented_in(task, facts), tree="", python_path=self._python_path)
-        self._oriented, agent = True, self._agent
+        agent = self._agent
         place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
             place += (
@@ -198,6 +198,7 @@ class Toolbox:
             toolchain(agent.sandbox, agent.work_dir),
             self._tests(),
         )
+        self._oriented = True  # only now: a run that was stopped meanwhile has told nothing
         told = (*found.facts, *filter(None, (programs, tests)))
         return replace(found, facts=told, python_path=self._python_path)
 

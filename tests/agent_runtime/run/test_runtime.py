@@ -29,7 +29,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.run import serving
+from agent_runtime.run import serving, toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.transports.blocks.guide import guide
 from agent_runtime.workspace.scratch import Scratch
@@ -389,3 +389,22 @@ async def test_a_session_that_was_closed_between_two_runs_is_opened_again_and_co
         assert (outcome.status, outcome.steps, outcome.usage.requests) == (Status.FINISHED, 2, 2)
     assert runtime.outcome == outcome
     assert FileSession("s", session_dir=tmp_path / "sessions").events, "to ask a closed runtime takes no lock"
+
+
+async def test_a_run_after_one_that_was_stopped_before_its_first_message_is_told_where_it_works(
+    project: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with runtime_for(project, sandbox, [DONE]) as runtime:
+
+        async def stops(*_: object) -> str:
+            runtime.abort()
+            await asyncio.Event().wait()
+            return ""
+
+        with monkeypatch.context() as patched:
+            patched.setattr(toolbox, "toolchain", stops)
+            assert (await runtime.run("One")).status is Status.STOPPED
+        assert (await runtime.run("Two")).status is Status.FINISHED
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert "Working directory: /workspace" in started.opening
+    assert "src/: greet.sh" in started.opening
