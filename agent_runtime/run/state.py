@@ -122,8 +122,9 @@ class RunState:
     def inject(self, step: int) -> None:
         """Put the messages that were sent meanwhile into the conversation."""
         while self._messages:
-            text, id_ = self._messages.popleft()
+            text, id_ = self._messages[0]
             self.record(MessageInjected(step=step, text=text, id=id_))
+            self._messages.popleft()
 
     def outcome(
         self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""

@@ -14,12 +14,15 @@ from agent_runtime import (
     AsyncRuntime,
     Event,
     FileSession,
+    InMemorySession,
+    MessageInjected,
     Observed,
     Policy,
     Quote,
     Rule,
     RunLimits,
     ScriptedProvider,
+    SessionError,
     SettingsError,
     Started,
     Status,
@@ -28,6 +31,7 @@ from agent_runtime import (
     ToolReturned,
     pick_sandbox,
 )
+from agent_runtime.core.events import Recorded
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run import serving, toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
@@ -408,3 +412,22 @@ async def test_a_run_after_one_that_was_stopped_before_its_first_message_is_told
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     assert "Working directory: /workspace" in started.opening
     assert "src/: greet.sh" in started.opening
+
+
+async def test_a_message_that_could_not_be_recorded_is_in_the_next_run(project: Path, sandbox: Sandbox) -> None:
+    full = ["yes"]
+
+    class Full(InMemorySession):
+        @override
+        def append(self, event: Recorded) -> None:
+            if isinstance(event, MessageInjected) and full:
+                raise SessionError(f"The disk is full: {full.pop()}.")
+            super().append(event)
+
+    async with runtime_for(project, sandbox, [DONE], session=Full()) as runtime:
+        runtime.send_message("Be brief.")
+        with pytest.raises(SessionError):
+            await runtime.run("One")
+        await runtime.run("Two")
+        sent = [event.text for event in runtime.session.events if isinstance(event, MessageInjected)]
+    assert sent == ["Be brief."]
