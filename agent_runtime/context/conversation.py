@@ -15,7 +15,7 @@ from agent_runtime.context.estimate import Meter, estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.planner import Prospect, RequestForecast, plan
 from agent_runtime.context.results import Results
-from agent_runtime.context.summary import boundary, length, mechanical, place, usable
+from agent_runtime.context.summary import ASIDE_CHARS, boundary, length, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
 from agent_runtime.core.errors import ModelError, ModelOutageError, ModelUnreachableError
 from agent_runtime.core.events import Summarised
@@ -239,9 +239,9 @@ class Conversation:
                 raise
             except ModelError as error:
                 failure = str(error)
-        summary = usable(self._words(text), max_tokens=most) or mechanical(
-            events, upto, max_tokens=most, failure=failure
-        )
+        words = self._words(text)
+        told = usable(words, max_tokens=most, aside=words.strip() != text.strip())
+        summary = told or mechanical(events, upto, max_tokens=most, failure=failure)
         self._log.record(Summarised(upto=upto, text=summary, usage=usage))
         return True
 
@@ -265,6 +265,8 @@ async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
                 text.append(chunk.text)
             elif isinstance(chunk, ReplyEnd):
                 return "".join(text), chunk.usage
+            elif len("".join(text)) < ASIDE_CHARS:
+                text = []  # a call: what was said announces it; or a fault, and it is void
     raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")
 
 

@@ -14,6 +14,8 @@ from agent_runtime.prompts import notes
 _SHARE = 0.05
 """Of what a summary replaces: a finding takes some 35 tokens, and a window of 120,000 holds about a hundred."""
 _LEAST_WORDS = 5
+ASIDE_CHARS = 200
+"""Of a summary that stands beside an act: a shorter text only announces the act."""
 _GOAL_CHARS = 200
 _END_CHARS = 400
 _LAST_CALLS = 12
@@ -74,10 +76,16 @@ def length(entries: Sequence[TranscriptEntry], position: int, *, least: int) -> 
     return max(least, round(_SHARE * sum(entry.tokens for entry in entries if entry.position < position)))
 
 
-def usable(words: str, *, max_tokens: int) -> str | None:
-    """The summary in what a reply says, cut to its length; None when it says nothing, because the model acted, say."""
+def usable(words: str, *, max_tokens: int, aside: bool = False) -> str | None:
+    """The summary in what a reply says, cut to its length; None when it says too little.
+
+    Args:
+        words: the reply without what is no plain text.
+        max_tokens: its length.
+        aside: whether there was something else in the reply.
+    """
     text = words.strip().removeprefix("[GLOBAL SUMMARY]").strip()
-    if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS:
+    if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS or (aside and len(text) < ASIDE_CHARS):
         return None
     return _fitted(text, max_tokens)
 

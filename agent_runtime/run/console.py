@@ -11,8 +11,6 @@ from agent_runtime.core.outcome import PendingCall
 from agent_runtime.run.hooks import EventType, HookSystem
 
 _RESULT_CHARS = 200
-_HARMLESS = "\n\t\u00a0\u200d"
-"""Line break, tab, the hard space, and the joiner inside an emoji."""
 
 
 def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
@@ -97,7 +95,10 @@ def _input(prompt: str) -> str | None:
 
 
 def _say(text: str, end: str = "\n") -> None:
-    """Print a text with its control codes and invisible characters escaped: none may hide or forge what follows it."""
-    shown = (each if each.isprintable() or each in _HARMLESS else repr(each)[1:-1] for each in text)
+    """Print a text with its control codes and invisible characters escaped: none may hide or forge what follows it.
+
+    Harmless are line breaks, tabs, the hard space, and the joiner inside an emoji.
+    """
+    shown = (each if each.isprintable() or each in "\n\t\u00a0\u200d" else repr(each)[1:-1] for each in text)
     sys.stdout.write("".join(shown) + end)
     sys.stdout.flush()

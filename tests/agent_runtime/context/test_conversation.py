@@ -17,7 +17,16 @@ from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnr
 from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
 from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Chunk,
+    Message,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+)
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.outage import PatientProvider
 from agent_runtime.run.state import RunState
@@ -136,6 +145,32 @@ async def test_a_model_that_writes_no_summary_does_not_break_the_run(reply: str 
     request = await talk.conversation.request("now")
     assert "Task 1: alpha -> finished: Done." in request.messages[0].text
     assert talk.conversation.tokens < SMALL.threshold_tokens
+
+
+class Acts(Model):
+    """A service whose model calls a tool, and says why."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        async for chunk in super().reply(request):
+            if isinstance(chunk, ReplyEnd):
+                yield CallChunk(index=0, id="c0", name="execute", arguments="{}")
+            yield chunk
+
+
+LONG = "In src/a.py the function f returns None where its caller wants a number, see the test. " * 5
+
+
+@pytest.mark.parametrize(
+    ("model", "reply"),
+    [(Acts, "{}"), (Model, '{}\n```codepilot\nexecute("main", "pytest -q")\n```\n')],
+    ids=["a native call", "a control block"],
+)
+async def test_words_beside_an_act_are_no_summary_unless_they_are_many(model: type[Model], reply: str) -> None:
+    for said, summary in (("Let me look at the failing test first.", ""), (LONG, LONG.strip())):
+        talk = Talk(log=[*OLD, *OLD, *NOW], memory=SMALL, model=model([reply.format(said)]))
+        request = await talk.conversation.request("now")
+        assert request.messages[0].text.startswith(f"[GLOBAL SUMMARY]\n{summary or '(From the record'}")
 
 
 async def test_it_summarises_again_and_again_and_always_gets_somewhere() -> None:
