@@ -104,7 +104,8 @@ class DurableLedger:
 
     async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
         """See `Ledger.keep_config`."""
-        body = _CONFIG.dump_json(config).decode()
+        # What the file does not say is for the operator, and must stay unsaid.
+        body = _CONFIG.dump_json(config, exclude_unset=True).decode()
 
         def put(tx: Transaction) -> None:
             tx.rows.execute(CONFIGS.delete().where(CONFIGS.c.until <= tx.now))

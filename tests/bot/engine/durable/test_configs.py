@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from bot.domain.commands import Labelled
+from bot.domain.commands import Labelled, Review
 from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.store import JobStore
@@ -63,5 +63,20 @@ async def test_a_receiver_without_a_worker_drops_what_means_nothing(database: st
     await DurableLedger(worker).keep_config(noise.repo.id, CONFIG, seconds=60)
     assert await receipt.unneeded(noise)
     assert await receipt.unneeded(a_job(command=Labelled(label="bot: go", bound_to=""))) == ""
+    for store in (worker, receiver):
+        await store.close()
+
+
+async def test_a_receiver_without_a_worker_keeps_the_review_that_the_operator_wants_where_the_file_is_silent(
+    database: str,
+) -> None:
+    worker, receiver = JobStore(database), JobStore(database)
+    ledger = DurableLedger(receiver)
+    receipt = Receipt(DurableEngine(receiver), ledger, KnownConfigs(), review_on=frozenset({"opened"}))
+    opened = a_job(kind="pull", command=Review(on="opened"))
+    await DurableLedger(worker).keep_config(opened.repo.id, CONFIG, seconds=60)
+    assert await receipt.unneeded(opened) == ""
+    await DurableLedger(worker).keep_config(opened.repo.id, RepoConfig(review_on=()), seconds=60)
+    assert await receipt.unneeded(opened)
     for store in (worker, receiver):
         await store.close()
