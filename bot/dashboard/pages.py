@@ -20,7 +20,7 @@ from aiohttp import web
 from bot.dashboard import views
 from bot.dashboard.live import LivePages
 from bot.dashboard.people import ATTEMPT_SECONDS, People
-from bot.dashboard.reader import DashboardReader
+from bot.dashboard.reader import MOST_LIVE, DashboardReader
 from bot.dashboard.rendering import STATIC, render, static
 from bot.dashboard.sign_in import SIGN_IN_SECONDS, SignIn, SignIns
 from bot.domain.errors import BotError
@@ -143,6 +143,7 @@ class Dashboard:
             viewer,
             title="Queue",
             sections=rows,
+            most=MOST_LIVE,
             ended=[views.run_row(each, now=now) for each in queue.ended],
             # What is left of an installation's limit tells nothing about others; only the operator has all of them.
             budgets=budgets if viewer.repo_ids is None else [],

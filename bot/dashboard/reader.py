@@ -21,7 +21,8 @@ from bot.publishing.run_log import RunLog, following, log_of, unpack_log
 
 _LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 _ENDED = frozenset(JobState) - _LIVE
-_MOST_LIVE = 200
+MOST_LIVE = 200
+"""Runs of each state that the queue shows."""
 _RECENT = 20
 _WEEKS = 12
 _AT_ONCE = 2
@@ -75,11 +76,11 @@ class DashboardReader:
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def queue(self, repo_ids: frozenset[int] | None) -> Queue:
-        """The jobs that have not ended, oldest first, and those that have, newest first."""
-        live = await self.runs(RunQuery(states=_LIVE, repo_ids=repo_ids, limit=_MOST_LIVE))
-        ended = await self.runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT))
-        by_state = {state: tuple(each for each in reversed(live) if each.state is state) for state in JobState}
-        return Queue(live={state: found for state, found in by_state.items() if state in _LIVE}, ended=ended)
+        """The newest jobs of each state that have not ended, oldest first, and those that have, newest first."""
+        # State by state: however many are queued, all that run or wait are shown.
+        queries = {state: RunQuery(states=frozenset({state}), repo_ids=repo_ids, limit=MOST_LIVE) for state in _LIVE}
+        live = {state: (await self.runs(query))[::-1] for state, query in queries.items()}
+        return Queue(live=live, ended=await self.runs(RunQuery(states=_ENDED, repo_ids=repo_ids, limit=_RECENT)))
 
     async def runs(self, query: RunQuery) -> tuple[Stored, ...]:
         """The work that a query selects, newest first."""
