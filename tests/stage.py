@@ -205,7 +205,7 @@ class Stage:
         newest = sa.select(TOLD.c.cause).order_by(TOLD.c.until.desc()).limit(1)
         newest = newest.where(TOLD.c.repo_id == stored.job.repo.id, TOLD.c.thread == stored.job.thread.key)
         cause = await self.queue._store.run(lambda tx: tx.rows.execute(newest).scalar_one())
-        return str(cause)
+        return str(cause).partition(" by ")[0]  # the job that told it may stand in a row of its own
 
     async def end_after(self, event: str, action: str) -> End:
         """Wait until the job of the newest delivery of an event has ended, and the work that it began."""

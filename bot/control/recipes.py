@@ -113,11 +113,8 @@ async def _begin_unasked(context: JobContext, head: Recipe, run: ChecksFailed | 
         head_sha="",
     )
     job = recipe_job(asked, recipe)
-    # An attempt before this one may have taken the turn, and failed after that.
-    if run is not None and (await context.record.read()).leads_to != job.id:
-        if not await context.ledger.may_tell(repo.id, 0, f"recipe {recipe.name}"):
-            return
-        await context.record.update(lambda record: replace(record, leads_to=job.id))
+    if run is not None and not await context.ledger.may_tell(repo.id, 0, f"recipe {recipe.name}", by=context.job.id):
+        return
     await begin(context, await _where_it_reports(context, recipe, job))
 
 

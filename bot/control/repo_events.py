@@ -127,7 +127,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
     gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
     await context.void(gone)
-    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):
+    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void", by=job.id):
         return Ending(state=JobState.DONE)
     names = ", ".join(map(code, gone))
     text = (

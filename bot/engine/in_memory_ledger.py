@@ -13,7 +13,7 @@ from bot.domain.listening import TrustedBots
 from bot.engine.in_memory import InMemoryEngine
 from bot.gate.repo_config import RepoConfig
 
-_HOUR_SECONDS = 3600.0
+_HOUR = 3600.0
 
 
 class InMemoryLedger:
@@ -56,13 +56,13 @@ class InMemoryLedger:
             if label.bound_to == old_sha:
                 self._labels[repo_id, number, label.name.casefold()] = replace(label, bound_to=new_sha)
 
-    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR_SECONDS) -> bool:
+    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR, by: str = "") -> bool:
         """See `Ledger.may_tell`."""
-        key, now = (repo_id, number, cause), self._clock()
+        key, own, now = (repo_id, number, cause), (repo_id, number, f"{cause} by {by}"), self._clock()
         self._told = {told: until for told, until in self._told.items() if until > now}
         if key in self._told:
-            return False
-        self._told[key] = now + seconds
+            return bool(by) and own in self._told
+        self._told[key] = self._told[own] = now + seconds
         return True
 
     async def hold_back(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:
@@ -78,7 +78,7 @@ class InMemoryLedger:
         until, config = self._configs.get(repo_id, (0.0, None))
         return config if self._clock() < until else None
 
-    async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
+    async def tally(self, job: Job, *, seconds: float = _HOUR) -> Tally:
         """See `Ledger.tally`."""
         since = self._clock() - seconds
         work = [each for each in self._engine.begun_work() if each.stored.state is not JobState.REFUSED]

@@ -216,8 +216,11 @@ class Ledger(Protocol):
         """Bind the labels of a thread that hold for one commit to another: the bot's own push moved the head."""
         ...
 
-    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0) -> bool:
-        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0, by: str = "") -> bool:
+        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask.
+
+        Where `by` names a job, True again for that job: an attempt that asked may have died before it told anything.
+        """
         ...
 
     async def hold_back(self, repo_id: int, number: int, cause: str, *, seconds: float) -> None:

@@ -202,7 +202,7 @@ class JobContext:
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
+        if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause, by=self.job.id):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = ShortReply(text=refusal.reason, refused=True)

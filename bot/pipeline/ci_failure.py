@@ -75,7 +75,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         is_new = not any(each.author_id == me and context.github.redacted(words) in each.body for each in said)
     else:
         cause = f"ci {job.head_sha} {skip.cause}"
-        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
+        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS, by=job.id)
     if not is_new:
         return ending
     if job.thread.has_comments or not context.services.checks:

@@ -16,7 +16,7 @@ from bot.engine.durable.tables import CONFIGS, JOBS, LABELS, TOLD
 from bot.engine.records import loaded
 from bot.gate.repo_config import RepoConfig
 
-_HOUR_SECONDS = 3600.0
+_HOUR = 3600.0
 _SOME = 20
 _CONFIG = TypeAdapter(RepoConfig)
 
@@ -77,14 +77,19 @@ class DurableLedger:
         bound = LABELS.update().where(*_in_thread(repo_id, number), LABELS.c.bound_to == old_sha)
         await self._run(lambda tx: tx.rows.execute(bound.values(bound_to=new_sha)))
 
-    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR_SECONDS) -> bool:
-        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR, by: str = "") -> bool:
+        """See `Ledger.may_tell`."""
 
         def told(tx: Transaction) -> bool:
             tx.rows.execute(TOLD.delete().where(TOLD.c.until <= tx.now))
-            values = {"repo_id": repo_id, "thread": number, "cause": cause, "until": tx.now + seconds}
-            first = insert(tx, TOLD).values(**values).on_conflict_do_nothing().returning(TOLD.c.until)
-            return tx.rows.execute(first).scalar() is not None
+            values = {"repo_id": repo_id, "thread": number, "until": tx.now + seconds}
+            first = insert(tx, TOLD).on_conflict_do_nothing().returning(TOLD.c.until)
+            is_first = tx.rows.execute(first.values(cause=cause, **values)).scalar() is not None
+            own = f"{cause} by {by}"  # in a row beside it, as the table knows no jobs
+            if is_first and by:
+                tx.rows.execute(first.values(cause=own, **values))
+            here = (TOLD.c.repo_id == repo_id, TOLD.c.thread == number, TOLD.c.cause == own)
+            return is_first or tx.rows.execute(sa.select(TOLD.c.until).where(*here)).scalar() is not None
 
         return await self._run(told)
 
@@ -128,7 +133,7 @@ class DurableLedger:
         except ValidationError:  # another version's
             return None
 
-    async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
+    async def tally(self, job: Job, *, seconds: float = _HOUR) -> Tally:
         """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
 
         Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's

@@ -11,6 +11,8 @@ from bot.control.recipes import start_after_run
 from bot.domain.commands import Ask, ChecksFailed
 from bot.domain.job import Job, Thread
 from bot.engine.in_memory import InMemoryEngine
+from bot.engine.in_memory_ledger import InMemoryLedger
+from bot.engine.protocols import Ledger
 from bot.gate.recipes import parse_recipe
 from bot.gate.repo_config import RepoConfig
 from bot.github import GitHubError
@@ -22,18 +24,6 @@ RED = ChecksFailed(run_id=501, name="CI", conclusion="failure", head_sha="a" * 4
 HEAD = "---\non:\n  workflow_run:\n    workflows: [CI]\n---\n"
 AFTER_CI = f"{HEAD}Say why it failed.\n".encode()
 CONFIG = RepoConfig(recipes=(parse_recipe(AFTER_CI, "after-ci").head,))
-
-
-class Turns:
-    """Gives each turn once."""
-
-    def __init__(self) -> None:
-        self.taken = set[str]()
-
-    async def may_tell(self, _repo_id: int, _number: int, cause: str) -> bool:
-        first = cause not in self.taken
-        self.taken.add(cause)
-        return first
 
 
 class Threads:
@@ -49,7 +39,7 @@ class Threads:
         return 4
 
 
-async def _context(turns: Turns, threads: Threads, *, file: bytes = AFTER_CI, event: str = "event") -> JobContext:
+async def _context(turns: Ledger, threads: Threads, *, file: bytes = AFTER_CI, event: str = "event") -> JobContext:
     """Of an event about a workflow's run, in a repository with a recipe that follows it."""
     engine = InMemoryEngine()
     job = replace(a_job(event, command=RED), thread=Thread.of_branch("main"))
@@ -66,7 +56,7 @@ async def _begun(context: JobContext) -> Job | None:
 
 
 async def test_a_recipe_that_github_kept_from_beginning_is_begun_by_the_next_attempt() -> None:
-    turns, threads = Turns(), Threads(failures=1)
+    turns, threads = InMemoryLedger(InMemoryEngine()), Threads(failures=1)
     context = await _context(turns, threads)
     with pytest.raises(GitHubError):
         await start_after_run(context, RED, CONFIG)
@@ -84,6 +74,6 @@ async def test_a_recipe_that_github_kept_from_beginning_is_begun_by_the_next_att
 
 @pytest.mark.parametrize("file", [b"---\non: 3\n---\nx", b"---\non: comment\n---\nSay why it failed.\n"])
 async def test_a_recipe_that_was_changed_just_now_starts_nothing(file: bytes) -> None:
-    context = await _context(Turns(), Threads(), file=file)
+    context = await _context(InMemoryLedger(InMemoryEngine()), Threads(), file=file)
     await start_after_run(context, RED, CONFIG)
     assert await _begun(context) is None

@@ -9,6 +9,7 @@ from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import JobState, Origin
 from bot.engine.approvals import Waiting
 from bot.engine.in_memory import InMemoryEngine
+from bot.engine.in_memory_ledger import InMemoryLedger
 from bot.engine.job_record import JobRecord, StoredRecord
 from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
@@ -18,6 +19,7 @@ from tests.builders import a_job
 from tests.job_contexts import context_of, snapshot
 
 FOREVER = 10.0**12
+BUTTON = Origin(kind="button", id=1)
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Parking:
 
 async def steered(engine: InMemoryEngine, command: Steering) -> Ending:
     """Do what a press of a button asks, once more each time: GitHub has nothing to be asked or told."""
-    job = replace(a_job("command", command=command), origin=Origin(kind="button", id=1))
+    job = replace(a_job("command", command=command), origin=BUTTON)
     context = context_of(engine, job)
     await engine.accept(job)
     return await steer(context, command, snapshot())
@@ -106,6 +108,17 @@ async def test_a_retry_whose_worker_died_after_it_began_the_job_begins_no_other_
         assert (await steered(engine, Retry(job_id=""))).state is JobState.DONE
     states = [each.state for each in await engine.of_thread(10, 7)]
     assert states == [JobState.QUEUED, JobState.STOPPED]
+
+
+async def test_a_refusal_whose_worker_died_before_it_was_told_is_told_by_the_next_attempt_and_to_no_other() -> None:
+    engine = InMemoryEngine()
+    ledger = InMemoryLedger(engine)
+    first, second = (context_of(engine, replace(a_job(each), origin=BUTTON), ledger=ledger) for each in ("a", "b"))
+    for _ in range(2):
+        ending = await steer(first, Stop(), snapshot())
+        assert isinstance(ending.view, ShortReply)
+        assert "No job is running" in ending.view.text
+    assert (await steer(second, Stop(), snapshot())).view is None
 
 
 async def test_status_names_each_job_under_way() -> None:

@@ -135,6 +135,18 @@ async def test_a_thread_is_told_the_same_thing_once_an_hour(books: Books) -> Non
     assert await ledger.may_tell(10, 7, "locked")
 
 
+async def test_a_job_that_may_have_died_before_it_told_a_thread_something_may_still_tell_it(books: Books) -> None:
+    ledger, clock = books.ledger, books.clock
+    for _ in range(2):
+        assert await ledger.may_tell(10, 7, "locked", by="a")
+        assert not await ledger.may_tell(10, 7, "locked", by="b")
+        assert not await ledger.may_tell(10, 7, "locked")
+    assert await ledger.may_tell(10, 8, "locked", by="b")
+    clock.now += 3600
+    assert await ledger.may_tell(10, 7, "locked", by="b")
+    assert not await ledger.may_tell(10, 7, "locked", by="a")
+
+
 async def test_what_is_held_back_is_not_told_for_that_time_though_it_was_told_for_less(books: Books) -> None:
     ledger, clock = books.ledger, books.clock
     assert await ledger.may_tell(10, 7, "brief", seconds=60)
