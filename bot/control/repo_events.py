@@ -108,7 +108,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
             await approvals.void_alike(context.of(each.job))
         asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
-        if asked is not None and asked.bound_to != head_sha:
+        if asked is not None and not await _holds(context, asked.bound_to, head_sha):
             why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
@@ -125,7 +125,8 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         return Ending(state=JobState.DONE)
     path = context.services.conventions.repo_file
     config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
-    gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
+    raising = [each for each in kept if config.labels.level_of(each.name) in _RAISING]
+    gone = [each.name for each in raising if not await _holds(context, each.bound_to, head_sha)]
     await context.void(gone)
     if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void", by=job.id):
         return Ending(state=JobState.DONE)
@@ -135,6 +136,12 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         "again."
     )
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
+
+
+async def _holds(context: JobContext, bound_to: str, pushed: str) -> bool:
+    """Whether what is bound to a commit outlasts a push: deliveries come in any order, and it may be the newer head."""
+    now = await context.github.pulls.get(context.job.repo.full_name, context.job.thread.number)
+    return bound_to in {pushed, now.head_sha}
 
 
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:

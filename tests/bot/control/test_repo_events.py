@@ -46,8 +46,9 @@ async def _happens(
     by: int = 20,
     config: RepoConfig | None = None,
     job_id: str = "event",
+    head: str = HEAD,
 ) -> Job:
-    """Handle an event in pull request 7."""
+    """Handle an event in pull request 7, whose head is this by now."""
     job = a_job(job_id, kind="pull", command=event)
     job = replace(job, actor=replace(job.actor, id=by), origin=Origin(kind="event", id=0))
     await engine.accept(job)
@@ -67,7 +68,8 @@ async def _happens(
         workspaces=SimpleNamespace(discard=discard),
     )
     services.configs.learn(10, config or RepoConfig())
-    github, ledger = SimpleNamespace(accounts=account(BOT)), SimpleNamespace(labels=answering(()))
+    pulls = SimpleNamespace(get=answering(SimpleNamespace(head_sha=head)))
+    github, ledger = SimpleNamespace(accounts=account(BOT), pulls=pulls), SimpleNamespace(labels=answering(()))
     ending = await handle_event(context_of(engine, job, github=github, services=services, ledger=ledger), event)
     assert ending.state is JobState.DONE
     return job
@@ -106,6 +108,13 @@ async def test_a_request_for_the_commit_that_was_pushed_still_waits() -> None:
     engine = InMemoryEngine()
     await _waiting(engine, bound_to=HEAD)
     await _happens(engine, Pushed(head_sha=HEAD))
+    assert await _states(engine) == {"waiting": (JobState.WAITING, "")}
+
+
+async def test_a_request_for_the_head_outlasts_the_late_delivery_of_an_earlier_push() -> None:
+    engine = InMemoryEngine()
+    await _waiting(engine, bound_to=HEAD)
+    await _happens(engine, Pushed(head_sha="a" * 40))
     assert await _states(engine) == {"waiting": (JobState.WAITING, "")}
 
 
