@@ -30,14 +30,21 @@ def runs(tx: Transaction, query: RunQuery) -> tuple[Stored, ...]:
         found, order = found.where(JOBS.c.finished_at.is_not(None)), [JOBS.c.finished_at.desc(), *order]
     if query.repository:
         name = query.repository.casefold()
-        of_name = JOBS.c.repository.endswith(f"/{name}", autoescape=True)
-        of_owner = JOBS.c.repository.startswith(f"{name}/", autoescape=True)
-        found = found.where(JOBS.c.repository == name if "/" in name else sa.or_(of_name, of_owner))
+        found = found.where(JOBS.c.repository == name if "/" in name else JOBS.c.seq.in_(_with_half(name)))
     if query.person:
         found = found.where(JOBS.c.actor == query.person.casefold())
     if query.repo_ids is not None:
         found = found.where(_seen(tx, query.repo_ids))
     return readable(tx.rows.execute(found.order_by(*order).offset(query.offset).limit(query.limit)))
+
+
+def _with_half(half: str) -> sa.Select[tuple[int]]:
+    """The jobs of all repositories of this name or owner: looked for among the names in the index, which are few."""
+    names = sa.select(sa.func.min(JOBS.c.repository).label("name")).cte("names", recursive=True)
+    after = sa.select(sa.func.min(JOBS.c.repository)).where(JOBS.c.repository > names.c.name).scalar_subquery()
+    names = names.union_all(sa.select(after).where(names.c.name.is_not(None)))
+    fits = names.c.name.endswith(f"/{half}", autoescape=True) | names.c.name.startswith(f"{half}/", autoescape=True)
+    return sa.select(JOBS.c.seq).where(JOBS.c.repository.in_(sa.select(names.c.name).where(fits)))
 
 
 def _seen(tx: Transaction, repo_ids: Collection[int]) -> sa.ColumnElement[bool]:

@@ -89,8 +89,19 @@ async def test_only_runs_of_the_given_repositories_are_found(kept: Kept) -> None
     assert await kept.found(RunQuery(repo_ids=frozenset())) == []
 
 
-@pytest.mark.parametrize("states", [frozenset(), frozenset({JobState.DONE, JobState.STOPPED})])
-async def test_who_sees_little_has_little_read(tmp_path: Path, states: frozenset[JobState]) -> None:
+_FEW = frozenset({10, 11})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RunQuery(repo_ids=_FEW),
+        RunQuery(repo_ids=_FEW, states=frozenset({JobState.DONE, JobState.STOPPED})),
+        RunQuery(repository="calc"),
+        RunQuery(repository="octo"),
+    ],
+)
+async def test_who_sees_little_or_searches_for_little_has_little_read(tmp_path: Path, query: RunQuery) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'queue.sqlite'}")
     engine, read = DurableEngine(store), [0]
     await engine.accept(_of("a", 1, CALC, "mona"))
@@ -100,7 +111,7 @@ async def test_who_sees_little_has_little_read(tmp_path: Path, states: frozenset
         row = dict(tx.rows.execute(sa.select(JOBS)).mappings().one())
         del row["seq"]
         others = ({"id": f"j{n}", "delivery_id": f"d{n}", "thread": n, "repo_id": 100 + n % 7} for n in range(20_000))
-        tx.rows.execute(sa.insert(JOBS), [{**row, **each} for each in others])
+        tx.rows.execute(sa.insert(JOBS), [{**row, **each, "repository": f"x/{each['repo_id']}"} for each in others])
 
     def counted(tx: Transaction) -> list[str]:
         def count() -> None:
@@ -110,7 +121,7 @@ async def test_who_sees_little_has_little_read(tmp_path: Path, states: frozenset
         assert isinstance(connection, sqlite3.Connection)
         connection.set_progress_handler(count, 1_000)
         try:
-            return [each.job.id for each in history.runs(tx, RunQuery(repo_ids=frozenset({10, 11}), states=states))]
+            return [each.job.id for each in history.runs(tx, query)]
         finally:
             connection.set_progress_handler(None, 0)
 
