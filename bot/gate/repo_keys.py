@@ -84,7 +84,10 @@ def _words(value: object) -> object:
 
 def _never(value: object) -> object:
     """`never` as the list that it means."""
-    return [] if value == "never" else _words(value)
+    words = [] if value in ("never", ["never"]) else _words(value)
+    if isinstance(words, list) and any(each not in get_args(Notify) for each in words):
+        raise ValueError("must be `waiting`, `done` or both, or else `never` alone")
+    return words
 
 
 _NOW = {"fix_red_ci": "`fix_ci: [pull-requests]`", "review_when_ready": "`review_on: [ready]`"}
@@ -171,6 +174,8 @@ class VerbsKeys(_Keys):
 class LabelNames(_Keys):
     """The names of the labels."""
 
+    model_config = ConfigDict(validate_default=True)  # a name that is given may be the default of another label
+
     start: Label | None = None
     """Starts a run, in addition to the operator's."""
     read_only: Label = "codepilot:read-only"
@@ -182,14 +187,13 @@ class LabelNames(_Keys):
     fix_ci: Label = "codepilot:fix-ci"
     """Starts a fix when checks of the pull request fail."""
 
-    @field_validator("auto", "fix_ci")
+    @field_validator("*")
     @classmethod
-    def _different(cls, last: str, info: ValidationInfo) -> str:
+    def _different(cls, name: str | None, info: ValidationInfo) -> str | None:
         # Those that stand before it in this class.
-        names = [str(name).casefold() for name in (*info.data.values(), last) if name is not None]
-        if len(set(names)) != len(names):
-            raise ValueError("two labels have the same name; GitHub ignores case in label names")
-        return last
+        if name is not None and name.casefold() in (before.casefold() for before in info.data.values() if before):
+            raise ValueError(f"two labels have the same name, {name!r}; GitHub ignores case in label names")
+        return name
 
     def is_start(self, name: str) -> bool:
         """Whether a label is the repository's own for starting work."""
