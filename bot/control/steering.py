@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import assert_never
@@ -42,11 +43,12 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
             case Stop():
                 await _stop(context, jobs)
             case Continue(message=message):
-                await _continue(context, jobs, clean(message, limit=_MESSAGE_CHARS))
+                # A hostile text takes a second, in which other jobs must go on.
+                await _continue(context, jobs, await asyncio.to_thread(clean, message, limit=_MESSAGE_CHARS))
             case Approve(request_id=request_id, like=like):
                 await _answer(context, here, jobs, request_id, approved=True, note="", like=like)
             case Deny(request_id=request_id, why=why):
-                words = clean(why, limit=_MESSAGE_CHARS)
+                words = await asyncio.to_thread(clean, why, limit=_MESSAGE_CHARS)
                 if words and not await _is_asked(context, jobs, request_id):
                     # The first of the words looked like an id, as `added` does.
                     request_id, words = "", f"{request_id} {words}".strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from bot.control.steering import steer
@@ -80,6 +81,22 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.QUEUED
+
+
+async def test_the_event_loop_goes_on_while_a_hostile_message_is_cleaned() -> None:
+    engine, turns = InMemoryEngine(), 0
+
+    async def go_on() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await engine.accept(a_job("a"))
+    beside = asyncio.create_task(go_on())
+    await steered(engine, Continue(message="- a\n" * 2_000))
+    beside.cancel()
+    assert turns > 1
 
 
 async def test_words_that_answered_a_question_answer_no_other_when_their_worker_died_then() -> None:
