@@ -101,7 +101,8 @@ async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> st
 async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
     """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
     has_pull = context.job.thread.kind == "pull" or begun.here.thread.continues > 0
-    if not has_pull and context.job.origin.kind != "ci":
+    # By a button, work on a branch that failing checks began is done again.
+    if not has_pull and context.job.origin.kind not in {"ci", "button"}:
         return (), ""
     try:
         return await begun.here.reader.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
