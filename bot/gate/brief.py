@@ -306,7 +306,8 @@ def _before(
         if kind == job.origin.kind:
             if comment.id == job.origin.id:
                 continue
-            is_later = comment.id > job.origin.id
+            # The id of a command that is repeated stays, and `at` is when that was asked for.
+            is_later = comment.id > job.origin.id and not "" < comment.created_at < job.origin.at
         else:
             is_later = bool(job.origin.at) and comment.created_at >= job.origin.at
         if is_later:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime import Quote
-from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Review, Unknown, Work
+from bot.control.retry import retry_of
+from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Retry, Review, Unknown, Work
 from bot.domain.job import Job, Lines, Origin
 from bot.gate.brief import (
     BUDGET,
@@ -210,6 +211,20 @@ def test_only_comments_that_stood_before_the_command_as_they_stand_now_are_quote
         "in the same second",
         "comments edited after the command was given: 1; comments made after the command: 1",
     ]
+
+
+def test_what_people_said_between_a_command_and_its_retry_is_quoted() -> None:
+    later = "2026-01-02T03:05:00Z"
+    asked = replace(a_job("again", command=Retry()), origin=Origin(kind="comment", id=950, at=later))
+    comments = (
+        comment(900, "/codepilot fix", at=AT),
+        comment(901, "in the same second", at=AT),
+        comment(902, "The second file, too.", at="2026-01-02T03:04:59Z"),
+        comment(950, "/codepilot retry", at=later),
+        comment(951, "late", at=later),
+    )
+    quotes = task_for(retry_of(a_job(), asked_by=asked), material=Material(comments=comments)).quotes[1:]
+    assert [each.text for each in quotes[:-1]] == ["in the same second", "The second file, too."]
 
 
 def test_other_words_than_the_commands_own_kind_are_told_apart_by_time() -> None:
