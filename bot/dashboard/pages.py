@@ -108,17 +108,21 @@ class Dashboard:
         if self._people is not None:
             own.router.add_get("/github", self._to_github)
             own.router.add_get(CALLBACK_PATH.removeprefix(PREFIX), self._from_github)
-        own.router.add_post("/sign-out", self._signed_in(self._sign_out))
+        own.router.add_post("/sign-out", self._signed_in(self._sign_out, looks=False))
         own.router.add_get("/static/{name}", _static)
         own.on_shutdown.append(lambda _app: self._live.close())
         app.add_subapp(PREFIX, own)
 
-    def _signed_in(self, handler: Handler, *, page: bool = True) -> Answer:
-        """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page."""
+    def _signed_in(self, handler: Handler, *, page: bool = True, looks: bool = True) -> Answer:
+        """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page.
+
+        GitHub, which may be down, says what a person may see; who does not look at anything needs no such answer.
+        """
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            sign_in, repo_ids = self._sign_ins.read(request.cookies.get(_COOKIE, "")), None
-            if sign_in is not None and sign_in.login:
+            sign_in = self._sign_ins.read(request.cookies.get(_COOKIE, ""))
+            repo_ids = None if looks else frozenset[int]()
+            if looks and sign_in is not None and sign_in.login:
                 repo_ids = await self._people.repositories(sign_in.token) if self._people is not None else None
                 sign_in = sign_in if repo_ids is not None else None
             if sign_in is None:

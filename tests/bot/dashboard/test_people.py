@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -154,6 +154,15 @@ async def test_nothing_is_shown_while_github_does_not_answer(site: Served, direc
     assert (await site.get("/runs/j1"))[0] == 503
     directory.fails = False
     assert (await site.get("/runs/j1"))[0] == 200
+
+
+async def test_who_signs_out_while_github_does_not_answer_is_signed_out(site: Served, directory: Directory) -> None:
+    await _back(site)
+    own = site.sign_ins.read(site.cookie("codepilot_dashboard"))
+    assert own is not None
+    directory.fails = True
+    assert (await site.post("/sign-out", form=own.form))[0] == 303
+    assert site.sign_ins.read(site.sign_ins.seal(asdict(own))) is None
 
 
 async def test_who_has_taken_the_token_back_is_signed_out(site: Served, directory: Directory) -> None:
