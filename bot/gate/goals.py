@@ -94,7 +94,9 @@ def goal_for(
 
 
 def _goal(job: Job, command: Work, workflow: str) -> str:
-    words = without_invisible(command.goal)[0].strip()[:MOST_GOAL_CHARS]
+    words = without_invisible(command.goal)[0].strip()
+    if (cut := len(words) - MOST_GOAL_CHARS) > 0:  # at the end: a recipe's text stands before the words of its starter
+        words = f"{words[:MOST_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
     recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
     match command:
         case Fix():

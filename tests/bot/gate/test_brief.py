@@ -60,6 +60,12 @@ def test_the_goal_is_the_askers_and_the_thread_is_quoted() -> None:
     assert task.quotes == (Quote(source="issue #7 by @mona", text="Adding is off by one\n\n`add(1, 1)` gives 3."),)
 
 
+def test_a_request_that_is_too_long_is_cut_at_its_end_and_says_so() -> None:
+    goal = task_for(a_job(command=Fix(goal="Do this. " + "x" * 30_000))).goal
+    assert goal.startswith("Do this. x")
+    assert goal.endswith("x\n[… 10,009 characters left out …]")
+
+
 def test_a_description_that_is_the_command_is_told_once() -> None:
     body = "> It was quoted.\n\n/codepilot fix --max-steps 5 add()\n\nIt gives 3.\n"
     origin = Origin(kind="description", id=0, at=AT)
