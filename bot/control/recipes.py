@@ -36,7 +36,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
         return Refusal(
-            cause="recipe",
+            cause=f"recipe-unknown {name}",
             reason=f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}",
         )
     # Its own file is valid, but it is refused beside the repository's other files, as for its label.
@@ -45,7 +45,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
     # Who wrote a workflow's file names the recipe there, and needs no event of the recipe's own.
     if job.origin.kind != "workflow" and not recipe.on.comment:
         return Refusal(
-            cause="recipe",
+            cause=f"recipe-comment {name}",
             reason=f"The recipe {code(name)} cannot be started by a comment. Write `comment: true` below its `on:` to "
             "allow that.",
         )
@@ -55,7 +55,9 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
 
 
 def _not_valid(name: str, problems: list[str]) -> Refusal:
-    return Refusal(cause="recipe", reason=f"The recipe {code(name)} is not valid:\n\n{listed(problems)}")
+    reason = f"The recipe {code(name)} is not valid:\n\n{listed(problems)}"
+    # By its text, so that a person who corrects one mistake after the other sees each.
+    return Refusal(cause=job_id("recipe-invalid", 0, reason), reason=reason)
 
 
 async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:

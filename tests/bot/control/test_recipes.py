@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.control.recipes import start_after_run
-from bot.domain.commands import Ask, ChecksFailed
+from bot.control.recipes import start_after_run, start_recipe
+from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
@@ -17,6 +17,7 @@ from bot.gate.recipes import parse_recipe
 from bot.gate.repo_config import RepoConfig
 from bot.github import GitHubError
 from bot.jobs.context import JobContext
+from bot.jobs.receipt_filter import KnownConfigs
 from tests.builders import a_job
 from tests.job_contexts import REPO, account, answering, context_of
 
@@ -77,3 +78,22 @@ async def test_a_recipe_that_was_changed_just_now_starts_nothing(file: bytes) ->
     context = await _context(InMemoryLedger(InMemoryEngine()), Threads(), file=file)
     await start_after_run(context, RED, CONFIG)
     assert await _begun(context) is None
+
+
+async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_hour() -> None:
+    engine = InMemoryEngine()
+    ledger, services = InMemoryLedger(engine), SimpleNamespace(configs=KnownConfigs())
+    services.configs.learn(REPO.id, CONFIG)
+    told = []
+    wrong, still_wrong = b"---\non: 3\n---\nx", b"---\non: {}\n---\nx"
+    for number, file in enumerate([None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI]):
+        job = a_job(f"run-{number}", command=StartRecipe(name="after-ci"))
+        await engine.accept(job)
+        github = SimpleNamespace(
+            repos=SimpleNamespace(file_at=answering(file)), comments=SimpleNamespace(react=answering(None))
+        )
+        context = context_of(engine, job, github=github, services=services, ledger=ledger)
+        refusal = await start_recipe(context, StartRecipe(name="after-ci"))
+        assert refusal is not None
+        told.append((await context.refuse(refusal)).view is not None)
+    assert told == [True, True, True, False, True, False]
