@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from bot.domain.job import JobState
+from bot.domain.job import JobState, Thread
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS
 from bot.jobs.context import Ending, JobContext
@@ -18,7 +18,7 @@ from bot.publishing.withheld import Withheld
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Source
 
-_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
+_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")
 
 
 async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
@@ -88,15 +88,19 @@ async def undo(
 
 
 async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef | None:
-    """The commit of the newest job of this thread that made one."""
-    jobs = [each.job for each in await context.queue.of_thread(context.job.repo.id, context.job.thread.key)]
-    prefix, head = context.services.conventions.branch_prefix, here.thread.head_ref
-    is_own = context.job.thread.kind == "pull" and head.startswith(prefix)
-    own = _OWN_BRANCH.fullmatch(head.removeprefix(prefix)) if is_own else None
-    if own is not None and (maker := await context.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
-        jobs.append(maker.job)  # the pull request is the bot's own: the thread that it was asked for in is another
-    for job in jobs:
-        noted = (await context.of(job).read()).published.commit
-        if noted is not None and job.id != context.job.id:
+    """The commit of the newest job of this thread that made one.
+
+    In a pull request of the bot's own also of the jobs on its branch that were asked for in another thread.
+    """
+    job, thread = context.job, here.thread
+    jobs = list(await context.queue.of_thread(job.repo.id, job.thread.key))
+    is_ours = job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix)
+    own = _OWN_BRANCH.search(thread.head_ref) if is_ours else None
+    if own is not None:
+        asked_in = int(own[1]) if own[1] else Thread.of_branch(thread.base_ref).key
+        jobs += await context.queue.of_thread(job.repo.id, asked_in, limit=100)
+    for each in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
+        noted = (await context.of(each.job).read()).published.commit
+        if noted is not None and each.job.id != job.id and (own is None or noted.branch == thread.head_ref):
             return noted
     return None

@@ -9,7 +9,7 @@ import pytest
 
 from bot.control.undo import aimed
 from bot.domain.commands import Undo
-from bot.domain.job import Job
+from bot.domain.job import Job, Thread
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import StoredRecord
 from bot.gate.conventions import Conventions
@@ -83,6 +83,28 @@ async def test_in_its_own_pull_request_the_commit_of_the_job_that_opened_it_is_a
     engine = InMemoryEngine()
     await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
     place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    assert isinstance(place, ThreadSnapshot)
+    assert place.thread.head_sha == "2" * 40
+
+
+async def test_in_its_own_pull_request_the_commit_of_a_later_fix_of_the_issue_is_aimed_at() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("maker"), "1" * 40, "codepilot/issue-7-maker")
+    await _with_commit(engine, a_job("later"), "2" * 40, "codepilot/issue-7-maker")
+    await _with_commit(engine, a_job("another"), "3" * 40, "codepilot/issue-7-another")
+    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    assert isinstance(place, ThreadSnapshot)
+    assert place.thread.head_sha == "2" * 40
+
+
+@pytest.mark.parametrize("branch", ["codepilot/fix-ci-501", "codepilot/fix-ci-501-2", "codepilot/branch-maker"])
+async def test_in_its_own_pull_request_for_a_branch_the_commit_of_the_job_on_that_branch_is_aimed_at(
+    branch: str,
+) -> None:
+    engine = InMemoryEngine()
+    maker = replace(a_job("maker"), thread=Thread.of_branch("main"))
+    await _with_commit(engine, maker, "2" * 40, branch)
+    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref=branch, base_ref="main"))
     assert isinstance(place, ThreadSnapshot)
     assert place.thread.head_sha == "2" * 40
 
