@@ -201,12 +201,7 @@ def _granted(
         level=level,
         tools=()
         if isinstance(command, Undo)
-        else tools_for(
-            level,
-            writes=isinstance(command, Fix),
-            asks=request.job.thread.has_comments,
-            recipe=recipe,
-        ),
+        else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments, recipe=recipe),
         servers=() if level == "read-only" or (recipe is not None and recipe.tools is not None) else made.servers,
         model=made.model,
         dry_run=options.dry_run or request.bounds.dry_run,
@@ -238,12 +233,7 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
     scopes = (
         ("thread", tally.thread, caps.thread, "in this thread"),
         # When checks fail or a recipe is due nobody asks, and the bot itself stands for nobody over all repositories.
-        (
-            "user",
-            0 if unasked else tally.user,
-            caps.user,
-            f"for {request.job.actor.login}",
-        ),
+        ("user", 0 if unasked else tally.user, caps.user, f"for {request.job.actor.login}"),
         ("repository", tally.repository, caps.repository, "in this repository"),
         ("installation", tally.installation, caps.installation, "in this installation"),
     )

@@ -268,9 +268,7 @@ class FileKeys(_Keys):
     ] = ()
     """Where failing checks start a fix: `pull-requests`, `default-branch`."""
     notify: Annotated[
-        tuple[Notify, ...],
-        Field(strict=False),
-        BeforeValidator(_never, json_schema_input_type=list[Notify] | str),
+        tuple[Notify, ...], Field(strict=False), BeforeValidator(_never, json_schema_input_type=list[Notify] | str)
     ] = ("waiting", "done")
     """When to mention the person who gave the command in a separate short comment: `waiting` when a run begins to wait
     for somebody, `done` when it ends after more than two minutes; or `never`. Edited comments notify nobody."""

@@ -17,11 +17,7 @@ _VALUE = r"(?:[^\s\"'=<>`]++|\"(?:[^\"\n]|\n(?![ \t]*\n))*+\"|'(?:[^'\n]|\n(?![ 
 _ATTRIBUTE = rf"{_SPACE}++[A-Za-z_:][\w.:-]*+(?:{_SPACE}*+={_SPACE}*+{_VALUE})?+"
 TAG = re.compile(rf"</?(?P<name>[A-Za-z][A-Za-z0-9-]*+)(?:{_ATTRIBUTE})*+{_SPACE}*+/?>")
 
-_DECLARATIONS = (
-    (re.compile(r"<!\[CDATA\["), "]]>"),
-    (re.compile(r"<\?"), "?>"),
-    (re.compile(r"<![A-Za-z]"), ">"),
-)
+_DECLARATIONS = ((re.compile(r"<!\[CDATA\["), "]]>"), (re.compile(r"<\?"), "?>"), (re.compile(r"<![A-Za-z]"), ">"))
 _UNSEEN = re.compile(
     r"<(?P<name>canvas|datalist|head|iframe|math|noembed|noframes|noscript|object|rp|script|select|style|svg|template"
     r"|textarea|title|video|audio|xmp)(?=[\s/>])",
