@@ -318,7 +318,7 @@ def _approvals(record: JobRecord, *, live: bool) -> tuple[ApprovalView, ...]:
             by=answer.by.login,
             note=_bounded(answer.note),
         )
-        for key, answer in list(kept.answers.items())[-_MOST_ANSWERS:]
+        for key, answer in list(kept.answers.items())[:_MOST_ANSWERS][::-1]
     ]
     if live and asked is not None and asked.request_id not in kept.answers:
         text = _bounded("\n\n".join(filter(None, (asked.reason, asked.preview))))

@@ -99,7 +99,7 @@ class ApprovalsRecord:
     Attributes:
         waiting: what it waits for, or waited for last.
         shown: every request that its comment has shown, by id.
-        answers: the first answer to each request, by id.
+        answers: the first answer to each request, by id, the newest first.
         alike_void: whether something was pushed, so that approvals are for no further calls.
     """
 

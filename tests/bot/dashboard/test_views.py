@@ -8,9 +8,11 @@ from agent_runtime import Outcome, Status, Usage
 from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunView, cost_weeks, run_row, run_view
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, RunResult
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, RunResult, StoredRecord
 from bot.engine.records import Stored, WeekCost
 from bot.github import PullLink
+from bot.jobs import approvals
 from bot.publishing.progress import Progress
 from bot.publishing.published import CommitRef, Published
 from bot.publishing.run_log import RunEntry, RunLog
@@ -119,12 +121,23 @@ def test_a_run_links_to_what_it_made_on_github_and_to_nothing_else() -> None:
 def test_approvals_say_who_answered_and_what_still_waits() -> None:
     answer = ApprovalAnswer(request_id="00ff00ff", approved=False, note="not now", by=Actor(id=1, login="mona"))
     shown = ShownRequest(request_id="00ff00ff", kind="permission", at="", since=0.0)
-    approvals = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, shown={"00ff00ff": shown})
-    first, second = _view(JobRecord(approvals=approvals)).approvals
+    kept = ApprovalsRecord(waiting=WAITING, answers={"00ff00ff": answer}, shown={"00ff00ff": shown})
+    first, second = _view(JobRecord(approvals=kept)).approvals
     assert (first.title, first.state, first.by, first.note) == ("permission 00ff00ff", "denied", "mona", "not now")
     assert (second.state, second.text) == ("waiting", "a rule asks\n\nrm x")
     over = replace(RUNNING, state=JobState.STOPPED, finished_at=NOW)
-    assert len(_view(JobRecord(approvals=approvals), stored=over).approvals) == 1
+    assert len(_view(JobRecord(approvals=kept), stored=over).approvals) == 1
+
+
+async def test_approvals_are_shown_in_the_order_in_which_they_were_answered() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job("j1"))
+    record = StoredRecord(engine, "j1")
+    for request_id in ("aa", "bb", "cc"):
+        given = ApprovalAnswer(request_id=request_id, approved=True, note="", by=Actor(id=1, login="mona"))
+        assert await approvals.answer(record, given)
+    shown = _view(await record.read()).approvals
+    assert [each.title for each in shown] == ["request aa", "request bb", "request cc"]
 
 
 def test_the_cost_comes_from_the_log_or_else_from_the_result() -> None:
