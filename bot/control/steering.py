@@ -110,12 +110,11 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
         if hears:
             hearing.append(each)
     target = next((each.job for state in states for each in hearing if each.state is state), None)
-    if target is None:
+    signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
+    if target is None or not await context.queue.send(target.id, signal):
         waits = any(each.state is JobState.WAITING for each in jobs)
         remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Start a new one with `fix`."
         raise _Unfit("nothing-to-continue", remedy)
-    signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
-    await context.queue.send(target.id, signal)
 
 
 async def _answer(

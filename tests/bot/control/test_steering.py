@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+import pytest
+
 from bot.control.steering import steer
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import JobState, Origin
@@ -17,7 +19,7 @@ from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
 from tests.builders import a_job
-from tests.job_contexts import context_of, snapshot
+from tests.job_contexts import answering, context_of, snapshot
 
 FOREVER = 10.0**12
 BUTTON = Origin(kind="button", id=1)
@@ -81,6 +83,18 @@ async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
     stored = await engine.get("a")
     assert stored is not None
     assert stored.state is JobState.QUEUED
+
+
+async def test_words_for_a_job_that_ended_just_now_are_refused_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job("a"))
+    monkeypatch.setattr(engine, "of_thread", answering(await engine.of_thread(10, 7)))
+    await engine.cancel("a", JobState.STOPPED, "")
+    job = replace(a_job("command"), origin=BUTTON)
+    await engine.accept(job)
+    ending = await steer(context_of(engine, job, ledger=InMemoryLedger(engine)), Continue(message="x"), snapshot())
+    assert ending.state is JobState.REFUSED
+    assert "No job is running" in ending.reason
 
 
 async def test_the_event_loop_goes_on_while_a_hostile_message_is_cleaned() -> None:
