@@ -39,7 +39,9 @@ def unfit(how: str, problems: str, left: int) -> str:
     )
 
 
-def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
+def system_prompt(
+    *, name: str, role: str, replies: str, step_chars: int, instructions: str = "", network: bool = False
+) -> str:
     """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm.
 
     Args:
@@ -48,8 +50,10 @@ def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instru
         replies: how it replies and which tools it has, as its transport tells it.
         step_chars: characters that one step may show.
         instructions: further ones.
+        network: whether its commands can reach anything; what that is stands in the first message.
     """
-    values = {"name": name, "role": role, "replies": replies, "instructions": instructions}
+    reach = "with a limited network" if network else "without network"
+    values = {"name": name, "role": role, "replies": replies, "instructions": instructions, "reach": reach}
     return _template("system.md").substitute(values, step_chars=f"{step_chars:,}").strip()
 
 

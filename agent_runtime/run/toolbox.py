@@ -148,6 +148,7 @@ class Toolbox:
             replies=replies,
             step_chars=agent.step_chars,
             instructions=agent.instructions,
+            network=bool(agent.network),
         )
 
     @property
