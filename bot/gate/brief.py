@@ -292,11 +292,7 @@ def _beginning(quote: Quote) -> tuple[str, str]:
 
 
 def _before(
-    job: Job,
-    items: Sequence[T],
-    comment_of: Callable[[T], ThreadComment],
-    kind: OriginKind,
-    left_out: Counter[str],
+    job: Job, items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind, left_out: Counter[str]
 ) -> list[T]:
     """Those that stood before the command as they stand now; `kind` is what the command is when it is one of them."""
     kept = []

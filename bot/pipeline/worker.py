@@ -106,10 +106,13 @@ class Worker:
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             context.phases.begin("admit")
             async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
-                ending = await self._ending(pipeline, context, attempt)
+                ending = await pipeline.in_words(await self._ending(pipeline, context, attempt))
+                # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
+                if ending.state is not JobState.WAITING:
+                    await keep_log(context.services, job)
             context.phases.begin("publish")
             context.github.hurry(Urgency.ENDING)
-            ending = pipeline.heard_out(await pipeline.in_words(ending))
+            ending = pipeline.heard_out(ending)
             log.info(": ".join(filter(None, (ending.state, ending.reason))))
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
@@ -128,7 +131,6 @@ class Worker:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
             self._contexts.ended(ending)
-            await keep_log(context.services, job)  # of a run that came to no result, whose session is still there
             final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
             await endings.keep(record, final)
             unpublished = ending.patch and not ending.partial

@@ -8,9 +8,11 @@ import pytest
 
 from agent_runtime import MessageInjected, Outcome
 from agent_runtime.providers.script import ScriptedReply
-from bot.domain.job import JobState
+from bot.domain.job import Job, JobState
 from bot.engine.records import Signal, Stored
 from bot.jobs.context import Ending
+from bot.jobs.run_logs import keep_log
+from bot.jobs.services import JobServices
 from bot.pipeline.agent_run import AgentRun
 from bot.pipeline.deliver import ResultDelivery
 from bot.workspace import Tree
@@ -196,6 +198,25 @@ async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
         monkeypatch.setattr(ResultDelivery, "deliver", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
+        assert "This message came too late; send it again: `but leave the docs alone`" in end.status
+
+
+async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not_lost(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(hub, tmp_path, []) as stage:
+        issue = stage.issue()
+        late: list[Comment] = []
+
+        async def slowly(services: JobServices, job: Job) -> None:
+            if not late:
+                late.append(stage.say(issue.number, "/codepilot continue but leave the docs alone"))
+                assert (await stage.end_of(late[0])).state is JobState.DONE
+            await keep_log(services, job)
+
+        monkeypatch.setattr("bot.pipeline.worker.keep_log", slowly)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.FAILED, end
         assert "This message came too late; send it again: `but leave the docs alone`" in end.status
 
 
