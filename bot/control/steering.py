@@ -266,5 +266,6 @@ async def _line(context: JobContext, stored: Stored) -> str:
     else:
         waits, state = await approvals.asked(record) if stored.state is JobState.WAITING else None, stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
+    what = f", for `{job.trigger} continue` and an answer" if waits and waits.kind == "question" else what
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
     return f"{name} for @{job.actor.login}: {state}{what}, started {ago} ago"

@@ -10,7 +10,7 @@ import pytest
 from bot.control.steering import steer
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import JobState, Origin
-from bot.engine.approvals import Waiting
+from bot.engine.approvals import Waiting, WaitKind
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
 from bot.engine.job_record import JobRecord, StoredRecord
@@ -161,3 +161,17 @@ async def test_status_names_each_job_under_way() -> None:
     newest, oldest = ending.view.text.splitlines()
     assert ": waiting, " in newest
     assert ": queued, " in oldest
+
+
+async def test_status_says_how_each_job_that_waits_is_answered() -> None:
+    engine = InMemoryEngine()
+    kinds: dict[str, WaitKind] = {"a": "permission", "b": "question"}
+    for job_id, kind in kinds.items():
+        await engine.restore(a_job(job_id), JobRecord(), until=FOREVER)
+        asked = Waiting(kind=kind, request_id=f"7f3{job_id}", reason="", preview="", bound_to="", until=FOREVER)
+        await approvals.ask(StoredRecord(engine, job_id), asked)
+    ending = await steered(engine, ShowStatus())
+    assert isinstance(ending.view, ShortReply)
+    question, permission = ending.view.text.splitlines()
+    assert ": waiting, for `/codepilot continue` and an answer, " in question
+    assert ": waiting, for `/codepilot approve 7f3a` or `deny`, " in permission
