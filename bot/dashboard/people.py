@@ -120,16 +120,11 @@ class People:
         """
         key = hashlib.sha256(token.encode()).hexdigest()
         until, asked = self._known.get(key, (0.0, None))
-        if asked is None or until <= self._clock():
+        if asked is None or until <= self._clock() or (asked.done() and asked.exception() is not None):
             asked = asyncio.ensure_future(self._directory.repositories(token))
             self._known.pop(key, None)
             self._known[key] = (self._clock() + _KNOWN_SECONDS, asked)
             while len(self._known) > _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
-        try:
-            # Several pages may wait for one answer; that one of them is closed must not end it for the others.
-            return await asyncio.shield(asked)
-        except BaseException:
-            if asked.done() and self._known.get(key, (0.0, None))[1] is asked:
-                del self._known[key]  # the next page asks again
-            raise
+        # Several pages may wait for one answer; that one of them is closed must not end it for the others.
+        return await asyncio.shield(asked)

@@ -10,10 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bot.dashboard.people import ATTEMPT_SECONDS
+from bot.dashboard.people import ATTEMPT_SECONDS, People
 from bot.github import GitHubError
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
+from tests.waiting import eventually
 
 
 @dataclass
@@ -154,6 +155,29 @@ async def test_nothing_is_shown_while_github_does_not_answer(site: Served, direc
     assert (await site.get("/runs/j1"))[0] == 503
     directory.fails = False
     assert (await site.get("/runs/j1"))[0] == 200
+
+
+async def test_a_failure_that_nobody_waited_for_any_more_is_not_shown_later(
+    site: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people, asked, fails = People(directory, site.sign_ins), asyncio.Event(), asyncio.Event()
+    once = directory.repositories
+
+    async def slowly(token: str) -> frozenset[int] | None:
+        asked.set()
+        await fails.wait()
+        return await once(token)
+
+    directory.fails = True
+    monkeypatch.setattr(directory, "repositories", slowly)
+    closed = asyncio.create_task(people.repositories("ghu_of-mona"))
+    await asked.wait()
+    closed.cancel()
+    await asyncio.wait([closed])
+    fails.set()
+    await eventually(lambda: directory.asked)
+    directory.fails = False
+    assert await people.repositories("ghu_of-mona") == frozenset({10})
 
 
 async def test_who_signs_out_while_github_does_not_answer_is_signed_out(site: Served, directory: Directory) -> None:
