@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from bot.domain.commands import Bare, Fix, Plan, Review
+from bot.domain.commands import Bare, Explain, Fix, Plan, Review
 from bot.domain.job import Job
 from bot.intake.asking import job_id
+
+_OF_RED_CI = {
+    "fix": "Find out why checks fail here, and fix the cause, not the checks. What failed is quoted.",
+    "explain": "Why do checks fail here, and what has to change in which lines? What failed is quoted.",
+}
 
 
 def retry_id(asked_by: Job) -> str:
@@ -26,6 +31,8 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     command = old.command
     if opened and isinstance(command, Fix | Bare | Plan):
         command = replace(command, options=replace(command.options, new=False))
+    if old.origin.kind == "ci" and isinstance(command, Fix | Explain):  # what it is about was said by its origin alone
+        command = replace(command, goal=_OF_RED_CI[command.verb])
     has_words = asked_by.origin.kind != "button"
     origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(

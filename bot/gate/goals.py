@@ -131,8 +131,6 @@ def _default_fix(job: Job, workflow: str) -> str:
         return _CI.format(what=_failed(job, name), where=_this_thread(job))
     if job.origin.lines is not None:
         return "Fix what the discussion of the quoted lines is about."
-    if job.thread.kind == "branch":
-        return "Fix the cause of the checks that fail on this branch, and not the checks. What failed is quoted."
     return f"Fix the problem described in {_this_thread(job)}."
 
 

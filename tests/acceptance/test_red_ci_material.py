@@ -153,7 +153,7 @@ async def test_who_has_work_on_a_red_default_branch_done_again_has_the_failure_q
     hub: LocalHub, tmp_path: Path
 ) -> None:
     files, said = FILES | {".github/codepilot.yml": "fix_ci: [default-branch]\n"}, "It fails: add() is off by one."
-    expected = ("Fix the cause of the checks that fail on this branch,", "failing check build: failure", said)
+    expected = ("Find out why checks fail here, and fix the cause,", "failing check build: failure", said)
     async with staged(hub, tmp_path, [DONE], [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
         head, other = hub.branches(stage.repo)["main"], hub.add_app("other-ci")
         hub.check(stage.repo, other, head_sha=head, name="build", conclusion="failure", summary=said)

@@ -233,6 +233,14 @@ def test_what_people_said_between_a_command_and_its_retry_is_quoted() -> None:
     assert [each.text for each in quotes[:-1]] == ["in the same second", "The second file, too."]
 
 
+@pytest.mark.parametrize(("command", "asks"), [(Fix(), "fix the cause"), (Explain(), "what has to change")])
+def test_the_retry_of_work_on_red_checks_is_about_the_checks(command: Fix | Explain, asks: str) -> None:
+    red = replace(a_job(kind="pull", command=command), origin=Origin(kind="ci", id=501, name="CI"))
+    goal = task_for(retry_of(red, asked_by=a_job("again", kind="pull", command=Retry()))).goal
+    assert "checks fail here" in goal
+    assert asks in goal
+
+
 def test_other_words_than_the_commands_own_kind_are_told_apart_by_time() -> None:
     line_comments = tuple(
         LineComment(comment=comment(9_000 + n, f"n{n}", at=at), root=1, path="a.py")
