@@ -204,8 +204,9 @@ class Dashboard:
         return await asyncio.to_thread(rendered)
 
     async def _costs(self, _request: web.Request, viewer: PageViewer) -> web.Response:
-        weeks = views.cost_weeks(await self._reader.costs(viewer.repo_ids))
-        return _page("costs.html", viewer, title="Costs", weeks=weeks)
+        # There may be tens of thousands of repositories.
+        weeks = await asyncio.to_thread(views.cost_weeks, await self._reader.costs(viewer.repo_ids))
+        return await asyncio.to_thread(_page, "costs.html", viewer, title="Costs", weeks=weeks)
 
     async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
         run = _asked(request, "run")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from bot.dashboard.rendering import render
 from bot.engine.job_record import JobRecord
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
@@ -32,3 +34,18 @@ async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_sho
     assert shown == ["waits", "queued-3", "queued-4"]
     assert 'Waiting for a person <span class="count">1</span>' in page
     assert 'Queued <span class="count">the newest 2</span>' in page
+
+
+async def test_the_costs_of_very_many_repositories_are_no_work_for_the_event_loop(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, own = list[threading.Thread](), render
+
+    def watched(template: str, **values: object) -> str:
+        made.append(threading.current_thread())
+        return own(template, **values)
+
+    monkeypatch.setattr("bot.dashboard.pages.render", watched)
+    assert (await site.get("/costs"))[0] == 200
+    assert made != [threading.current_thread()]
+    assert len(made) == 1
