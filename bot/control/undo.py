@@ -94,8 +94,9 @@ async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef |
     """
     job, thread = context.job, here.thread
     jobs = list(await context.queue.of_thread(job.repo.id, job.thread.key))
-    is_ours = job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix)
-    own = _OWN_BRANCH.search(thread.head_ref) if is_ours else None
+    is_ours = thread.head_ref.startswith(context.services.conventions.branch_prefix)
+    is_here = job.thread.kind == "pull" and thread.head_repo_id == here.repo.id
+    own = _OWN_BRANCH.search(thread.head_ref) if is_ours and is_here else None
     if own is not None:
         asked_in = int(own[1]) if own[1] else Thread.of_branch(thread.base_ref).key
         jobs += await context.queue.of_thread(job.repo.id, asked_in, limit=100)

@@ -109,6 +109,15 @@ async def test_in_its_own_pull_request_for_a_branch_the_commit_of_the_job_on_tha
     assert place.thread.head_sha == "2" * 40
 
 
+async def test_a_forks_branch_of_the_same_name_is_not_taken_for_the_bots_own() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
+    here = snapshot(head_ref="codepilot/issue-7-maker", head_repo_id=11)
+    refusal = await _aim(engine, "2" * 40, job=PULL, here=here)
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == "nothing-to-undo"
+
+
 async def test_a_job_of_another_repository_is_not_aimed_at_by_its_id_in_a_branch_name() -> None:
     engine = InMemoryEngine()
     job = a_job("maker")
