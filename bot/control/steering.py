@@ -13,11 +13,11 @@ from bot.domain.job import Job, JobState
 from bot.engine.approvals import ApprovalAnswer, Waiting
 from bot.engine.records import Signal, Stored
 from bot.gate.decision import Refusal
-from bot.gate.permissions import approver_refusal, may_command
+from bot.gate.permissions import approver_refusal
 from bot.gate.sanitise import clean
 from bot.jobs import approvals, model_outage
 from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.snapshot import ThreadSnapshot
+from bot.jobs.snapshot import ThreadSnapshot, check_access
 from bot.publishing.text import code, duration, fenced
 
 _MESSAGE_CHARS = 8_000
@@ -54,7 +54,7 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
                     request_id, words = "", f"{request_id} {words}".strip()
                 await _answer(context, here, jobs, request_id, approved=False, note=words)
             case Retry(job_id=job_id):
-                await _retry(context, here, jobs, job_id)
+                await _retry(context, jobs, job_id)
             case ShowStatus():
                 # What is under way, and what waits, newest first.
                 alive = [each for each in jobs if each.state in LIVE]
@@ -236,18 +236,18 @@ async def _give(
         raise _Unfit("answered", "Somebody else has already answered that request.")
 
 
-async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, ...], job_id: str) -> None:
+async def _retry(context: JobContext, jobs: tuple[Stored, ...], job_id: str) -> None:
     if await context.queue.get(retry_id(context.job)) is not None:
         return  # an attempt before this one has stored it
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
-        job, repo = each.job, here.repo.full_name
+        job = replace(each.job, repo=context.job.repo)  # which may have another name by now
         # `retry` adopts no stranger's words unread: somebody with write access must have asked for the job.
         if job.is_unasked or job.origin.kind == "recipe":
             ours = each.state is not JobState.REFUSED
         else:
-            ours = may_command(await context.github.accounts.role_of(repo, job.actor.id, job.actor.login))
+            ours = (await check_access(context.github, job, bounds=context.services.bounds)).may_command
         if ours:
             opened = (await context.of(job).read()).published.pull is not None
             await context.queue.accept(retry_of(job, asked_by=context.job, opened=opened))

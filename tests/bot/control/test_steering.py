@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
+from agent_runtime import RunLimits
 from bot.control.steering import steer
+from bot.domain.access import Bounds
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
-from bot.domain.job import JobState, Origin
+from bot.domain.job import Actor, JobState, Origin
+from bot.domain.listening import TrustedBots
 from bot.engine.approvals import Waiting, WaitKind
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
 from bot.engine.job_record import JobRecord, StoredRecord
 from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
+from bot.github import Snapshot
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
 from tests.builders import a_job
-from tests.job_contexts import answering, context_of, snapshot
+from tests.job_contexts import REPO, answering, context_of, snapshot
 
 FOREVER = 10.0**12
 BUTTON = Origin(kind="button", id=1)
@@ -139,6 +144,25 @@ async def test_a_retry_whose_worker_died_after_it_began_the_job_begins_no_other_
         assert (await steered(engine, Retry(job_id=""))).state is JobState.DONE
     states = [each.state for each in await engine.of_thread(10, 7)]
     assert states == [JobState.QUEUED, JobState.STOPPED]
+
+
+@pytest.mark.parametrize(("trusted", "state"), [(True, JobState.DONE), (False, JobState.REFUSED)])
+async def test_what_a_bot_asked_for_is_repeated_where_the_operator_lists_the_bot(
+    *, trusted: bool, state: JobState
+) -> None:
+    engine = InMemoryEngine()
+    await engine.accept(replace(a_job("a"), actor=Actor(id=5, login="dependabot[bot]")))
+    await engine.cancel("a", JobState.STOPPED, "")
+    job = replace(a_job("command", command=Retry()), origin=BUTTON)
+    await engine.accept(job)
+    bots = TrustedBots(logins=frozenset({"dependabot[bot]"} if trusted else ()))
+    github = SimpleNamespace(
+        threads=SimpleNamespace(snapshot=answering(Snapshot(repo=REPO, default_head=None))),
+        accounts=SimpleNamespace(role_of=answering("none")),
+    )
+    services = SimpleNamespace(bounds=Bounds(limits=RunLimits(), trusted_bots=bots))
+    context = context_of(engine, job, github=github, services=services, ledger=InMemoryLedger(engine))
+    assert (await steer(context, Retry(), snapshot())).state is state
 
 
 async def test_a_refusal_whose_worker_died_before_it_was_told_is_told_by_the_next_attempt_and_to_no_other() -> None:
