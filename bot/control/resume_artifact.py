@@ -56,22 +56,23 @@ async def steered(context: JobContext, command: Steering, here: ThreadSnapshot) 
         saved = handover.saved.get(stored.job.id)
         if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
             continue
-        # The comment is to say that somebody has answered, unless it does not wait for that any more.
-        found = await _waiting_comment(context, saved)
+        mark = context.services.marker(saved.job)
+        said = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
+        # The comment is to say that somebody has answered, unless it does not wait for that any more. An attempt before
+        # this one may have said so, and not have been told that GitHub took it.
+        found = await _waiting_comment(context, saved, said)
         if found is None:
             await context.queue.cancel(stored.job.id, JobState.STOPPED, _ANSWERED)
             return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
-        mark = context.services.marker(saved.job)
-        said = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
         await context.github.comments.edit(saved.job.repo.full_name, found[0], found[1].id, said)
         handover.claimed.add(saved.job.id)
     return ending
 
 
-async def _waiting_comment(context: JobContext, saved: SavedJob) -> tuple[Spot, CommentFacts] | None:
-    """The job's status comment, if it still stands as the run has left it: nobody has answered since."""
+async def _waiting_comment(context: JobContext, saved: SavedJob, said: str = "") -> tuple[Spot, CommentFacts] | None:
+    """The job's status comment, if it still stands as the run has left it, or `said` it: nobody else has answered."""
     found = await comment_of(context.github, saved.job, decode_record(saved.record).comment)
-    return found if found is not None and digest_of(found[1].body) == saved.comment else None
+    return found if found is not None and (digest_of(found[1].body) == saved.comment or found[1].body == said) else None
 
 
 async def _fetch(context: JobContext, here: ThreadSnapshot, handover: Handover) -> str:

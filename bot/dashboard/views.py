@@ -357,12 +357,7 @@ def _diff_line(line: str) -> DiffLine:
 
 def _pages(shown: int, count: int, name: str) -> tuple[PageLink, ...]:
     """Links to the first, the neighbouring and the last page, beside the one that is shown."""
-    places: Sequence[tuple[str, int]] = (
-        ("First", 1),
-        ("Previous", shown - 1),
-        ("Next", shown + 1),
-        ("Last", count),
-    )
+    places: Sequence[tuple[str, int]] = (("First", 1), ("Previous", shown - 1), ("Next", shown + 1), ("Last", count))
     return tuple(
         PageLink(label=f"{label} of {count}" if label == "Last" else label, query=f"{name}={place}")
         for label, place in places

@@ -18,7 +18,8 @@ from bot.engine.approvals import Waiting
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.in_memory_ledger import InMemoryLedger
 from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, encode_record
-from bot.github import CommentFacts, GitHub, GitHubError, Snapshot
+from bot.github import CommentFacts, GitHub, GitHubError, Snapshot, Spot
+from bot.github.comments import Comments
 from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.sealed_state import SavedJob, digest_of, seal
 from bot.jobs.services import Handover, JobServices
@@ -138,6 +139,30 @@ async def test_an_artifact_is_good_for_one_answer(waits: Waits) -> None:
     ending, state = await waits.answered(second)
     assert (ending.state, state) == (JobState.REFUSED, None)
     assert waits.status == before
+
+
+async def test_an_answer_whose_word_github_took_and_did_not_confirm_resumes_the_run(
+    waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits.keep()
+    context = await waits.context(YES)
+    edit, calls = Comments.edit, 0
+
+    async def unconfirmed(comments: Comments, repo: str, spot: Spot, comment_id: int, body: str) -> CommentFacts:
+        nonlocal calls
+        calls += 1
+        facts = await edit(comments, repo, spot, comment_id, body)
+        if calls == 1:
+            raise GitHubError("edit a comment", 502, "Bad Gateway", "")
+        return facts
+
+    monkeypatch.setattr(Comments, "edit", unconfirmed)
+    with pytest.raises(GitHubError):
+        await waits.answered(context)
+    ending, state = await waits.answered(context)
+    assert (ending.state, state) == (JobState.DONE, JobState.QUEUED)
+    assert context.services.handover is not None
+    assert context.services.handover.claimed == {"asked"}
 
 
 async def test_of_two_answers_at_once_the_later_one_does_no_work(waits: Waits) -> None:
