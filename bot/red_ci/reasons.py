@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bot.red_ci.failed import FailedJob
+from bot.red_ci.failed import FailedJob, Step
 
 MOST_ATTEMPTS = 2
 """To fix failing checks, on commits that follow from one another."""
@@ -27,7 +27,7 @@ _LOST_WORDS = {
 }
 # What GitHub's runner does by itself, or an action that fetches what the job needs, before any command of the project.
 _PREPARES = re.compile(
-    r"(?:Set up job|Initialize containers|Pull |Build .*@|Pre |Post |Stop containers|Complete job)"
+    r"(?:Set up job|Initialize containers|Pull \S+$|Build .*@|Stop containers|Complete job)"
     r"|(?:Run )?(?:actions/(?:checkout|setup-[a-z]+|cache|download-artifact)|docker/login-action)@",
 )
 _STOPPED = frozenset({"timed_out", "cancelled"})
@@ -113,12 +113,19 @@ def _unrelated(job: FailedJob) -> str:
     """Why one job's failure is none of the code's; empty when it may be."""
     said = [found for each in job.annotations if (found := _LOST.search(each.message))]
     failed = [step for step in job.steps if step.conclusion == "failure"]
-    if any(not _PREPARES.match(step.name) for step in failed):
+    if not all(_prepares(step, job) for step in failed):
         # The project's own step failed; a runner that was lost in the middle of it left its word.
         return next((_LOST_WORDS["runner"] for found in said if found.lastgroup == "runner"), "")
     if said:
         return _LOST_WORDS[said[0].lastgroup or "runner"]
-    return f"the step `{failed[0].name}` failed before any test" if failed else _ended_early(job)
+    when = "after the tests" if failed and failed[0].name.startswith("Post ") else "before any test"
+    return f"the step `{failed[0].name}` failed {when}" if failed else _ended_early(job)
+
+
+def _prepares(step: Step, job: FailedJob) -> bool:
+    """Whether a step is GitHub's: what it does before or after another step has that step's name."""
+    when, _, name = step.name.partition(" ")
+    return any(each.name == name for each in job.steps) if when in {"Pre", "Post"} else bool(_PREPARES.match(step.name))
 
 
 def _ended_early(job: FailedJob) -> str:
@@ -126,7 +133,7 @@ def _ended_early(job: FailedJob) -> str:
     if job.conclusion == "cancelled":
         return f"the job `{job.name}` was cancelled"
     stopped = [step for step in job.steps if step.conclusion in _STOPPED]
-    if job.conclusion == "timed_out" and all(_PREPARES.match(step.name) for step in stopped):
+    if job.conclusion == "timed_out" and all(_prepares(step, job) for step in stopped):
         return f"the job `{job.name}` ran out of time before any test"
     # A job of which no step began never had a runner.
     if job.steps and not any(step.conclusion in {"success", "failure", *_STOPPED} for step in job.steps):

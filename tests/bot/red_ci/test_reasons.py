@@ -112,6 +112,11 @@ def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
             ended(("Set up job", "success"), ("Run actions/checkout@v5", "failure"), ("Run pytest", "skipped")),
             "the step `Run actions/checkout@v5` failed before any test",
         ),
+        (
+            ended(("Save it", "success"), ("Run pytest", "success"), ("Post Save it", "failure")),
+            "the step `Post Save it` failed after the tests",
+        ),
+        (ended(("Pull ghcr.io/a/b:1", "failure")), "the step `Pull ghcr.io/a/b:1` failed before any test"),
         (ended(("Initialize containers", "failure")), "the step `Initialize containers` failed before any test"),
         (
             ended(("Set up job", "success"), ("Run actions/setup-node@v6", "cancelled"), conclusion="timed_out"),
@@ -149,8 +154,11 @@ def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
         with_remark(JOB, "AssertionError: rate limit of 5 expected, got No space left on device"),
         ended(("Set up job", "success"), ("Run pytest", "cancelled"), conclusion="timed_out"),
         ended(),
+        ended(("Set up job", "success"), ("Pull request checks", "failure")),
+        ended(("Set up job", "success"), ("Post coverage", "failure")),
+        ended(("Set up job", "success"), ("Pre build checks", "cancelled"), conclusion="timed_out"),
     ],
-    ids=["own step", "own words", "a test that hangs", "nothing known"],
+    ids=["own step", "own words", "a test that hangs", "nothing known", "own Pull", "own Post", "own Pre"],
 )
 def test_what_may_be_a_fault_of_the_code(job: FailedJob) -> None:
     assert infrastructure((job,)) == ""
