@@ -197,8 +197,8 @@ async def recipes_text(context: JobContext) -> str:
             f"schedule {code(on.schedule)} (UTC)" if on.schedule else "",
             f"workflow {', '.join(map(code, on.workflow_run.workflows))}" if on.workflow_run else "",
         ]
-        said = f": {each.description}" if each.description else ""
-        lines.append(f"{code(each.name)}{said} Started by {', '.join(filter(None, starts))}.")
+        said = f" {each.description.rstrip('.')}." if each.description else ""
+        lines.append(f"{code(each.name)}:{said} Started by {', '.join(filter(None, starts))}.")
     lines += [f"Not valid: {code(line)}" for problem in config.recipe_problems for line in problem.splitlines()]
     return f"**Recipes** in `{FOLDER}`\n\n{listed(lines)}" if lines else ""
 

@@ -105,7 +105,7 @@ async def test_what_is_wrong_with_a_recipe_is_told_to_who_starts_it_and_in_the_h
         helped = await stage.ask(issue.number, "/codepilot help")
         said = helped.status or stage.bot_comments(issue.number)[-1]
         assert "`triage`: Say what an issue is about. Started by `/codepilot run triage`, label `needs-triage`." in said
-        assert "`nightly` Started by schedule `17 3 * * *` (UTC)." in said
+        assert "`nightly`: Started by schedule `17 3 * * *` (UTC)." in said
         assert "Not valid: `.github/codepilot/broken.md:3:" in said.replace("``", "`")
         assert ".github/codepilot/zz.md: `on.label`: 'needs-triage' starts the recipe 'triage' already." in said
         assert "readme" not in said.casefold()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.control.recipes import start_after_run, start_recipe
+from bot.control.recipes import recipes_text, start_after_run, start_recipe
 from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
 from bot.engine.in_memory import InMemoryEngine
@@ -97,3 +97,16 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
         assert refusal is not None
         told.append((await context.refuse(refusal)).view is not None)
     assert told == [True, True, True, False, True, False]
+
+
+async def test_the_help_says_in_sentences_what_starts_each_recipe() -> None:
+    engine, services = InMemoryEngine(), SimpleNamespace(configs=KnownConfigs())
+    files = {
+        "weekly": b"---\non: {schedule: '17 6 * * 1'}\ndescription: Report what is new\n---\nReport.\n",
+        "bare": b"---\non: comment\n---\nDo it.\n",
+    }
+    recipes = tuple(parse_recipe(file, name).head for name, file in files.items())
+    services.configs.learn(REPO.id, RepoConfig(recipes=recipes))
+    text = await recipes_text(context_of(engine, a_job(), services=services))
+    assert "- `weekly`: Report what is new. Started by schedule `17 6 * * 1` (UTC)." in text
+    assert "- `bare`: Started by `/codepilot run bare`." in text
