@@ -10,7 +10,7 @@ from typing import assert_never
 from bot.control.retry import retry_id, retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
-from bot.engine.approvals import ApprovalAnswer, Waiting
+from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
 from bot.engine.records import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal
@@ -49,7 +49,8 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
                 await _answer(context, here, jobs, request_id, approved=True, note="", like=like)
             case Deny(request_id=request_id, why=why):
                 words = await asyncio.to_thread(clean, why, limit=_MESSAGE_CHARS)
-                if words and not await _is_asked(context, jobs, request_id):
+                shown = any(each.startswith(request_id) for each in await _shown(context, jobs))
+                if words and not shown and not await _is_asked(context, jobs, request_id):
                     # The first of the words looked like an id, as `added` does.
                     request_id, words = "", f"{request_id} {words}".strip()
                 await _answer(context, here, jobs, request_id, approved=False, note=words)
@@ -172,7 +173,7 @@ async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
 async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
     """The one request that an answer is about."""
     found = await _open_requests(context, jobs)
-    shown = {each.request_id: each for stored in jobs for each in await approvals.shown_by(context.of(stored.job))}
+    shown = await _shown(context, jobs)
     # One that is about to be shown can be answered by nobody but who guesses its id.
     readable = [asked for _, asked in found if asked.request_id in shown]
     if not request_id:
@@ -198,6 +199,11 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
     if fitting[0][1].until < time.time():
         raise _Unfit("too-late", "That request has expired. Give the command again.")
     return fitting[0]
+
+
+async def _shown(context: JobContext, jobs: tuple[Stored, ...]) -> dict[str, ShownRequest]:
+    """Every request that the thread has shown, by id."""
+    return {each.request_id: each for stored in jobs for each in await approvals.shown_by(context.of(stored.job))}
 
 
 def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:

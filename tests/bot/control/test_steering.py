@@ -11,7 +11,7 @@ import pytest
 from agent_runtime import RunLimits
 from bot.control.steering import steer
 from bot.domain.access import Bounds
-from bot.domain.commands import Continue, Retry, ShowStatus, Steering, Stop
+from bot.domain.commands import Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Actor, JobState, Origin
 from bot.domain.listening import TrustedBots
 from bot.engine.approvals import Waiting, WaitKind
@@ -199,3 +199,20 @@ async def test_status_says_how_each_job_that_waits_is_answered() -> None:
     question, permission = ending.view.text.splitlines()
     assert ": waiting, for `/codepilot continue` and an answer, " in question
     assert ": waiting, for `/codepilot approve 7f3a` or `deny`, " in permission
+
+
+async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request() -> None:
+    engine = InMemoryEngine()
+    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    record = StoredRecord(engine, "a")
+    question = Waiting(kind="question", request_id="7f3a7f3a", reason="", preview="", bound_to="", until=FOREVER)
+    wish = replace(question, kind="permission", request_id="08c108c1")
+    for asked in (question, wish):
+        await approvals.ask(record, asked)
+        await approvals.note_shown(record, at="")
+    job = replace(a_job("command"), origin=replace(BUTTON, at="2026-01-02T03:04:05Z"))
+    await engine.accept(job)
+    context = context_of(engine, job, ledger=InMemoryLedger(engine))
+    ending = await steer(context, Deny(request_id="7f3a", why="not that one"), snapshot())
+    assert "There is no request `7f3a` here." in ending.reason
+    assert await approvals.answered(record, wish) is None
