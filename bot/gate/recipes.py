@@ -39,6 +39,8 @@ Tool = Literal[
     "ask_user",
 ]
 
+_DOES = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
+"""The tools that a run which only reads does not have."""
 _HEAD = re.compile(r"---[ \t]*\n(?P<head>.*?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
 _CHANCE = re.compile(r"(?<![a-z])[hr](?![a-z])", re.IGNORECASE)
 
@@ -123,6 +125,9 @@ class RecipeKeys(_Keys):
     def _fitting(self) -> Self:
         if self.publish == "pull-request" and self.level == "read-only":
             raise ValueError("`level: read-only` cannot change files; leave it out, or write `publish: comment`")
+        only_reads = self.publish != "pull-request" and self.level in {None, "read-only"}
+        if only_reads and self.tools and _DOES.issuperset(self.tools):
+            raise ValueError("`tools` has none that reads, and this recipe only reads; add one, or write `level: ask`")
         if self.publish == "none" and (self.on.comment or self.on.label):
             raise ValueError("`publish: none` is for `schedule` and `workflow_run`; in a thread, write `comment`")
         return self

@@ -49,12 +49,8 @@ def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery
     if listening.is_own(event.sender.id, event.sender.login):
         return IgnoredDelivery(reason="the bot itself set the label")
     pull = event.pull_request
-    labelled = Labelled(
-        label=name,
-        bound_to=pull.head.sha,
-        words=text_binding(pull.thread.title, pull.thread.body),
-        at=pull.updated_at,
-    )
+    words = text_binding(pull.thread.title, pull.thread.body)
+    labelled = Labelled(label=name, bound_to=pull.head.sha, words=words, at=pull.updated_at)
     return _job(delivery, listening, event, "label", labelled, pull.thread.wordless)
 
 

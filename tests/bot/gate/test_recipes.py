@@ -111,6 +111,7 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: {schedule: '0 h(2-5) * mar fri'}\n---\nx", "`on.schedule`: must name its times"),
         ("---\non: comment\ntools: [rm]\n---\nx", "tidy.md:3: `tools[0]`: must be one of 'read_file', "),
         ("---\non: comment\npublish: pull-request\nlevel: read-only\n---\nx", "`level: read-only` cannot change files"),
+        ("---\non: comment\ntools: [execute]\n---\nx", "`tools` has none that reads, and this recipe only reads"),
         ("---\non: comment\npublish: none\n---\nx", "`publish: none` is for `schedule` and `workflow_run`"),
         ("---\non: {workflow_run: {workflows: []}}\n---\nx", "`on.workflow_run.workflows`: must not be empty"),
         ("---\non: comment\n---\n" + "x" * MAX_BYTES, "the limit is 16,000"),
