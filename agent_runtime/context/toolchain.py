@@ -44,7 +44,7 @@ async def toolchain(sandbox: Sandbox, workspace: Path) -> str:
     finally:
         if process.returncode is None:
             end(process)
-            await process.wait()
+            await process.communicate()  # `wait` never returns as long as reading stands still
     programs, _, version = answer.decode(errors="replace").strip().partition("\n")
     if not programs:
         return ""

@@ -123,9 +123,11 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop, and wait for the end of its thread; idempotent."""
+        if self._pid != os.getpid():
+            return  # we were forked off: loop and thread are our parent's
         with self._lock:  # a loop that is made in this moment would never be told
             self._end()
-        if self._thread is not None and self._pid == os.getpid() and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _end(self) -> None:
@@ -135,7 +137,7 @@ class LoopThread:
         to end.
         """
         if self.stopped or os.getpid() != self._pid:
-            return  # when we were forked off, loop and thread are our parent's
+            return
         self.stopped = True
         if (loop := self._loop) is None:
             return

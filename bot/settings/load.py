@@ -96,6 +96,12 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
     return ActionSurvey(problems=reader.faults(), settings=settings)
 
 
+def leave_out_of_proxies(host: str) -> None:
+    """Let this process, and what it starts, ask no proxy that the environment names for a host."""
+    named = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+    os.environ["no_proxy"] = named if named == "*" else f"{host},{named}"
+
+
 def load_demo(
     script: Path | None,
     *,

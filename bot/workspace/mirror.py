@@ -37,6 +37,8 @@ _PULL = re.compile(r"refs/pull/\d+/head")
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
 _FETCHED = "refs/mirror/"
 _REF_MISSING = "couldn't find remote ref"
+_LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
+"""Where git keeps its locks; among its many loose objects it has none."""
 KEPT = "refs/keep/"
 RECENT = "refs/recent/"
 RECENT_SECONDS = 3600
@@ -311,7 +313,8 @@ class Mirror:
 
     def _clear(self) -> None:
         # What looks locked could not be written any more: a ref, or what packing makes.
-        for left in (*self._unfinished(), *self.path.rglob("*.lock")):
+        locks = (left for place in _LOCKS for left in self.path.glob(place))
+        for left in (*self._unfinished(), *locks):
             left.unlink(missing_ok=True)
 
     def _unfinished(self) -> list[Path]:

@@ -18,7 +18,7 @@ from bot.apps.demo.scene import Stage, play
 from bot.apps.demo.screen import DemoScreen
 from bot.apps.demo.tour import read_tour
 from bot.domain.job import JobState
-from bot.settings.load import load_demo
+from bot.settings.load import leave_out_of_proxies, load_demo
 from bot.workspace.removal import discard
 
 _READING = (4, 0.012)
@@ -52,9 +52,7 @@ async def direct(options: DemoOptions) -> JobState:
         ConfigError: the environment's settings are wrong.
     """
     screen = DemoScreen(Console())
-    # The hub is here: no proxy that the environment names leads to it.
-    unproxied = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
-    os.environ["no_proxy"] = unproxied if unproxied == "*" else f"127.0.0.1,{unproxied}"
+    leave_out_of_proxies("127.0.0.1")  # where the hub is
     # The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway.
     prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
     own_python = tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})
