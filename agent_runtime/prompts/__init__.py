@@ -39,9 +39,7 @@ def unfit(how: str, problems: str, left: int) -> str:
     )
 
 
-def system_prompt(
-    *, name: str, role: str, replies: str, step_chars: int, instructions: str = "", network: bool = False
-) -> str:
+def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instructions: str = "") -> str:
     """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm.
 
     Args:
@@ -50,10 +48,8 @@ def system_prompt(
         replies: how it replies and which tools it has, as its transport tells it.
         step_chars: characters that one step may show.
         instructions: further ones.
-        network: whether its commands can reach anything; what that is stands in the first message.
     """
-    reach = "with a limited network" if network else "without network"
-    values = {"name": name, "role": role, "replies": replies, "instructions": instructions, "reach": reach}
+    values = {"name": name, "role": role, "replies": replies, "instructions": instructions}
     return _template("system.md").substitute(values, step_chars=f"{step_chars:,}").strip()
 
 

@@ -148,7 +148,6 @@ class Toolbox:
             replies=replies,
             step_chars=agent.step_chars,
             instructions=agent.instructions,
-            network=bool(agent.network),
         )
 
     @property

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
-from typing_extensions import override
 
 from agent_runtime import (
     Agent,
     AsyncRuntime,
-    Chunk,
     Event,
     EventType,
     Network,
     NetworkLimits,
     NetworkLost,
     NetworkUsed,
-    Request,
     ScriptedProvider,
     SettingsError,
     Started,
@@ -55,29 +50,6 @@ async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_
     used = await eventually(lambda: [event for event in events if isinstance(event, NetworkUsed)])
     assert [(each.connection.host, each.connection.allowed) for each in used] == [("b.example", False)]
     assert errors == [f"network: {used[0].connection}"]
-
-
-class _Watched(ScriptedProvider):
-    systems: ClassVar[list[str]] = []
-
-    @override
-    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        self.systems.append(request.system)
-        async for each in super().reply(request):
-            yield each
-
-
-async def test_the_system_prompt_says_whether_there_is_a_network(tmp_path: Path) -> None:
-    for number, network in enumerate((Network(), Network.of("a.example"))):
-        work_dir = tmp_path / str(number)
-        work_dir.mkdir()
-        provider, sandbox = _Watched(["```completion\nDone.\n```\n"]), pick_sandbox("auto", SandboxSettings())
-        agent = Agent(provider=provider, work_dir=work_dir, sandbox=sandbox, network=network)
-        async with AsyncRuntime(agent) as runtime:
-            await runtime.run("Look")
-    without, limited = _Watched.systems
-    assert "inside a sandbox without network." in without
-    assert "inside a sandbox with a limited network." in limited
 
 
 async def test_a_run_ends_with_the_step_that_lost_its_network_and_the_next_one_starts_a_new_sandbox(
