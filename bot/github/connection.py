@@ -25,7 +25,7 @@ from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
 from bot.github.pace import Limits, RequestBudget, RequestPace, Reserve, Urgency
-from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
+from bot.github.refusals import checked, follow_nothing, graphql_status, headers_of, limit_pause, refusal
 from bot.workspace.trust import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK
 
 T = TypeVar("T")
@@ -161,6 +161,8 @@ class GitHubConnection:
         self.auth = auth
         # PyGithub has given the installation's identity a requester that signs as the App.
         self.app = auth.requester if isinstance(auth, InstallationAuth) else None
+        for requester in filter(None, (self.github.requester, self.app)):
+            follow_nothing(requester)
         self._max_wait = max_wait_seconds
         self.before_write = before_write or _nothing
         self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)

@@ -10,8 +10,6 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-import github.Requester
-import requests
 from github import GithubException
 from github.Requester import Requester, RequestsResponse
 from opentelemetry.trace import SpanKind
@@ -25,14 +23,27 @@ _SECONDARY_LIMIT_SECONDS = 60.0
 _GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
 
 
-def _unfollowed(answer: requests.Response) -> RequestsResponse:
-    """PyGithub's own, but that it follows no 301: it would leave out the query, so `GitHubConnection` does that."""
-    if answer.status_code == HTTPStatus.MOVED_PERMANENTLY:
-        answer.status_code = HTTPStatus.PERMANENT_REDIRECT
-    return RequestsResponse(answer)
+_CONNECTIONS = "_Requester__connectionClass"
+"""What makes a requester's connections. PyGithub lets nobody choose it for one requester."""
 
 
-github.Requester.RequestsResponse = _unfollowed  # type: ignore[assignment,misc]  # there is no other way in
+def follow_nothing(requester: Requester) -> None:
+    """Have PyGithub follow no 301: it would leave out the query, so `GitHubConnection` does that."""
+    usual = getattr(requester, _CONNECTIONS)
+
+    def connected(*place: object, **settings: object) -> object:
+        connection = usual(*place, **settings)
+        asked = connection.getresponse
+        connection.getresponse = lambda: _unfollowed(asked())
+        return connection
+
+    setattr(requester, _CONNECTIONS, connected)
+
+
+def _unfollowed(answer: RequestsResponse) -> RequestsResponse:
+    if answer.status == HTTPStatus.MOVED_PERMANENTLY:
+        answer.status = HTTPStatus.PERMANENT_REDIRECT
+    return answer
 
 
 def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's

@@ -106,7 +106,8 @@ class Worker:
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             context.phases.begin("admit")
             async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
-                ending = await pipeline.in_words(await self._ending(pipeline, context, attempt))
+                ending = await self._ending(pipeline, context, attempt)
+                ending = await pipeline.in_words(ending)
                 # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
                 if ending.state is not JobState.WAITING:
                     await keep_log(context.services, job)

@@ -22,6 +22,7 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
+from agent_runtime.prompts import system_prompt
 from agent_runtime.sandbox.protocol import SandboxSettings
 from tests.waiting import eventually
 
@@ -46,6 +47,8 @@ async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_
         messages = "".join(message["content"] for message in runtime.messages)
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     assert "Network: HTTPS to a.example only" in started.opening
+    system = system_prompt(name="A", role="an agent.", replies="", step_chars=1_000)
+    assert "without network, unless the first message names one" in system
     assert "HTTP/1.1 403 b.example is not on the list" in messages
     used = await eventually(lambda: [event for event in events if isinstance(event, NetworkUsed)])
     assert [(each.connection.host, each.connection.allowed) for each in used] == [("b.example", False)]

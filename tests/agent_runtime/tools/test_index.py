@@ -116,12 +116,16 @@ async def test_find_gives_the_definitions_of_a_name(tools: Registry) -> None:
     assert (await _call(tools, "find", pattern="turn", symbol=True, include="*.js")).value == []
 
 
+async def test_half_a_character_is_no_name_to_look_for(tools: Registry) -> None:
+    with pytest.raises(ToolError, match="whole characters"):
+        await _call(tools, "find", pattern="\ud800", symbol=True)
+
+
 @pytest.mark.parametrize(
     ("tool", "args"),
     [
         ("trace_callers", {"symbol": "\ud800"}),
         ("trace_graph", {"symbol": "\ud800"}),
-        ("find", {"pattern": "\ud800", "symbol": True}),
     ],
 )
 async def test_a_question_without_an_answer_is_an_error(tools: Registry, tool: str, args: dict[str, Any]) -> None:
