@@ -48,7 +48,7 @@ async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     assert "Network: HTTPS to a.example only" in started.opening
     system = system_prompt(name="A", role="an agent.", replies="", step_chars=1_000)
-    assert "without network, unless the first message names one" in system
+    assert "without network unless told" in system
     assert "HTTP/1.1 403 b.example is not on the list" in messages
     used = await eventually(lambda: [event for event in events if isinstance(event, NetworkUsed)])
     assert [(each.connection.host, each.connection.allowed) for each in used] == [("b.example", False)]
