@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.domain.job import JobState, Thread
+from bot.domain.job import JobState
 from localhub import APP_PERMISSIONS, EndedJob, LocalHub
 from tests.acceptance.test_red_ci import CONFIGURED, ran
-from tests.acceptance.test_whose_work_it_is import DONE
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 
 STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
@@ -147,21 +146,3 @@ async def test_what_another_apps_check_says_of_the_default_branch_is_quoted(hub:
         hub.check(stage.repo, other, head_sha=head, name="build", conclusion="failure", summary=said)
         end = await stage.end_after("check_run", "completed")
         assert end.state is JobState.DONE, end
-
-
-async def test_who_has_work_on_a_red_default_branch_done_again_has_the_failure_quoted(
-    hub: LocalHub, tmp_path: Path
-) -> None:
-    files, said = FILES | {".github/codepilot.yml": "fix_ci: [default-branch]\n"}, "It fails: add() is off by one."
-    expected = ("Find out why checks fail here, and fix the cause,", "failing check build: failure", said)
-    async with staged(hub, tmp_path, [DONE], [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
-        head, other = hub.branches(stage.repo)["main"], hub.add_app("other-ci")
-        hub.check(stage.repo, other, head_sha=head, name="build", conclusion="failure", summary=said)
-        await stage.end_after("check_run", "completed")
-        [check] = [each for each in hub.check_runs(stage.repo) if each.name != "build"]
-        hub.rerun(check, by="mona")
-        await stage.end_after("check_run", "rerequested")
-        [newest, *_] = await stage.queue.of_thread(stage.repo.id, Thread.of_branch("main").key)
-        end = await stage.ended(newest.job.id)
-        assert end.state is JobState.DONE, end
-        assert len(stage.pulls()) == 1
