@@ -136,8 +136,9 @@ async def test_an_issue_has_a_diff_and_checks_only_where_it_continues_in_a_pull_
     assert (further.continues, further.diff, len(further.checks)) == (True, "the diff", 1)
 
 
-async def test_a_branch_has_no_thread_to_be_read() -> None:
-    job = replace(a_job(thread=Thread.of_branch("main")), origin=BY_CI)
+@pytest.mark.parametrize("origin", [BY_CI, Origin(kind="button", id=1)], ids=["by CI", "done again by a person"])
+async def test_a_branch_has_no_thread_to_be_read_but_failing_checks(origin: Origin) -> None:
+    job = replace(a_job(thread=Thread.of_branch("main")), origin=origin)
     found = await _gathered(job, of_thread=_failing(AssertionError()), failing=answering((RED,)))
     assert len(found.checks) == 1
 
