@@ -35,20 +35,16 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         known = [each.name for each in config.recipes]
         hint = "".join(f" Did you mean {code(each)}?" for each in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
-        return Refusal(
-            cause=f"recipe-unknown {name}",
-            reason=f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}",
-        )
+        reason = f"There is no recipe {code(name)} in {code(FOLDER)} on the default branch.{hint} {more}"
+        return Refusal(cause="recipe-unknown", because=name, reason=reason)
     # Its own file is valid, but it is refused beside the repository's other files, as for its label.
     if problems := [each for each in config.recipe_problems if each.startswith(f"{path_of(name)}:")]:
         return _not_valid(name, problems)
     # Who wrote a workflow's file names the recipe there, and needs no event of the recipe's own.
     if job.origin.kind != "workflow" and not recipe.on.comment:
-        return Refusal(
-            cause=f"recipe-comment {name}",
-            reason=f"The recipe {code(name)} cannot be started by a comment. Write `comment: true` below its `on:` to "
-            "allow that.",
-        )
+        remedy = "Write `comment: true` below its `on:` to allow that."
+        reason = f"The recipe {code(name)} cannot be started by a comment. {remedy}"
+        return Refusal(cause="recipe-comment", because=name, reason=reason)
     made = recipe_job(job, recipe, words=command.words, options=command.options)
     await begin(context, await _where_it_reports(context, recipe, made))
     return None
@@ -57,7 +53,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
 def _not_valid(name: str, problems: list[str]) -> Refusal:
     reason = f"The recipe {code(name)} is not valid:\n\n{listed(problems)}"
     # By its text, so that a person who corrects one mistake after the other sees each.
-    return Refusal(cause=job_id("recipe-invalid", 0, reason), reason=reason)
+    return Refusal(cause="recipe-invalid", because=reason, reason=reason)
 
 
 async def start_scheduled(context: JobContext, command: RecipeDue) -> Ending:

@@ -123,11 +123,13 @@ class Refusal:
     Attributes:
         reason: for the person who asked, with what to do.
         cause: names the rule, so that the same is not told again and again.
+        because: tells one remedy from another of the same rule, which may come one after the other: each is told.
         silent: True when nobody is owed an answer: no write access, or nobody asked. At most one 😕 reaction.
         voided: names of labels that count no more and are to be taken off.
     """
 
     reason: str
     cause: str
+    because: str = ""
     silent: bool = False
     voided: tuple[str, ...] = ()

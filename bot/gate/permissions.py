@@ -154,6 +154,7 @@ def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) ->
         does = "run nothing" if command.verb == "test" else "change nothing"
         return Refusal(
             cause="read-only",
+            because=found.because,
             reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
             # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
             silent=started_by_stranger(request),

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from agent_runtime import Status
 from bot.domain.job import Job, JobState
@@ -13,7 +14,6 @@ from bot.engine.job_record import StoredRecord
 from bot.engine.protocols import JobEngine, Ledger
 from bot.gate.decision import Refusal
 from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
-from bot.intake.asking import job_id
 from bot.jobs.phases import Phases
 from bot.jobs.services import JobServices
 from bot.jobs.snapshot_cache import AccessChecks
@@ -196,18 +196,15 @@ class JobContext:
                 log.warning("the label %s was not removed: %s", name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
-        """Refuse the request: in one short reply, at most once per cause and hour in a thread; else by a reaction.
-
-        What keeps work from writing may be one thing after the other, each with a remedy: each is told.
-        """
-        cause = job_id("read-only", 0, refusal.reason) if refusal.cause == "read-only" else refusal.cause
-        number, repo_id = self.job.thread.key, self.job.repo.id
+        """Refuse the request: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
+        which = sha256(refusal.because.encode()).hexdigest()[:16] if refusal.because else ""  # it may be long
+        told = (self.job.repo.id, self.job.thread.key, f"{refusal.cause} {which}".rstrip())
         await self.void(refusal.voided)
         silent = refusal.silent or self.job.is_unasked
         if silent and self.job.origin.kind == "description":
             # A template may hold the command, and put it into every stranger's issue.
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        if silent or not await self.ledger.may_tell(repo_id, number, cause, by=self.job.id):
+        if silent or not await self.ledger.may_tell(*told, by=self.job.id):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = ShortReply(text=refusal.reason, refused=True)
