@@ -91,6 +91,8 @@ def test_no_other_label_does(label: SetLabel) -> None:
     verdict = grant_for(a_request_for(a_job(kind="pull"), facts=FORK, labels=(label,)))
     assert isinstance(verdict, Refusal)
     assert verdict.cause == "read-only"
+    # Each of its remedies is told, also one after the other.
+    assert ("label" if label.level == "read-only" else "fork") in verdict.because
 
 
 def test_when_nobody_can_tell_who_opened_it_no_label_counts() -> None:

@@ -86,17 +86,19 @@ async def test_each_reason_for_which_a_recipe_is_not_started_is_told_within_the_
     services.configs.learn(REPO.id, CONFIG)
     told = []
     wrong, still_wrong = b"---\non: 3\n---\nx", b"---\non: {}\n---\nx"
-    for number, file in enumerate([None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI]):
-        job = a_job(f"run-{number}", command=StartRecipe(name="after-ci"))
+    asked = [("after-ci", each) for each in (None, wrong, still_wrong, still_wrong, AFTER_CI, AFTER_CI)]
+    for number, (name, file) in enumerate([*asked, ("nightly", None), ("nightly", AFTER_CI), ("nightly", AFTER_CI)]):
+        command = StartRecipe(name=name)
+        job = a_job(f"run-{number}", command=command)
         await engine.accept(job)
         github = SimpleNamespace(
             repos=SimpleNamespace(file_at=answering(file)), comments=SimpleNamespace(react=answering(None))
         )
         context = context_of(engine, job, github=github, services=services, ledger=ledger)
-        refusal = await start_recipe(context, StartRecipe(name="after-ci"))
+        refusal = await start_recipe(context, command)
         assert refusal is not None
         told.append((await context.refuse(refusal)).view is not None)
-    assert told == [True, True, True, False, True, False]
+    assert told == [True, True, True, False, True, False, True, True, False]
 
 
 async def test_the_help_says_in_sentences_what_starts_each_recipe() -> None:
