@@ -9,6 +9,7 @@ from agent_runtime.processes.spawn import end, started
 from agent_runtime.sandbox.protocol import Sandbox
 
 _SECONDS = 10.0
+_MOST_BYTES = 10_000
 _ASK = r"""
 # A program counts when it says its version: one whose interpreter or library is not in the sandbox is found, too.
 export GOTOOLCHAIN=local
@@ -24,7 +25,8 @@ done
 for program in "${asked[@]}"; do
   wait "${program#*:}" && printf '%s ' "${program%:*}"
 done
-printf '\n'; python3 -c 'import platform; print(platform.python_version())' 2>/dev/null
+# -I: a file of the workspace is not taken for the module.
+printf '\n'; python3 -I -c 'import platform; print(platform.python_version())' 2>/dev/null
 """
 
 
@@ -36,18 +38,19 @@ async def toolchain(sandbox: Sandbox, workspace: Path) -> str:
     """
     launch = sandbox.launch(["bash", "-c", _ASK], workspace=workspace)
     process = await started(launch.argv, env=launch.env)
+    if process.stdout is None:
+        raise AssertionError("it is a pipe")
+    answer = b""
     try:
         async with asyncio.timeout(_SECONDS):
-            answer, _ = await process.communicate()
-    except TimeoutError:  # a courtesy is not worth waiting for
-        return ""
+            await process.stdout.readexactly(_MOST_BYTES)  # only a program of the workspace says so much
+    except asyncio.IncompleteReadError as error:
+        answer = error.partial
+    except TimeoutError:
+        pass  # a courtesy is not worth waiting for
     finally:
-        if process.returncode is None:
-            end(process)
-            await process.communicate()  # `wait` never returns as long as reading stands still
+        end(process)
+        await process.communicate()  # `wait` never returns as long as reading stands still
     programs, _, version = answer.decode(errors="replace").strip().partition("\n")
-    if not programs:
-        return ""
-    return "Programs: " + programs.strip().replace(
-        "python3", f"python3 ({version.strip()})" if version else "python3", 1
-    )
+    python = f"python3 ({version.strip()})" if version else "python3"
+    return f"Programs: {programs.strip().replace('python3', python, 1)}" if programs else ""

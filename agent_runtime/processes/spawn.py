@@ -72,7 +72,7 @@ async def _nothing(_answer: object) -> None:
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
     end(process)
-    await process.wait()
+    await process.communicate()  # `wait` never returns as long as reading stands still
 
 
 def end(process: asyncio.subprocess.Process | subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import sys
 from pathlib import Path
 
@@ -30,3 +31,20 @@ async def test_a_program_that_cannot_run_is_not_named(tmp_path: Path) -> None:
     named = line.split()
     assert {"cargo", "go", "git"} <= set(named)
     assert not {"pytest", "npm"} & set(named)
+
+
+async def test_the_workspace_answers_for_no_program_of_the_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "platform.py").write_text("python_version = lambda: 'a stranger'\n")
+    python = Path(sys.base_prefix)
+    line = await toolchain(pick_sandbox("auto", SandboxSettings(read_only=(python,), path=(python / "bin",))), tmp_path)
+    assert line.startswith(f"Programs: python3 ({platform.python_version()})")
+
+
+async def test_a_program_that_answers_without_end_is_ended_and_none_is_named(tmp_path: Path) -> None:
+    programs, workspace = tmp_path / "programs", tmp_path / "workspace"
+    workspace.mkdir()
+    _program(programs, "python3", "#!/bin/sh", "exec yes")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sandbox = pick_sandbox("auto", SandboxSettings(read_only=(programs,), path=(programs,)))
+    assert await toolchain(sandbox, workspace) == ""
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
