@@ -170,9 +170,13 @@ def unfinished(said: str) -> str | None:
 
 
 def run(nonce: str, *, last_exit_code: int) -> bytes:
-    """The line that runs the remembered command, with `$?` as the command before left it."""
+    """The line that runs the remembered command, with `$?` as the command before left it.
+
+    Bash first writes something that is not shown: before that, it has not read the line.
+    """
     join = "&&" if last_exit_code == 0 else "||"
-    return f'{_secret(nonce)} __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
+    begun = r" builtin printf '\e]7770;\a' >/dev/tty;"
+    return f'{_secret(nonce, begun)} __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
 
 
 def _secret(nonce: str, more: str = "") -> str:

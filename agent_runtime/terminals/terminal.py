@@ -248,7 +248,8 @@ async def _followed(
                 return False
             continue
         now = await shell.pty.attention()
-        if command.output.bytes != seen or command.status != "running":
+        # Nothing came at all: a busy machine has not passed the command on yet, and what waits is bash.
+        if not seen or command.output.bytes != seen or command.status != "running":
             continue
         quiet = time.monotonic() - max(shell.heard, begun)
         # Twice the same without a wake-up between: it has read all that was typed. On a busy machine, the system may

@@ -374,10 +374,8 @@ async def test_a_repl_takes_input_and_ends_with_control_d(terminal: Terminal) ->
     assert (ended.status, ended.exit_code) == ("completed", 0)
 
 
-async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await run(terminal, "/usr/bin/python3 -q")
+def pass_on_late(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, what: bytes) -> None:
+    """Have what is typed with these bytes in it reach the terminal's programs only after they were looked at thrice."""
     assert terminal._shell is not None
     pty = terminal._shell.pty
     write, attention = pty.write, pty.attention
@@ -385,19 +383,37 @@ async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more
     looks: list[Attention] = []
 
     async def typing(data: bytes, *, timeout: float) -> int:  # noqa: ASYNC109 - as there
+        if what not in data:
+            return await write(data, timeout=timeout)
         typed.append(data)
         looks.clear()
         return len(data)
 
     async def looking() -> Attention:
         looks.append(await attention())
-        if len(looks) == 3:  # the system passes it on late
+        if len(looks) == 3:
             await write(typed.pop(), timeout=30)
         return looks[-1]
 
     monkeypatch.setattr(pty, "write", typing)
     monkeypatch.setattr(pty, "attention", looking)
+
+
+async def test_a_program_that_has_not_read_what_was_typed_does_not_wait_for_more(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(terminal, "/usr/bin/python3 -q")
+    pass_on_late(terminal, monkeypatch, what=b"print")
     assert "42" in (await terminal.send("print(6 * 7)\n", timeout=30)).output
+
+
+async def test_a_shell_that_has_not_read_its_command_does_not_wait_for_input(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(terminal, "true")
+    pass_on_late(terminal, monkeypatch, what=b"__cp_begin")
+    report = await run(terminal, "echo done")
+    assert (report.status, report.output) == ("completed", "done\n")
 
 
 async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
