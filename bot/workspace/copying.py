@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+from bot.workspace.process import ProcessBounds, run
 
 
 async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
@@ -22,18 +23,10 @@ async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = 
         What `cp` had to complain of, or nothing.
     """
     kept = ("--preserve=timestamps",) if times else ()
-    process = await asyncio.create_subprocess_exec(
-        *(shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *kept, "-t", str(target), "--", *names),
-        cwd=source,
+    ended = await run(
+        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *kept, "-t", str(target), "--", *names),
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        bounds=ProcessBounds(),
+        cwd=source,
     )
-    try:
-        _, said = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()  # `wait` never returns as long as reading stands still
-    return (said.decode(errors="replace").strip()[:500] or "cp gave no reason") if process.returncode else ""
+    return "" if ended.code == 0 else ended.said.strip()[:500] or "cp gave no reason"

@@ -67,6 +67,7 @@ async def run(
     bounds: ProcessBounds,
     stdin: bytes | Path = b"",
     stdout: Path | None = None,
+    cwd: Path = Path("/"),
 ) -> ProcessResult:
     """Run a program in a session of its own; nothing of it is left when this returns.
 
@@ -76,6 +77,7 @@ async def run(
         bounds: what it may take.
         stdin: what it reads, or the file with it.
         stdout: the file that gets its output; None to be given it.
+        cwd: where it starts.
     """
     with ExitStack() as files:
         given = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
@@ -86,7 +88,7 @@ async def run(
             stdout=kept,
             stderr=asyncio.subprocess.PIPE,
             env=env,
-            cwd="/",
+            cwd=cwd,
             start_new_session=True,
         )
     try:

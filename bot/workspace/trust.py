@@ -1,4 +1,4 @@
-"""Choose the certificate authorities that are trusted, beside the system's."""
+"""Choose what connections trust and how they leave: certificate authorities beside the system's, and git's proxy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import ssl
 from functools import lru_cache
 from pathlib import Path
+from urllib.request import getproxies_environment
 
 import aiohttp
 
@@ -47,11 +48,14 @@ def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
 
 
 def git_variables(ca_file: Path | None) -> dict[str, str]:
-    """The environment of git: it trusts the authorities in the operator's file alone, where there is one.
+    """The environment of git: the proxies that this process's environment names, and whom it trusts.
 
-    Git runs in another directory than the bot, to which the file's name may be relative.
+    Where there is a file of the operator's, it trusts the authorities in that alone. Git runs in another directory than
+    the bot, to which the file's name may be relative.
     """
-    return {} if ca_file is None else {GIT_CA_FILE: str(ca_file.absolute())}
+    proxies = getproxies_environment()
+    variables = {f"{kind}_proxy": proxies[kind] for kind in ("http", "https", "all", "no") if kind in proxies}
+    return variables if ca_file is None else variables | {GIT_CA_FILE: str(ca_file.absolute())}
 
 
 def is_about_certificates(stderr: str) -> bool:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from bot.workspace import CloneError, Source, Workspaces
+from bot.workspace import CloneError, Source, Workspaces, git_variables
 from tests.origin import Origin, git
 
 REPO = 4711
@@ -103,5 +103,36 @@ async def test_a_connection_that_is_silent_is_given_up_and_made_anew(origin: Ori
         workspaces = Workspaces(tmp_path / "state", environment=environment, pauses=(0.0,))
         blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
         ended.set()
+    assert blob is not None
+    assert blob.content == b"1"
+
+
+async def test_a_proxy_that_the_environment_names_is_used(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def pass_on(request: SimpleHTTPRequestHandler) -> bool:
+        asked.append(request.path)
+        request.path = request.path.removeprefix("http://git.example")
+        return False
+
+    with serving(tmp_path, pass_on) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
+        blob = await workspaces.read(REPO, source(origin, "http://git.example"), "a", limit=10)
+    assert blob is not None
+    assert blob.content == b"1"
+    assert all(path.startswith("http://git.example/bare.git/") for path in asked)
+
+
+async def test_a_host_that_the_environment_leaves_out_is_asked_without_the_proxy(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(tmp_path, lambda _: False) as url:
+        workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
+        blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
     assert blob is not None
     assert blob.content == b"1"
