@@ -51,8 +51,9 @@ class Pty(abc.ABC):
     def meet(self) -> None:
         """Note who the program is; call this while it waits at its first prompt, before it runs anything."""
         self.leader = os.tcgetpgrp(self.fd)
-        if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(ProcessLookupError):  # it ended; the terminal's end will say so
+        # Where it ended, which the terminal's end will say, there is none, or its number is nobody's any more.
+        if self.leader and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(ProcessLookupError):
                 self.end_fd = os.pidfd_open(self.leader)
 
     def reset_modes(self) -> None:

@@ -24,6 +24,7 @@ from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.processes import ProcessFamily
+from agent_runtime.terminals.pty import Pty
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import children, descriptors, parent_of, processes_with, seconds
@@ -414,6 +415,24 @@ async def test_a_shell_that_has_not_read_its_command_does_not_wait_for_input(
     pass_on_late(terminal, monkeypatch, what=b"__cp_begin")
     report = await run(terminal, "echo done")
     assert (report.status, report.output) == ("completed", "done\n")
+
+
+async def test_a_shell_that_is_killed_before_it_is_known_is_reported_as_ended(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet = Pty.meet
+
+    def too_late(pty: Pty) -> None:
+        os.kill(os.tcgetpgrp(pty.fd), signal.SIGKILL)
+        while os.tcgetpgrp(pty.fd):  # pytest's own limit ends this
+            pass
+        meet(pty)
+
+    monkeypatch.setattr(Pty, "meet", too_late)
+    report = await run(terminal, "echo never")
+    assert (report.status, report.output) == ("restarted", "")
+    monkeypatch.undo()
+    assert (await run(terminal, "echo again")).output == "again\n"
 
 
 async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
