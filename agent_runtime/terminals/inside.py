@@ -114,27 +114,28 @@ class Inside:
             )
         if self._keeper is None:
             self._keeper, self._group = self._start()
-        await self._keeper.ready()
+        keeper = self._keeper  # another terminal's `open` may take its place meanwhile
+        await keeper.ready()
         if self._watcher is None:
             try:
                 self._watcher = Watcher(
-                    root=self._keeper.root,
-                    first=self._keeper.first,
+                    root=keeper.root,
+                    first=keeper.first,
                     workspace=self._workspace,
                     tmpfs=TMPFS,
                     limits=self._sandbox.limits,
                     cgroup=self._group,
                 )
                 if self._scratch is not None:
-                    keeper = self._keeper
                     self._scratch.attach(keeper.root, lambda: keeper.alive)
             except OSError as error:
-                await self._keeper.close()
+                await keeper.close()
                 raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
+        watcher = self._watcher
         if self._egress is not None:
-            await self._egress.serve(self._keeper.network)
+            await self._egress.serve(keeper.network)
         mark = secrets.token_hex(16)
-        return _InsidePty(await self._keeper.start(mark), self._keeper, mark, self._watcher, self._sandbox.limits)
+        return _InsidePty(await keeper.start(mark), keeper, mark, watcher, self._sandbox.limits)
 
     def _start(self) -> tuple[Keeper, cgroup.Cgroup | None]:
         launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable, first=True)

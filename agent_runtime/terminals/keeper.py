@@ -123,9 +123,12 @@ class Keeper:
             mark: a random word that names this shell.
 
         Raises:
-            SandboxError: the sandbox is gone.
+            SandboxError: the sandbox is gone, or there is no terminal left.
         """
-        master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._pts)
+        try:
+            master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._pts)
+        except OSError as error:  # the machine's terminals are all in use, or it was closed meanwhile
+            raise SandboxError(f"No terminal could be opened in the sandbox: {error}") from error
         try:
             fcntl.ioctl(master, _SET_LOCK, struct.pack("i", 0))
             (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))

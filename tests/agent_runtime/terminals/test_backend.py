@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -154,6 +155,24 @@ async def test_a_sandbox_that_is_killed_starts_again(main: Terminal, server: Ter
     assert broken is not None
     assert broken.status == "restarted"
     assert (await run(server, "ls /proc | grep -c '^[0-9]' >/dev/null; echo ok")).output == "ok\n"
+
+
+async def test_where_no_terminal_is_left_a_new_one_is_refused(
+    main: Terminal, server: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(main, "true")
+    opening = os.open
+
+    def none_left(path: str, *how: int, dir_fd: int | None = None) -> int:
+        if path == "ptmx":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opening(path, *how, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", none_left)
+    with pytest.raises(SandboxError, match=r"No terminal could be opened in the sandbox: .*No space left"):
+        await run(server, "echo never")
+    monkeypatch.undo()
+    assert (await run(server, "echo ok")).output == "ok\n"
 
 
 async def test_a_process_that_runs_away_by_forking_ends_with_its_terminal(main: Terminal, place: Backend) -> None:
