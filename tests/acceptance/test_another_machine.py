@@ -195,7 +195,7 @@ async def test_a_store_that_is_down_when_a_job_comes_to_wait_gets_its_files_late
         await eventually(lambda: "only this machine can continue the job until its files are stored" in caplog.text)
     (tmp_path / "away").rename(tmp_path / "shared")
     async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first):
-        await eventually(lambda: any((tmp_path / "shared").rglob("snapshots/*/*")), within=60)
+        await eventually(lambda: any((tmp_path / "shared").rglob("snapshots/*/head")), within=60)
     move(first)
     async with staged(hub, tmp_path, [], operator=ASKING, serving=storage, after=first) as stage:
         await published_after(stage, number, pause)

