@@ -51,7 +51,7 @@ class Pty(abc.ABC):
     def meet(self) -> None:
         """Note who the program is; call this while it waits at its first prompt, before it runs anything."""
         self.leader = os.tcgetpgrp(self.fd)
-        # Where it ended, which the terminal's end will say, there is none, or its number is nobody's any more.
+        # Both where it has ended, as reading the terminal will say: there is no leader, or none of that number.
         if self.leader and hasattr(os, "pidfd_open"):
             with contextlib.suppress(ProcessLookupError):
                 self.end_fd = os.pidfd_open(self.leader)
