@@ -175,7 +175,7 @@ class Shell:
 
     def _bury(self) -> None:
         self._detach()
-        if self._burial is None:
+        if self._burial is None or self._burial.done():  # the event loop that it was left to may have ended
             self._burial = asyncio.get_running_loop().create_task(self._finish(ended=True))
 
     async def _finish(self, *, ended: bool) -> None:
@@ -189,6 +189,9 @@ class Shell:
                 self._take(self._carry + data)
             if ended or not data:
                 break
+        # A command that came meanwhile reads again. A loop that goes on to watch a closed descriptor misses what the
+        # next one of its number has to say.
+        self._detach()
         self.pty.close()
         self.ended = True
         self._mark = None

@@ -596,6 +596,31 @@ def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> 
     asyncio.run(place.close())
 
 
+def test_the_end_of_a_shell_that_one_event_loop_did_not_finish_is_finished_in_the_next(tmp_path: Path) -> None:
+    place = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    terminal = Terminal("main", backend=place)
+
+    async def left_in_the_middle() -> None:
+        assert (await run(terminal, "sleep 60", timeout=0.05)).status == "running"
+        shell = terminal._shell
+        assert shell is not None
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(shell.pty, "finish", lambda *, ended: asyncio.sleep(3600, ended))
+            os.kill(shell.pty.leader, signal.SIGKILL)
+            await eventually(lambda: shell._burial is not None)
+
+    async def gone_on_with() -> None:
+        report = await terminal.read(timeout=20)
+        assert report is not None
+        assert (report.status, report.exit_code) == ("restarted", 137)
+        assert (await run(terminal, "echo again")).output == "again\n"
+        await terminal.close()
+        await place.close()
+
+    asyncio.run(left_in_the_middle())
+    asyncio.run(gone_on_with())
+
+
 async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -618,6 +643,36 @@ async def test_who_is_cancelled_while_a_shell_is_buried_does_not_stop_that(
     assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
     gate.set()
     assert (await run(terminal, "echo again")).output == "again\n"
+
+
+async def test_a_shell_that_ends_is_no_longer_read_when_its_terminal_is_closed(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that goes on to watch a closed descriptor misses what the next one of its number has to say."""
+    await run(terminal, "true")
+    shell = terminal._shell
+    assert shell is not None
+    finish, close, finished, gate = shell.pty.finish, shell.pty.close, asyncio.Event(), asyncio.Event()
+    still_read: list[int] = []
+
+    async def slowly(*, ended: bool) -> None:
+        await finish(ended=ended)
+        finished.set()
+        await gate.wait()
+
+    def closed() -> None:
+        loop = asyncio.get_running_loop()
+        still_read.extend(each for each in (shell.pty.fd, shell.pty.end_fd) if each >= 0 and loop.remove_reader(each))
+        close()
+
+    monkeypatch.setattr(shell.pty, "finish", slowly)
+    monkeypatch.setattr(shell.pty, "close", closed)
+    os.kill(shell.pty.leader, signal.SIGKILL)
+    await finished.wait()
+    again = asyncio.create_task(run(terminal, "echo again"))
+    gate.set()  # the terminal is closed in the very turn in which the command begins to read from it
+    assert (await again).output == "again\n"
+    assert still_read == []
 
 
 async def test_a_terminal_whose_closing_was_cancelled_is_closed_the_next_time(
