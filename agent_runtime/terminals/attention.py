@@ -68,24 +68,25 @@ _CALLS: dict[str, dict[int, _Poll | None]] = {
 """By number, the system calls that can wait for a terminal; None for read and readv."""
 
 
-def look(leader: int, group: int) -> Attention:
+def look(leader: int, group: int, *, reads_give_up: bool) -> Attention:
     """What the processes of a terminal's foreground group do; `UNCLEAR` where the system does not say.
 
     Args:
         leader: the shell on the terminal, from which they descend.
         group: the foreground group, as tcgetpgrp(3) gives it.
+        reads_give_up: whether the terminal lets no read wait for ever (`MIN` is 0 in termios(3)).
     """
     calls = _CALLS.get(platform.machine())
     if calls is None:
         return UNCLEAR
+    calls = {number: poll for number, poll in calls.items() if poll is not None or not reads_give_up}
     try:
         processes = [each for each in _family(leader) if each.group == group and each.state not in _STOPPED]
         found = [process.attention(calls, processes) for process in processes]
     except (OSError, ValueError):  # ended meanwhile, another user's, or this system tells less
         return UNCLEAR
-    kinds = [each.kind for each in found]
     # A thread that runs, and a call that may be for the terminal, outweigh one that waits.
-    if not found or "unclear" in kinds:
+    if not found or any(each.kind == "unclear" for each in found):
         return UNCLEAR
     waiting = next((each for each in found if each.kind != "works"), None)
     if waiting is None:
@@ -153,9 +154,8 @@ class _Thread:
         if number not in calls:
             return None
         poll, files = calls[number], self.process.files()
-        is_terminal = self.process.is_terminal
         if poll is None:
-            return self._waits(words) if is_terminal(files.get(arguments[0], "")) else None
+            return self._waits(words) if self.process.is_terminal(files.get(arguments[0], "")) else None
         if poll.files == "epoll":
             told = _read(_PROC / str(self.process.pid) / "fdinfo" / str(arguments[0]))
             among = {int(line.split()[1]) for line in told.splitlines() if line.startswith("tfd:")}
@@ -164,7 +164,7 @@ class _Thread:
             among = {each for each in files if each < count}
         # What it writes to is the terminal, too.
         links = [files[each] for each in among - {1, 2} if each in files]
-        if not any(map(is_terminal, links)):
+        if not any(map(self.process.is_terminal, links)):
             return None
         # A pipe of which it has both ends is its own, too.
         often = Counter(files.values())

@@ -116,11 +116,12 @@ class Pty(abc.ABC):
     async def attention(self) -> Attention:
         """What the programs in its foreground do; `UNCLEAR` where the system does not say."""
         try:
-            group = os.tcgetpgrp(self.fd)
-        except OSError:  # it ended meanwhile
+            group, modes = os.tcgetpgrp(self.fd), termios.tcgetattr(self.fd)
+        except (OSError, termios.error):  # it ended meanwhile
             return UNCLEAR
+        reads_give_up = not modes[3] & termios.ICANON and modes[6][termios.VMIN] == 0
         # Off the event loop: how many processes there are to look at is up to them.
-        return await asyncio.to_thread(look, self.leader, group)
+        return await asyncio.to_thread(look, self.leader, group, reads_give_up=reads_give_up)
 
     def has_ended(self) -> bool:
         """Whether the program is known to have ended; to be asked where there is no `end_fd`."""

@@ -17,6 +17,11 @@ from agent_runtime.terminals.terminal import Terminal
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program waits for")
 
 ASKS = "/usr/bin/python3 -c 'import {0}; {1}'".format
+LOOKS_FOR_KEYS = ASKS(
+    "os, termios",
+    "mode = termios.tcgetattr(0); mode[3] &= ~termios.ICANON; mode[6][termios.VMIN] = 0; "
+    "mode[6][termios.VTIME] = {}; termios.tcsetattr(0, 0, mode); list(iter(lambda: os.read(0, 1), 0))",
+)
 PROMPTS = {
     "the shell reads": "read -p 'Name: ' name",
     "a line editor": "/usr/bin/python3 -q",
@@ -46,11 +51,8 @@ OTHERS = {
     ),
     "gives up after a time": "read -t 60 name",
     "reads, and has a child that works": "bash -c 'sleep 60 & read name'",
-    "looks for keys ten times a second": ASKS(
-        "os, termios",
-        "mode = termios.tcgetattr(0); mode[3] &= ~termios.ICANON; mode[6][termios.VMIN] = 0; "
-        "mode[6][termios.VTIME] = 1; termios.tcsetattr(0, 0, mode); list(iter(lambda: os.read(0, 1), 0))",
-    ),
+    "looks for keys ten times a second": LOOKS_FOR_KEYS.format(1),
+    "looks for keys every 25 seconds": LOOKS_FOR_KEYS.format(250),
 }
 
 
@@ -90,7 +92,7 @@ async def test_input_is_answered_when_the_program_asks_again_however_long_it_wor
 async def test_where_the_system_does_not_tell_a_quiet_moment_after_an_answer_is_enough(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pty, "look", lambda _leader, _group: UNCLEAR)
+    monkeypatch.setattr(pty, "look", lambda *_, **_options: UNCLEAR)
     asked = await terminal.run("read name; echo hi $name; read more", timeout=0.5)
     assert asked.status == "running"
     answered = await terminal.send("me\n", timeout=60)
@@ -98,5 +100,5 @@ async def test_where_the_system_does_not_tell_a_quiet_moment_after_an_answer_is_
 
 
 def test_what_cannot_be_looked_at_is_unclear() -> None:
-    assert look(1 << 30, 1) == UNCLEAR
+    assert look(1 << 30, 1, reads_give_up=False) == UNCLEAR
     assert Attention(kind="unclear") == UNCLEAR
