@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ for name in ("SIGHUP", "SIGKILL", "SIGQUIT", "SIGXFSZ", "pidfd_send_signal"):
 os.supports_dir_fd.discard(os.open)
 """
 _LIKE_MACOS = """
-import asyncio, os, select, signal, sys
+import asyncio, os, select, signal, subprocess, sys
 from pathlib import Path
 from agent_runtime.workspace import confined
 for module, name in ((os, "O_PATH"), (os, "pidfd_open"), (os, "pipe2"), (signal, "pidfd_send_signal")):
@@ -33,12 +34,13 @@ from agent_runtime.terminals import processes
 processes.KNOWN = False
 sys.platform = "darwin"
 """
+_ALONE = ("bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent", "--")
+"""ps(1) lists no process of another test, whose sandbox may have a terminal of the same number."""
 
 
-def run(program: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+def run(program: str, *arguments: str, within: Sequence[str] = ()) -> str:
+    argv = [*within, sys.executable, "-c", program, *arguments]
+    done = subprocess.run(argv, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -105,14 +107,15 @@ async def main(root):
     await shell.terminate_terminal("main")
     print((await shell.execute("main", "sleep 5 & exit 3", timeout=3)).value)
     await shell.close()
+    print(subprocess.run(["pgrep", "-f", "^sleep 80803"], capture_output=True).stdout)
 
 asyncio.run(main(Path(sys.argv[1])))
 """
-    said = run(_LIKE_MACOS + program, str(tmp_path))
+    said = run(_LIKE_MACOS + program, str(tmp_path), within=_ALONE)
     assert "'out/passwd' leads out of the workspace" in said
     assert "['d/a.txt']\n[{'file': 'd/a.txt', 'line': 1, 'text': 'needle'}]" in said
     assert "needle\\n[status: completed | exit_code: 0" in said
     assert "running" in said
     assert f"{tmp_path}/d" in said
     assert "'restarted', 'exit_code': 3" in said
-    assert subprocess.run(["pgrep", "-f", "^sleep 80803"], capture_output=True, check=False).stdout == b""
+    assert said.endswith("\nb''\n"), "the job in the background has ended"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import pty
 import subprocess
 import sys
 import warnings
@@ -26,15 +26,17 @@ def own_terminal(script: str) -> Iterator[tuple[int, int]]:
     shell of a test that runs at the same time would seem to be on our terminal, and be killed. (Where ps is all that
     tells, there are no such sandboxes.)
     """
-    taken = [end for _ in range(_TERMINALS_OF_A_SANDBOX) for end in os.openpty()]
+    opened = [os.openpty() for _ in range(_TERMINALS_OF_A_SANDBOX)]
+    descriptor, terminal = max(opened, key=lambda ends: os.fstat(ends[1]).st_rdev)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
-            pid, descriptor = pty.fork()
+            pid = os.fork()
         if pid == 0:
+            os.login_tty(terminal)
             os.execvp("sh", ["sh", "-c", script])  # noqa: S606 - the shell of a POSIX system
     finally:
-        for end in taken:
+        for end in {*itertools.chain(*opened)} - {descriptor}:
             os.close(end)
     try:
         yield pid, descriptor
