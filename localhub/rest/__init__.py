@@ -21,25 +21,25 @@ from localhub.rest import (
     users,
 )
 
-MODULES = (
-    users,
-    search,
-    apps,
-    reactions,
-    issues,
-    history,
-    reviews,
-    pulls,
-    checks,
-    actions,
-    commits,
-    git_data,
-    contents,
-    releases,
-    repos,
+TABLES = (
+    users.routes,
+    search.routes,
+    apps.routes,
+    reactions.routes,
+    issues.routes,
+    history.routes,
+    reviews.routes,
+    pulls.routes,
+    checks.routes,
+    actions.routes,
+    commits.routes,
+    git_data.routes,
+    contents.routes,
+    releases.routes,
+    repos.routes,
 )
 
 
 def all_routes() -> list[Route]:
     """Every route; a template with a greedy placeholder comes after those that it would swallow."""
-    return [route for module in MODULES for route in module.routes.all]
+    return [route for table in TABLES for route in table.all]
