@@ -7,24 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent_runtime.agent import McpServer as McpServer
-    from agent_runtime.agent import read_settings as read_settings
-    from agent_runtime.agent import schema_of as schema_of
     from agent_runtime.agent.agent import Agent as Agent
     from agent_runtime.agent.agent_file import AgentFile as AgentFile
     from agent_runtime.agent.agent_file import ModelSettings as ModelSettings
-    from agent_runtime.agent.delegation import Delegation as Delegation
-    from agent_runtime.agent.delegation import Persona as Persona
-    from agent_runtime.context.instructions import INSTRUCTION_FILES as INSTRUCTION_FILES
-    from agent_runtime.context.instructions import read_instructions as read_instructions
-    from agent_runtime.context.instructions import read_skills as read_skills
-    from agent_runtime.context.memory import MemorySettings as MemorySettings
-    from agent_runtime.core.approval_patterns import alike_patterns as alike_patterns
-    from agent_runtime.core.approval_patterns import exact_patterns as exact_patterns
-    from agent_runtime.core.approval_patterns import is_covered as is_covered
-    from agent_runtime.core.calls import ToolAnswer as ToolAnswer
-    from agent_runtime.core.calls import ToolRequest as ToolRequest
-    from agent_runtime.core.calls import ToolResult as ToolResult
+    from agent_runtime.agent.agent_file import read_settings as read_settings
+    from agent_runtime.agent.document import Delegation as Delegation
+    from agent_runtime.agent.document import Persona as Persona
+    from agent_runtime.agent.document import schema_of as schema_of
+    from agent_runtime.context.first_message import INSTRUCTION_FILES as INSTRUCTION_FILES
+    from agent_runtime.context.first_message import read_instructions as read_instructions
+    from agent_runtime.context.first_message import read_skills as read_skills
+    from agent_runtime.context.transcript import MemorySettings as MemorySettings
     from agent_runtime.core.errors import AgentError as AgentError
     from agent_runtime.core.errors import BoundExceededError as BoundExceededError
     from agent_runtime.core.errors import ContextOverflowError as ContextOverflowError
@@ -81,31 +74,36 @@ if TYPE_CHECKING:
     from agent_runtime.core.events import ToolProgressed as ToolProgressed
     from agent_runtime.core.events import ToolReturned as ToolReturned
     from agent_runtime.core.events import ToolsListed as ToolsListed
-    from agent_runtime.core.images import Image as Image
-    from agent_runtime.core.images import ImageError as ImageError
-    from agent_runtime.core.network import Connection as Connection
-    from agent_runtime.core.network import Destination as Destination
-    from agent_runtime.core.network import Network as Network
-    from agent_runtime.core.network import NetworkLimits as NetworkLimits
-    from agent_runtime.core.outcome import Outcome as Outcome
-    from agent_runtime.core.outcome import PendingCall as PendingCall
-    from agent_runtime.core.outcome import Status as Status
-    from agent_runtime.core.outcome import Usage as Usage
-    from agent_runtime.core.policy import Policy as Policy
-    from agent_runtime.core.policy import Rule as Rule
-    from agent_runtime.core.policy import RunLimits as RunLimits
-    from agent_runtime.core.task import Quote as Quote
-    from agent_runtime.core.task import Task as Task
-    from agent_runtime.delegation.protocol import TaskStatus as TaskStatus
+    from agent_runtime.core.values import Connection as Connection
+    from agent_runtime.core.values import Destination as Destination
+    from agent_runtime.core.values import Image as Image
+    from agent_runtime.core.values import ImageError as ImageError
+    from agent_runtime.core.values import Network as Network
+    from agent_runtime.core.values import NetworkLimits as NetworkLimits
+    from agent_runtime.core.values import Outcome as Outcome
+    from agent_runtime.core.values import PendingCall as PendingCall
+    from agent_runtime.core.values import Quote as Quote
+    from agent_runtime.core.values import Status as Status
+    from agent_runtime.core.values import Task as Task
+    from agent_runtime.core.values import ToolAnswer as ToolAnswer
+    from agent_runtime.core.values import ToolRequest as ToolRequest
+    from agent_runtime.core.values import ToolResult as ToolResult
+    from agent_runtime.core.values import Usage as Usage
+    from agent_runtime.delegation.children import TaskStatus as TaskStatus
+    from agent_runtime.mcp.settings import McpServer as McpServer
+    from agent_runtime.policy.policy import Policy as Policy
+    from agent_runtime.policy.policy import Rule as Rule
+    from agent_runtime.policy.policy import RunLimits as RunLimits
+    from agent_runtime.policy.policy import alike_patterns as alike_patterns
+    from agent_runtime.policy.policy import exact_patterns as exact_patterns
+    from agent_runtime.policy.policy import is_covered as is_covered
     from agent_runtime.processes.bounded import call_bounded as call_bounded
     from agent_runtime.processes.bounded import run_bounded as run_bounded
-    from agent_runtime.processes.tracing import traced as traced
+    from agent_runtime.processes.spawn import traced as traced
     from agent_runtime.providers.catalog import CATALOG as CATALOG
+    from agent_runtime.providers.catalog import FallbackProvider as FallbackProvider
     from agent_runtime.providers.catalog import known_models as known_models
     from agent_runtime.providers.catalog import provider_for as provider_for
-    from agent_runtime.providers.fallback import FallbackProvider as FallbackProvider
-    from agent_runtime.providers.options import ModelOptions as ModelOptions
-    from agent_runtime.providers.options import Thinking as Thinking
     from agent_runtime.providers.protocol import CallChunk as CallChunk
     from agent_runtime.providers.protocol import CallsTools as CallsTools
     from agent_runtime.providers.protocol import Chunk as Chunk
@@ -118,15 +116,14 @@ if TYPE_CHECKING:
     from agent_runtime.providers.protocol import ToolSchema as ToolSchema
     from agent_runtime.providers.recording import RecordingProvider as RecordingProvider
     from agent_runtime.providers.recording import ReplayProvider as ReplayProvider
+    from agent_runtime.providers.retry import ModelOptions as ModelOptions
+    from agent_runtime.providers.retry import Thinking as Thinking
     from agent_runtime.providers.scripted import ScriptedProvider as ScriptedProvider
-    from agent_runtime.recordings.comparing import Comparison as Comparison
-    from agent_runtime.recordings.recorder import Recorder as Recorder
+    from agent_runtime.recordings.replaying import Comparison as Comparison
+    from agent_runtime.recordings.replaying import Recorder as Recorder
     from agent_runtime.recordings.replaying import Replayed as Replayed
     from agent_runtime.recordings.replaying import compare_recording as compare_recording
     from agent_runtime.recordings.replaying import replay_recording as replay_recording
-    from agent_runtime.run.blocking import Runtime as Runtime
-    from agent_runtime.run.command_runner import CommandEnd as CommandEnd
-    from agent_runtime.run.command_runner import CommandRunner as CommandRunner
     from agent_runtime.run.hooks import EventType as EventType
     from agent_runtime.run.hooks import HookSystem as HookSystem
     from agent_runtime.run.hooks import NoAnswer as NoAnswer
@@ -151,10 +148,13 @@ if TYPE_CHECKING:
     from agent_runtime.run.hooks import on_user_message_injected as on_user_message_injected
     from agent_runtime.run.hooks import on_user_message_queued as on_user_message_queued
     from agent_runtime.run.output_schema import require_output_schema as require_output_schema
-    from agent_runtime.run.preloading import preload as preload
     from agent_runtime.run.runtime import AsyncRuntime as AsyncRuntime
+    from agent_runtime.run.runtime import Runtime as Runtime
+    from agent_runtime.run.runtime import preload as preload
     from agent_runtime.run.task_manager import BlockingTaskManager as BlockingTaskManager
     from agent_runtime.run.task_manager import TaskManager as TaskManager
+    from agent_runtime.run.toolbox import CommandEnd as CommandEnd
+    from agent_runtime.run.toolbox import CommandRunner as CommandRunner
     from agent_runtime.sandbox.protocol import ContainerSettings as ContainerSettings
     from agent_runtime.sandbox.protocol import Sandbox as Sandbox
     from agent_runtime.sandbox.protocol import SandboxLimits as SandboxLimits
@@ -162,75 +162,67 @@ if TYPE_CHECKING:
     from agent_runtime.sandbox.select import SandboxName as SandboxName
     from agent_runtime.sandbox.select import pick_sandbox as pick_sandbox
     from agent_runtime.sessions.create import create_session as create_session
+    from agent_runtime.sessions.create import export_session_file as export_session_file
+    from agent_runtime.sessions.create import import_session_file as import_session_file
+    from agent_runtime.sessions.create import import_session_table as import_session_table
     from agent_runtime.sessions.database import DatabaseSession as DatabaseSession
     from agent_runtime.sessions.file import FileSession as FileSession
-    from agent_runtime.sessions.memory import InMemorySession as InMemorySession
     from agent_runtime.sessions.protocol import BaseSession as BaseSession
+    from agent_runtime.sessions.protocol import InMemorySession as InMemorySession
     from agent_runtime.sessions.protocol import Session as Session
-    from agent_runtime.sessions.seed import export_session_file as export_session_file
-    from agent_runtime.sessions.seed import import_session_file as import_session_file
-    from agent_runtime.sessions.seed import import_session_table as import_session_table
 
 _MODULES = {
-    "agent": "McpServer read_settings schema_of",
     "agent.agent": "Agent",
-    "agent.agent_file": "AgentFile ModelSettings",
-    "agent.delegation": "Delegation Persona",
-    "context.instructions": "INSTRUCTION_FILES read_instructions read_skills",
-    "context.memory": "MemorySettings",
-    "core.approval_patterns": "alike_patterns exact_patterns is_covered",
-    "core.calls": "ToolAnswer ToolRequest ToolResult",
+    "agent.agent_file": "AgentFile ModelSettings read_settings",
+    "agent.document": "Delegation Persona schema_of",
+    "context.first_message": "INSTRUCTION_FILES read_instructions read_skills",
+    "context.transcript": "MemorySettings",
     "core.errors": (
-        "AgentError BoundExceededError ContextOverflowError ModelError ModelOutageError ModelRefusedError "
-        "ModelRejectedError ModelUnreachableError ResumeCode ResumeError SandboxError SandboxLimitError "
-        "ScriptError SessionError SessionInUseError SessionNewerError SessionUnavailableError SettingsError "
-        "ToolError UsageError"
+        "AgentError BoundExceededError ContextOverflowError ModelError ModelOutageError "
+        "ModelRefusedError ModelRejectedError ModelUnreachableError ResumeCode ResumeError SandboxError "
+        "SandboxLimitError ScriptError SessionError SessionInUseError SessionNewerError "
+        "SessionUnavailableError SettingsError ToolError UsageError"
     ),
     "core.events": (
-        "Archived ChildRecorded ChildResult ChildWatched CompletionWithdrawn Ended Event Faulted MessageInjected "
-        "MessageQueued ModelAwaited NetworkLost NetworkUsed Observed Parked Paused PermissionAsked QuestionAsked "
-        "Recovered Refused Replied ReplyBroken Resumed Revealed SessionReset Shrunk Started StepStarted "
-        "StreamReset Streamed Summarised Told ToolCalled ToolProgressed ToolReturned ToolsListed"
+        "Archived ChildRecorded ChildResult ChildWatched CompletionWithdrawn Ended Event Faulted "
+        "MessageInjected MessageQueued ModelAwaited NetworkLost NetworkUsed Observed Parked Paused "
+        "PermissionAsked QuestionAsked Recovered Refused Replied ReplyBroken Resumed Revealed "
+        "SessionReset Shrunk Started StepStarted StreamReset Streamed Summarised Told ToolCalled "
+        "ToolProgressed ToolReturned ToolsListed"
     ),
-    "core.images": "Image ImageError",
-    "core.network": "Connection Destination Network NetworkLimits",
-    "core.outcome": "Outcome PendingCall Status Usage",
-    "core.policy": "Policy Rule RunLimits",
-    "core.task": "Quote Task",
-    "delegation.protocol": "TaskStatus",
+    "core.values": (
+        "Connection Destination Image ImageError Network NetworkLimits Outcome PendingCall Quote Status "
+        "Task ToolAnswer ToolRequest ToolResult Usage"
+    ),
+    "delegation.children": "TaskStatus",
+    "mcp.settings": "McpServer",
+    "policy.policy": "Policy Rule RunLimits alike_patterns exact_patterns is_covered",
     "processes.bounded": "call_bounded run_bounded",
-    "processes.tracing": "traced",
-    "providers.catalog": "CATALOG known_models provider_for",
-    "providers.fallback": "FallbackProvider",
-    "providers.options": "ModelOptions Thinking",
+    "processes.spawn": "traced",
+    "providers.catalog": "CATALOG FallbackProvider known_models provider_for",
     "providers.protocol": (
         "CallChunk CallsTools Chunk Message Provider ReplyEnd ReplyStart Request TextChunk ToolSchema"
     ),
     "providers.recording": "RecordingProvider ReplayProvider",
+    "providers.retry": "ModelOptions Thinking",
     "providers.scripted": "ScriptedProvider",
-    "recordings.comparing": "Comparison",
-    "recordings.recorder": "Recorder",
-    "recordings.replaying": "Replayed compare_recording replay_recording",
-    "run.blocking": "Runtime",
-    "run.command_runner": "CommandEnd CommandRunner",
+    "recordings.replaying": "Comparison Recorder Replayed compare_recording replay_recording",
     "run.hooks": (
         "EventType HookSystem NoAnswer on_ask_user on_completion_withdrawn on_end on_finish on_max_steps "
-        "on_model_awaited on_paused on_permission_request on_runtime_error on_security_error on_session_reset "
-        "on_start on_step on_stream on_stream_reset on_tool_call on_tool_progress on_tool_result "
-        "on_user_message_injected on_user_message_queued"
+        "on_model_awaited on_paused on_permission_request on_runtime_error on_security_error "
+        "on_session_reset on_start on_step on_stream on_stream_reset on_tool_call on_tool_progress "
+        "on_tool_result on_user_message_injected on_user_message_queued"
     ),
     "run.output_schema": "require_output_schema",
-    "run.preloading": "preload",
-    "run.runtime": "AsyncRuntime",
+    "run.runtime": "AsyncRuntime Runtime preload",
     "run.task_manager": "BlockingTaskManager TaskManager",
+    "run.toolbox": "CommandEnd CommandRunner",
     "sandbox.protocol": "ContainerSettings Sandbox SandboxLimits SandboxSettings",
     "sandbox.select": "SandboxName pick_sandbox",
-    "sessions.create": "create_session",
+    "sessions.create": "create_session export_session_file import_session_file import_session_table",
     "sessions.database": "DatabaseSession",
     "sessions.file": "FileSession",
-    "sessions.memory": "InMemorySession",
-    "sessions.protocol": "BaseSession Session",
-    "sessions.seed": "export_session_file import_session_file import_session_table",
+    "sessions.protocol": "BaseSession InMemorySession Session",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

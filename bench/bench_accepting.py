@@ -16,8 +16,8 @@ from dbos import DBOS, DBOSClient, DBOSConfig
 from bench.measure import Figure, percentile
 from bench.stores import NewDatabase, stores
 from bot.domain.job import Job
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from tests.builders import a_job
 
 JOBS = 2000

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 from bench.packages import unpacked
 

@@ -29,16 +29,15 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.estimate import estimate
+from agent_runtime.context.transcript import estimate
 from agent_runtime.core.events import Observed, Replied, Started
-from agent_runtime.core.outcome import Usage
-from agent_runtime.core.task import Task
-from agent_runtime.providers.prices import Rate, load_prices
+from agent_runtime.core.values import Task, Usage
+from agent_runtime.providers.models import Rate, load_prices
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.transports.blocks import BlockTransport
 from bench.measure import Figure, percentile
 
 STEPS = 30

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from agent_runtime.delegation.copying import CopyBounds, copied
+from agent_runtime.delegation.merging import CopyBounds, copied
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 from bench.measure import Figure

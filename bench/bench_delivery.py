@@ -32,12 +32,12 @@ from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
 from bench.stores import stores
-from bot.apps.logs import start_log
-from bot.apps.webhook import WebhookOptions, make_app, make_runner
-from bot.domain.listening import Listening
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.domain.access import Listening
 from bot.publishing.redact import Redactor
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
+from bot.server.process import start_log
+from bot.server.webhook import WebhookOptions, make_app, make_runner
 
 SECRET = "bench" * 8
 RATE = 100

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.watch import Watch
+from agent_runtime.workspace.state import Watch
 from bench.measure import Figure, percentile
 from tests.block_files import BlockFiles
 

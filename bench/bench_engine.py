@@ -23,13 +23,11 @@ from bench.measure import Figure, percentile, table
 from bench.stores import NewDatabase, stores
 from bot.domain.commands import Stop
 from bot.domain.job import Job, JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.slots import slots_of
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.worker import DurableWorker
-from bot.engine.owed_endings import Owed
-from bot.engine.records import Signal
-from bot.engine.work import Disposition, JobAttempt, JobEnded
+from bot.queue.engine import DurableEngine
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.records import Signal
+from bot.queue.store import JobStore
+from bot.queue.worker import DurableWorker, slots_of
 from tests.builders import a_job
 
 JOBS = 10_000

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from agent_runtime import Agent, AsyncRuntime, Quote, SandboxSettings, ScriptedProvider, Task, pick_sandbox
-from agent_runtime.context.estimate import estimate
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.context.transcript import estimate
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.workspace.files import Workspace
 from bench.packages import unpacked

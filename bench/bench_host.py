@@ -19,14 +19,14 @@ from typing import cast
 from agent_runtime import Agent, SandboxSettings, ScriptedProvider, Task, ToolError, pick_sandbox
 from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.core.events import Observed, Recorded, Replied, Started
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.transports.blocks import BlockTransport
 from bench.host_cases import CASES, Call, Case
 from bench.measure import Figure
 from tests.block_files import payloads_of

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.index import asking, building, ranking
-from agent_runtime.index.languages import language_of
+from agent_runtime.index import index as index_module
+from agent_runtime.index import ranking, store
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.index.parsing import language_of
 from agent_runtime.index.store import split_words
-from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.ripgrep import ripgrep
+from agent_runtime.workspace.search import ripgrep
 from bench.measure import percentile
 from bench.packages import unpacked
 
@@ -82,7 +83,7 @@ async def _measure(root: Path, questions: list[_Question], total: dict[str, _Sco
         assert place is not None
         worked = time.process_time()
         with Workspace(root) as again:
-            building.refresh(again, "/nowhere", 10**9, 600, [])
+            store.refresh(again, "/nowhere", 10**9, 600, [])
         worked = time.process_time() - worked
         fresh = []
         for _ in range(5):
@@ -120,7 +121,7 @@ async def _measure(root: Path, questions: list[_Question], total: dict[str, _Sco
 
 
 def _by_index(place: Path, ask: str) -> list[str]:
-    rows = json.loads(asking.ask(str(place), "search", ask, _RANKED))
+    rows = json.loads(index_module.ask(str(place), "search", ask, _RANKED))
     return list(dict.fromkeys(row[0] for row in rows))
 
 

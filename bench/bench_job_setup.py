@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.measure import Figure
-from bot.workspace import Source, Workspaces
+from bot.git import Source, Workspaces
 
 FILES = 4_000
 FILE_BYTES = 28_000

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psycopg
 
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from tests.builders import a_job
 from tests.postgres import Postgres, programs, running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from agent_runtime.transports.blocks.reply import ReplyParser
+from agent_runtime.transports.blocks_parser import ReplyParser
 from bench.measure import Figure
 
 _CHUNK = 7

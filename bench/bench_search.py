@@ -13,7 +13,7 @@ from pathlib import Path
 from agent_runtime import SandboxSettings, pick_sandbox
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.ripgrep import ripgrep
+from agent_runtime.workspace.search import ripgrep
 from bench.measure import Figure, percentile
 
 _TIMES = 25

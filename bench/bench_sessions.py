@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_runtime import DatabaseSession, FileSession, InMemorySession, Session
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.events import Observed, Recorded, Replied, ToolReturned
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Plain, Usage
 from agent_runtime.sessions.codec import encode
 from bench.measure import Figure, percentile
 from bench.stores import stores

@@ -20,12 +20,11 @@ from pydantic import SecretStr
 
 from bench.bench_job_setup import FILES, repository
 from bench.measure import Figure
-from bot.workspace import Source, Workspaces
-from bot.workspace.blob_address import open_blobs
-from bot.workspace.blobs import BlobAccess, BlobStore
-from bot.workspace.keeping import load
-from bot.workspace.snapshots import Snapshots
-from bot.workspace.storing import INDEX, Left
+from bot.git import Source, Workspaces
+from bot.git.baseline import load
+from bot.git.blobs import BlobAccess, BlobStore
+from bot.git.snapshots import Snapshots
+from bot.git.workspace import INDEX, Left, open_blobs
 
 _NEXT_BOUND = 0.1
 

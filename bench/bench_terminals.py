@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.terminals.spool import OutputLogs
+from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.shell import ShellTools
 from bench.measure import Figure, percentile
 

@@ -13,11 +13,9 @@ import time
 from pathlib import Path
 
 from bot.domain.job import JobState
-from bot.engine.durable.slots import slots_of
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.worker import DurableWorker
-from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt, JobEnded
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.store import JobStore
+from bot.queue.worker import DurableWorker, slots_of
 
 WORK_SECONDS = 0.01
 

@@ -10,7 +10,7 @@ import random
 import sys
 import time
 
-from bot.publishing.inert import escape_markdown
+from bot.publishing.markdown import escape_markdown
 from tests.github_page import ALLOWED, foreign, hostile_text
 
 _TEXTS = 20_000

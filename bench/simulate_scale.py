@@ -50,20 +50,20 @@ class World:
     poll_core_seconds: float = 0.02
     """Measured (bench/bench_polling.py): processor seconds a second of PostgreSQL for one worker, busy or not."""
     poll_seconds: float = 0.15
-    """bot/engine/durable/worker.py, of the queue with the work; what one worker costs was measured with it. The cost is
+    """bot/queue/worker.py, of the queue with the work; what one worker costs was measured with it. The cost is
     taken to fall in proportion: nearly all transactions are polls."""
     polling_threads: int = 5
-    """One a queue; bot/engine/durable/worker.py."""
+    """One a queue; bot/queue/worker.py."""
     look_core_seconds: float = 20e-6
     """Measured (bench/bench_polling.py): one look whether another worker's place is free."""
     looks_a_second: float = 8.0
-    """bot/engine/durable/worker.py, `look_pause`: all workers together look at the places of all workers with jobs."""
+    """bot/queue/worker.py, `look_pause`: all workers together look at the places of all workers with jobs."""
     connections: int = 11
     """Measured (bench/bench_polling.py): of one worker with two jobs."""
     pause_between_writes: float = 1.0
     """docs/decisions/0043-the-request-budget.md."""
     shared_pace: bool = True
-    """bot/engine/durable/paces.py: the pause holds among all workers; False for each by itself."""
+    """bot/queue/store.py: the pause holds among all workers; False for each by itself."""
     writes: int = 6
     """Measured (bench/README.md): a job's writes; the first half when it begins."""
     contents: int = 3

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from agent_runtime import AgentError, SandboxName
-from bot.apps.chat.commands import chat, run
-from bot.apps.chat.importing import import_session
-from bot.apps.mcp_command import mcp
+from bot.cli.chat import chat, import_session, run
+from bot.cli.mcp import mcp
 from bot.domain.errors import BotError
 
 if TYPE_CHECKING:
-    from bot.apps.doctor.findings import Finding
+    from bot.cli.doctor import Finding
 
 T = TypeVar("T")
 
@@ -48,11 +47,14 @@ def _loading() -> Iterator[None]:
 
 def _run_service(*, receives: bool, works: bool, jobs: int | None = None) -> None:
     with _loading():
-        from bot.apps import server  # noqa: PLC0415 - `codepilot --help` should not load a web server
-        from bot.apps.logs import start_log  # noqa: PLC0415 - as above
-        from bot.apps.process import guard  # noqa: PLC0415 - as above
-        from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
-        from bot.apps.watchdog import ENDING_SECONDS, Watchdog  # noqa: PLC0415 - as above
+        from bot.server import serve as server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+        from bot.server.build import redactor_for  # noqa: PLC0415 - as above
+        from bot.server.process import (  # noqa: PLC0415 - as above
+            ENDING_SECONDS,
+            Watchdog,
+            guard,
+            start_log,
+        )
         from bot.settings import load  # noqa: PLC0415 - as above
 
     settings = load.load()
@@ -92,8 +94,8 @@ def act() -> None:
     Only `action.yml` calls this.
     """
     with _loading():
-        from bot.apps.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
-        from bot.apps.step import take_step  # noqa: PLC0415 - as above
+        from bot.action.outputs import Conclusion, exit_code  # noqa: PLC0415 - as above
+        from bot.action.step import take_step  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
     code = finish(take_step(load.survey_action()))
@@ -124,7 +126,7 @@ def demo(*, repo: Path | None, issue: str | None, keep: bool, **rest: Any) -> No
         raise click.UsageError("--repo and --issue require each other: codepilot demo --repo PATH --issue TEXT")
 
     with _loading():
-        from bot.apps.demo.director import DemoOptions, direct  # noqa: PLC0415 - as above
+        from bot.demo.director import DemoOptions, direct  # noqa: PLC0415 - as above
         from bot.domain.job import JobState  # noqa: PLC0415 - as above
 
     ended = finish(direct(DemoOptions(repo=repo, issue=issue, keep=keep, **rest)))
@@ -153,7 +155,7 @@ def hub(*, source: Path | None, repo: Path | None, settings: Path | None, people
     is copied and never changed. The hub answers REST and GraphQL, serves git and pages, and sends webhooks. It has an
     account and an App, and prints their addresses and tokens.
     """
-    from bot.apps.hub import ROLES, HubOptions, serve_hub  # noqa: PLC0415 - as above
+    from bot.demo.hub import ROLES, HubOptions, serve_hub  # noqa: PLC0415 - as above
 
     roles: dict[str, Any] = dict(each.partition(":")[::2] for each in people)
     if source is not None and repo is not None:
@@ -188,7 +190,7 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
     Commands of the recorded replies really run, in the sandbox. The exit code is 1 if a request differs.
     """
     from agent_runtime import SandboxSettings, compare_recording, pick_sandbox, replay_recording  # noqa: PLC0415 - as above
-    from bot.apps.replay_report import comparison_report, replay_report  # noqa: PLC0415 - as above
+    from bot.cli.screen import comparison_report, replay_report  # noqa: PLC0415 - as above
 
     if compare:
         compared = finish(compare_recording(file))
@@ -214,7 +216,7 @@ def doctor(*, online: bool, as_json: bool) -> None:
 
     Says how to fix what is wrong. The exit code is 0 if no check failed; warnings do not count.
     """
-    from bot.apps.doctor.examination import examine  # noqa: PLC0415 - as above
+    from bot.cli.doctor import examine  # noqa: PLC0415 - as above
     from bot.settings import load  # noqa: PLC0415 - as above
 
     _report(examine(load.survey(), online=online), as_json=as_json)
@@ -224,7 +226,7 @@ def _report(examination: Coroutine[object, object, list[Finding]], *, as_json: b
     """Print what was found, and exit."""
     from rich.console import Console  # noqa: PLC0415 - as above
 
-    from bot.apps.doctor import report  # noqa: PLC0415 - as above
+    from bot.cli import doctor as report  # noqa: PLC0415 - as above
 
     found = finish(examination)
     if found is None:  # Ctrl+C
@@ -246,7 +248,7 @@ def patch(job: str) -> None:
     `git apply` takes it. JOB is at the end of the status comment.
     """
     with _loading():
-        from bot.apps.storage import patches_of  # noqa: PLC0415 - as above
+        from bot.server.build import patches_of  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
     path = patches_of(load.load()).file(Path(job).name)
@@ -297,8 +299,11 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
     """
     import webbrowser  # noqa: PLC0415 - as above
 
-    from bot.apps.register.local_page import create_app  # noqa: PLC0415 - as above
-    from bot.apps.register.manifest import AppOptions, checked  # noqa: PLC0415 - as above
+    from bot.cli.setup_repo import (  # noqa: PLC0415 - as above
+        AppOptions,
+        checked,
+        create_app,
+    )
 
     try:
         options = checked(AppOptions(name=name, webhook=webhook, organisation=org, server=server, **rest))
@@ -316,7 +321,7 @@ def check(*, as_json: bool) -> None:
 
     Asks GitHub for the App's permissions and events, its webhook, the last deliveries, and where it is installed.
     """
-    from bot.apps.doctor.examination import examine_app  # noqa: PLC0415 - as above
+    from bot.cli.doctor import examine_app  # noqa: PLC0415 - as above
     from bot.settings import load  # noqa: PLC0415 - as above
 
     _report(examine_app(load.survey()), as_json=as_json)
@@ -330,8 +335,7 @@ def setup_repo(repo: str) -> None:
     Also lists the permissions that the App is missing there. Acts as the App in the CODEPILOT_* variables, which must
     be installed in the repository.
     """
-    from bot.apps.app_permissions import words  # noqa: PLC0415 - as above
-    from bot.apps.setup_repo import set_up_with  # noqa: PLC0415 - as above
+    from bot.cli.setup_repo import set_up_with, words  # noqa: PLC0415 - as above
     from bot.settings import load, parsing  # noqa: PLC0415 - as above
 
     try:
@@ -353,7 +357,7 @@ def setup_repo(repo: str) -> None:
 @cli.command()
 def settings() -> None:
     """Print every setting with its meaning and default."""
-    from bot.settings.table import settings_table  # noqa: PLC0415 - as above
+    from bot.settings.models import settings_table  # noqa: PLC0415 - as above
 
     click.echo(settings_table())
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 try:
     from localhub.hub import LocalHub
-    from localhub.operations.creation import APP_EVENTS, APP_PERMISSIONS
-    from localhub.operations.reviews import NewComment, UnplacedError
+    from localhub.operations.accounts import APP_EVENTS, APP_PERMISSIONS
+    from localhub.operations.checks import EndedJob
+    from localhub.operations.pulls import NewComment, UnplacedError
     from localhub.operations.webhooks import sign
-    from localhub.operations.workflows import EndedJob
-    from localhub.server.dispatch import Exchange
-    from localhub.server.faults import Trouble
+    from localhub.server.dispatch import Exchange, Trouble
     from localhub.state.model import (
         App,
         CheckRun,
@@ -23,8 +22,8 @@ try:
         Role,
         User,
         WebhookDelivery,
+        WorkflowRun,
     )
-    from localhub.state.workflows import WorkflowRun
 except ModuleNotFoundError as error:
     raise ImportError(
         f"The local hub needs the package {error.name}: pip install 'codepilot-bot[hub]'", name=__name__

@@ -6,14 +6,11 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.planned import Planned
-from agent_runtime.tools.registry import Registry
-from agent_runtime.tools.tool import Progress, Tool
-from agent_runtime.transports.blocks.binding import PayloadBinder, write_file
-from agent_runtime.transports.blocks.payloads import Content, Payloads
-from agent_runtime.transports.blocks.reply import Payload
+from agent_runtime.tools.tool import Planned, Progress, Registry, Tool
+from agent_runtime.transports.blocks import Content, PayloadBinder, Payloads, write_file
+from agent_runtime.transports.blocks_parser import Payload
 from agent_runtime.workspace.files import Workspace
 
 

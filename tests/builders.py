@@ -13,9 +13,9 @@ from agent_runtime import RunLimits, Task
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import Command, Fix
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
-from bot.gate.brief import Material, brief_for
-from bot.gate.decision import AccessRequest, ThreadState
-from bot.gate.repo_config import RepoConfig
+from bot.permissions.levels import AccessRequest, ThreadState
+from bot.permissions.repo_config import RepoConfig
+from bot.prompt.brief import Material, brief_for
 
 SECRET = "It's a Secret to Everybody"
 

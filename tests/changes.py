@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bot.workspace.change import SYMLINK, Change, FileChange
+from bot.git.change import SYMLINK, Change, FileChange
 
 BASE = "1" * 40
 TREE = "2" * 40

@@ -24,9 +24,9 @@ from dbos._sys_db_sqlite import SQLiteSystemDatabase
 from sqlalchemy import Compiled, Dialect, Engine
 
 from agent_runtime.run import toolbox
-from bot.apps import services
-from bot.engine.durable import store
 from bot.publishing.redact import Redactor
+from bot.queue import store
+from bot.server import build
 from localhub import LocalHub
 from tests import forked, programs
 from tests.contracts.validator import Contract
@@ -93,7 +93,7 @@ def _secrets() -> Iterator[None]:
         return known(tuple(secrets)).copy()
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(services, "Redactor", remembered)
+        patched.setattr(build, "Redactor", remembered)
         yield
 
 

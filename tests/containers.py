@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.sandbox.docker import Docker
+from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxSettings
 from tests.source_files import ROOT
 

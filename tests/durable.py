@@ -10,15 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import Job, JobState, Lane
-from bot.engine.durable import jobs
-from bot.engine.durable.engine import DurableEngine, Leg
-from bot.engine.durable.slots import FileSlots, Slots
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS, OWED
-from bot.engine.durable.worker import DurableWorker
-from bot.engine.owed_endings import Owed
-from bot.engine.records import Signal
-from bot.engine.work import Disposition, JobAttempt, JobHandler
+from bot.queue import jobs
+from bot.queue.engine import DurableEngine, Leg
+from bot.queue.protocols import Disposition, JobAttempt, JobHandler, Owed
+from bot.queue.records import Signal
+from bot.queue.store import JOBS, OWED, JobStore, Transaction
+from bot.queue.worker import DurableWorker, FileSlots, Slots
 from tests.postgres import Postgres
 
 

@@ -11,7 +11,7 @@ import cmarkgfm
 from cmarkgfm.cmark import Options
 from typing_extensions import override
 
-from bot.publishing.active import Allowed
+from bot.publishing.markdown import Allowed
 
 _OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_FOOTNOTES
 _EXTENSIONS = ["table", "autolink", "tagfilter", "strikethrough", "tasklist"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bot.apps.action.work import work_step
-from bot.control.save_artifact import SESSION_FILE
+from bot.action.step import work_step
 from bot.domain.job import JobState
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
+from bot.jobs.handover import SESSION_FILE
 from bot.settings.load import load_action
 from localhub import LocalHub, Repo, User
 from tests.stage import build

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from bot.domain.job import Lane
-from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt, JobHandler
+from bot.queue.protocols import Disposition, JobAttempt, JobHandler, Owed
 
 
 class Runner(Protocol):

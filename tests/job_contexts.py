@@ -7,15 +7,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from bot.domain.job import Job
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import StoredRecord
-from bot.engine.protocols import Ledger
 from bot.github import CommentFacts, GitHub, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
-from bot.jobs.context import JobContext
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.services import JobServices
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.jobs.snapshot_cache import AccessChecks
+from bot.jobs.context import AccessChecks, JobContext, JobServices, PhaseReader, ThreadSnapshot
+from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import Ledger
+from bot.queue.records import StoredRecord
 from tests.builders import thread_facts
 
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bot.apps.logs import SafeFormatter
 from bot.publishing.redact import Redactor
+from bot.server.process import SafeFormatter
 
 
 class Logged:

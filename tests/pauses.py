@@ -8,8 +8,8 @@ from typing import Any
 
 from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.job_record import JobRecord, StoredRecord
 from bot.jobs import approvals
+from bot.queue.records import JobRecord, StoredRecord
 from localhub import CheckRun, Comment
 from tests.stage import Stage
 from tests.waiting import eventually

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from bot.domain.access import Listening, TrustedBots
 from bot.domain.job import Job
-from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import Delivery, IgnoredDelivery
-from bot.intake.triggers import job_from
+from bot.events.delivery import Delivery, IgnoredDelivery
+from bot.events.triggers import job_from
 from tests.builders import a_comment_event, changed
 
 OWN_ID, TRUSTED_ID, OWN_APP_ID = 77, 88, 500

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from agent_runtime.context.toolchain import toolchain
+from agent_runtime.context.first_message import toolchain
 from agent_runtime.sandbox.protocol import Sandbox
 
 kept: list[Path] = []

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bot.domain.job import Job
+from bot.git import Source, Tree, Workspaces
+from bot.git.change import Change
 from bot.github import GitHub, PullDraft
-from bot.publishing.plan import CommitPlan, Publication
+from bot.publishing.plan import CommitPlan, Publication, branch_name, commit_body, pull_body
 from bot.publishing.publish import Delivered, Target, publish
-from bot.publishing.published import Published
 from bot.publishing.redact import Redactor
-from bot.publishing.wording import branch_name, commit_body, pull_body
-from bot.workspace import Source, Tree, Workspaces
-from bot.workspace.change import Change
+from bot.publishing.view import Published
 from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git

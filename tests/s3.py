@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from moto.server import ThreadedMotoServer
 from pydantic import SecretStr
 
-from bot.workspace.blobs import BlobAccess
+from bot.git.blobs import BlobAccess
 
 BUCKET = "codepilot-tests"
 KEY = "not-a-real-secret-key"

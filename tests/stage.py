@@ -22,13 +22,12 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
-from agent_runtime.providers.script import ScriptedReply
-from bot.apps.composition import BotService, service
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.tables import TOLD
-from bot.settings.agent import AgentSettings
-from bot.settings.model import Settings
+from bot.queue.engine import DurableEngine
+from bot.queue.store import TOLD
+from bot.server.serve import BotService, service
+from bot.settings.models import AgentSettings, Settings
 from localhub import App, Comment, Exchange, Issue, LocalHub, Repo
 from tests.origin import git
 from tests.waiting import eventually

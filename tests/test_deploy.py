@@ -16,16 +16,14 @@ import pytest
 import yaml
 
 from bot.__main__ import cli
-from bot.apps.metrics import Metrics
-from bot.apps.watchdog import ENDING_SECONDS
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
-from bot.engine.in_memory import InMemoryEngine
 from bot.github import AppSession
-from bot.settings.model import Settings
-from bot.settings.setting import PREFIX, settings_of
-from bot.settings.table import SETTINGS
+from bot.queue.engine import DurableEngine
+from bot.queue.memory import InMemoryEngine
+from bot.queue.store import JobStore
+from bot.server.observability import Metrics
+from bot.server.process import ENDING_SECONDS
+from bot.settings.models import PREFIX, SETTINGS, Settings, settings_of
 from tests.builders import a_job
 from tests.postgres import postgres_server, postgres_url
 from tests.source_files import ROOT

@@ -23,15 +23,14 @@ import yaml
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.agent.schema import json_schema
 from bot.__main__ import cli
-from bot.apps import app_permissions
-from bot.apps.action.conclusion import conclusions_table
-from bot.apps.chat.commands import run
+from bot.action.outputs import conclusions_table
+from bot.cli import setup_repo
+from bot.cli.chat import run
+from bot.domain.grammar import help_text
 from bot.domain.job import TRANSITIONS
-from bot.domain.verbs import help_text
-from bot.gate.known_files import file_kinds
-from bot.gate.recipes import recipe_schema
-from bot.gate.repo_keys import json_schema as repository_schema
-from bot.settings.table import INPUTS, settings_table
+from bot.permissions.repo_config import file_kinds, recipe_schema
+from bot.permissions.repo_config import json_schema as repository_schema
+from bot.settings.models import INPUTS, settings_table
 from tests.source_files import ROOT, tree_of
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
@@ -164,17 +163,17 @@ def _registries() -> str:
 
 def _app_steps() -> str:
     """The two steps of making the App in which something is ticked."""
-    ticked = [each for each in app_permissions.PERMISSIONS if each.weight != "optional"]
-    [extra] = [each for each in app_permissions.PERMISSIONS if each.weight == "optional"]
+    ticked = [each for each in setup_repo.PERMISSIONS if each.weight != "optional"]
+    [extra] = [each for each in setup_repo.PERMISSIONS if each.weight == "optional"]
 
     def those(level: str) -> str:
         return _list([each.shown for each in ticked if each.level == level])
 
     permissions = (
         f"3. Repository permissions: {those('write')} *read and write*; {those('read')} *read-only*. Nothing else; "
-        f"*{app_permissions.words(extra)}* only where you want it: without it, {extra.without}."
+        f"*{setup_repo.words(extra)}* only where you want it: without it, {extra.without}."
     )
-    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app_permissions.EVENTS])}."
+    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in setup_repo.EVENTS])}."
     wrapped = (
         textwrap.fill(step, 120, subsequent_indent="   ", break_on_hyphens=False) for step in (permissions, events)
     )
@@ -182,8 +181,8 @@ def _app_steps() -> str:
 
 
 def _app_table() -> str:
-    listed = (*app_permissions.PERMISSIONS, *app_permissions.EVENTS)
-    rows = [f"| {app_permissions.words(each)} | {each.weight} | {each.without} |" for each in listed]
+    listed = (*setup_repo.PERMISSIONS, *setup_repo.EVENTS)
+    rows = [f"| {setup_repo.words(each)} | {each.weight} | {each.without} |" for each in listed]
     return "\n".join(["| the App's | is | without it |", "|---|---|---|", *rows])
 
 

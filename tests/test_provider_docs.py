@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CATALOG
-from agent_runtime.core.images import IMAGE_TOKENS, MAX_BYTES, MAX_SIDE
+from agent_runtime.core.values import IMAGE_TOKENS, MAX_BYTES, MAX_SIDE
 from tests.agent_runtime.image_files import png
 from tests.source_files import ROOT
 

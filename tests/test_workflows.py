@@ -16,9 +16,8 @@ import pytest
 import yaml
 from typing_extensions import override
 
-from bot.apps.action.outputs import OUTPUTS
-from bot.settings.setting import Setting
-from bot.settings.table import AGENT, INPUTS, RUNNER
+from bot.action.outputs import OUTPUTS
+from bot.settings.models import AGENT, INPUTS, RUNNER, Setting
 from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 

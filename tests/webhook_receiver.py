@@ -13,12 +13,11 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from bot.apps.endpoints import Endpoints
-from bot.apps.metrics import Metrics
-from bot.apps.webhook import WebhookOptions, make_app, make_runner
-from bot.domain.listening import Listening
-from bot.engine.protocols import JobEngine
+from bot.domain.access import Listening
 from bot.github import AppSession
+from bot.queue.protocols import JobEngine
+from bot.server.observability import Metrics
+from bot.server.webhook import Endpoints, WebhookOptions, make_app, make_runner
 from tests.builders import SECRET
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.apps.action.work import work_step
+from bot.action.step import work_step
 from bot.domain.job import JobState
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from bot.settings.load import load_action
 from localhub import LocalHub, Repo, User
 from tests.stage import build

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_runtime.agent.delegation import Delegation
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.calls import TransportName
-from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.core.embedding_service import EmbeddingService
-from agent_runtime.core.network import Network
-from agent_runtime.core.policy import Policy
+from agent_runtime.agent.document import Delegation
+from agent_runtime.context.transcript import MemorySettings
+from agent_runtime.core.values import EmbeddingService, Network, TransportName
 from agent_runtime.mcp.settings import McpServer
+from agent_runtime.policy.policy import Policy
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
-from agent_runtime.sessions.scrubbing import Scrub
+from agent_runtime.sessions.protocol import Scrub
 
-if TYPE_CHECKING:  # an agent that is described in code needs neither the file's reader nor all providers
+if TYPE_CHECKING:
     from agent_runtime.agent.agent_file import AgentFile
+
+
+# ---- Clock and randomness of a run in one place, so that a replay can return the same values.
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockAndRandom:
+    """The clock and the dice whose values reach the model. What a program in the sandbox finds there is its own.
+
+    Attributes:
+        now: the time, aware of its zone.
+        token: random hexadecimal digits, for so many bytes.
+        sleep: waits so many seconds, e.g. for a model service that is down.
+    """
+
+    now: Callable[[], datetime] = _now
+    token: Callable[[int], str] = secrets.token_hex
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 @dataclass(frozen=True, kw_only=True)

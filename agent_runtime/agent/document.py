@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agent_runtime.core.errors import SettingsError
+from agent_runtime.policy.policy import Rule
+from agent_runtime.providers.protocol import Provider
 
-if TYPE_CHECKING:  # a fiftieth of a second to import, and only agent files need it
+if TYPE_CHECKING:
     import yaml
+    from pydantic import BaseModel
+
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """From the top of a document down to one value: keys of mappings, positions in lists."""
@@ -138,3 +143,113 @@ class _Reader:
 
 def _little(text: str) -> str:
     return f"`{text if len(text) <= _LITTLE else text[:_LITTLE] + '…'}`"
+
+
+# ---- The shape of a settings file as JSON schema, for editors. Pure.
+
+
+def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """The shape of the file that a model reads.
+
+    Args:
+        model: of the whole file.
+        title: what editors call the file.
+    """
+    schema = model.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **{key: _without_null(value) for key, value in schema.items() if key != "title"},
+    }
+
+
+def _without_null(schema: Any) -> Any:  # noqa: ANN401 - a piece of JSON
+    """The same without the null that stands for a key left out: the file has to leave the key out."""
+    if isinstance(schema, list):
+        return [_without_null(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: _without_null(value) for key, value in schema.items() if (key, value) != ("default", None)}
+    kinds = [each for each in plain.get("anyOf", ()) if each != {"type": "null"}]
+    if len(kinds) != 1:
+        return plain
+    return {**kinds[0], **{key: value for key, value in plain.items() if key != "anyOf"}}
+
+
+# ---- Describe how an agent may delegate tasks to child runs, and as whom these work.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persona:
+    """A way for a child run to work; it can only narrow what its parent may do.
+
+    Attributes:
+        name: how tasks ask for it.
+        role: what it is, as one sentence; empty for the parent's role.
+        instructions: words for its system prompt, below the parent's.
+        tools: the tools that it has of the parent's; None for all of them.
+        denied: rules that deny; they come before the parent's rules.
+    """
+
+    name: str
+    role: str = ""
+    instructions: str = ""
+    tools: tuple[str, ...] | None = None
+    denied: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the rules.
+
+        Raises:
+            SettingsError: one of them allows or asks: before the parent's rules it could widen what those say.
+        """
+        if not self.name.strip():
+            raise SettingsError("a persona has no name; give it one, by which tasks ask for it")
+        if wider := next((rule for rule in self.denied if rule.decision != "deny"), None):
+            raise SettingsError(
+                f"persona {self.name!r}: the rule {wider.decision!r} for {wider.tool!r} in `denied` must be a 'deny': "
+                "a persona can only narrow what its parent may do"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """Bounds of delegated tasks, each of which is a child run on a copy of the workspace.
+
+    Attributes:
+        max_tasks: tasks that one run may delegate.
+        at_once: child runs that work at the same time.
+        max_depth: how deep tasks may be delegated; with 1, child runs have no child runs.
+        share: the part of what is left of the parent's steps, tokens and money that one child run may use.
+        personas: ways for child runs to work.
+        provider: the model of child runs; None for the parent's. That of an agent is closed with the agent's own.
+        copies: the directory below which copies of the workspace are made, on the same file system best; None for the
+            system's directory for temporary files.
+        max_copy_bytes: size of one copy.
+        max_copy_files: files and directories of one copy.
+    """
+
+    max_tasks: int = 8
+    at_once: int = 3
+    max_depth: int = 1
+    share: float = 0.5
+    personas: tuple[Persona, ...] = ()
+    provider: Provider | None = None
+    copies: Path | None = None
+    max_copy_bytes: int = 4 * 1024**3
+    max_copy_files: int = 200_000
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            SettingsError: one is out of range, or a persona's name is given twice.
+        """
+        for name in ("max_tasks", "at_once", "max_depth", "max_copy_bytes", "max_copy_files"):
+            if (value := getattr(self, name)) < 1:
+                raise SettingsError(f"delegation: {name}={value}; it must be at least 1")
+        if not 0 < self.share <= 1:
+            raise SettingsError(f"delegation: share={self.share}; it must be above 0 and at most 1")
+        names = [each.name for each in self.personas]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SettingsError(f"delegation: the persona {twice[0]!r} is given twice; keep one")

@@ -16,22 +16,20 @@ from pydantic import (
     model_validator,
 )
 
-from agent_runtime.agent import delegation
-from agent_runtime.agent.published import schema_of
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.calls import TransportName
-from agent_runtime.core.did_you_mean import did_you_mean
-from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.policy import RunLimits, Verdict
+from agent_runtime.agent import document
+from agent_runtime.agent.document import schema_of
+from agent_runtime.context.transcript import MemorySettings
+from agent_runtime.core.errors import SettingsError, did_you_mean
+from agent_runtime.core.values import TransportName
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.providers import options
+from agent_runtime.policy.policy import RunLimits, Verdict
+from agent_runtime.providers import retry
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
-from agent_runtime.tools.context import ContextTools
+from agent_runtime.tools.code_index import IndexTools
+from agent_runtime.tools.conversation import ContextTools, QuestionTools
 from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.index import IndexTools
-from agent_runtime.tools.questions import QuestionTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 
@@ -45,7 +43,7 @@ BUILT_IN = tuple(
 _TAKE_PATHS = (*FileTools.value_types, *SearchTools.value_types)
 _TAKE_COMMANDS = ("execute", "send_input")
 _MEMORY = MemorySettings()
-_DELEGATION = delegation.Delegation()
+_DELEGATION = document.Delegation()
 _LIMITS = RunLimits()
 _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 _LONGEST_WORD = 24
@@ -110,7 +108,7 @@ class Thinking(_Section):
 
     enabled: bool = False
     """Whether the model thinks before it answers."""
-    budget_tokens: Annotated[int, Field(ge=1024)] = options.Thinking().budget_tokens
+    budget_tokens: Annotated[int, Field(ge=1024)] = retry.Thinking().budget_tokens
     """The maximum number of reasoning tokens, for models that accept a budget; they count towards `max_tokens`."""
 
 
@@ -129,16 +127,16 @@ class Model(_Section):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """The sampling temperature; by default the service's own. Most reasoning models reject any other. It is not sent
     to `anthropic` if the model thinks."""
-    max_tokens: Annotated[int, Field(ge=1)] = options.ModelOptions().max_tokens
+    max_tokens: Annotated[int, Field(ge=1)] = retry.ModelOptions().max_tokens
     """The maximum length of a reply in tokens, including reasoning; less for models with a known lower limit."""
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without data from the service before a reply is considered broken off; by default 900 for a model that
     may think and 300 for others."""
     thinking: Thinking | None = None
     """Reasoning before the answer, for `anthropic`."""
-    reasoning_effort: options.ReasoningEffort | None = None
+    reasoning_effort: retry.ReasoningEffort | None = None
     """The reasoning effort, for models that support it."""
-    api: options.OpenAIApi | None = None
+    api: retry.OpenAIApi | None = None
     """For `openai`: the API to use. By default `chat` if `base_url` is set, otherwise `responses`."""
     script: Text | None = None
     """For `scripted`: the file with the replies to replay, relative to the agent file."""

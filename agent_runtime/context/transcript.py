@@ -7,15 +7,18 @@ since what it leaves out is recorded with it, a log always tells the same conver
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
+from operator import mul
 
-from agent_runtime.context.estimate import estimate_message
-from agent_runtime.core.calls import ToolAnswer, ToolRequest, with_answers, with_requests
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     Archived,
+    Ended,
     MessageInjected,
     Observed,
     Recorded,
@@ -29,9 +32,117 @@ from agent_runtime.core.events import (
     Told,
     ToolReturned,
 )
-from agent_runtime.core.images import Image
+from agent_runtime.core.values import IMAGE_TOKENS, Image, ToolAnswer, ToolRequest, Usage, with_answers, with_requests
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
+
+# ---- Estimate the tokens of a text locally. Pure.
+
+
+_SAFETY = 1.04
+_LEAST_SAMPLE = 200
+"""Below this many tokens, a service's own additions outweigh what the text itself tells."""
+
+_LEAST_RATIO, _MOST_RATIO = 0.5, 4.0
+
+_SCRIPTS = (
+    (0x00, "."),
+    (0x80, "~"),  # the rest of a character that began before
+    (0xC2, "l"),  # Latin letters with marks
+    (0xCD, "c"),  # Greek, Cyrillic, Hebrew, Arabic
+    (0xE0, "i"),  # Indic scripts, Thai, Vietnamese
+    (0xE2, "s"),  # typographic marks, arrows, box drawing
+    (0xE3, "k"),  # kana
+    (0xE4, "h"),  # Chinese characters
+    (0xEA, "g"),  # Hangul
+    (0xEE, "s"),
+    (0xF0, "e"),  # emoji
+)
+"""First byte of a character in UTF-8 → the script that it is of."""
+
+_ASCII_WEIGHTS: dict[bytes, float] = {
+    **dict.fromkeys((b" a", b".a", b"0a"), 0.834),  # a word begins
+    **dict.fromkeys((b" 0", b".0", b"a0"), 1.222),  # a number begins
+    **dict.fromkeys((b"a.", b"0.", b" ."), 0.965),  # punctuation begins
+    b"a": 0.045,
+    b"0": 0.2,
+    b".": 0.02,
+    b"  ": 0.066,
+}
+_WEIGHTS: dict[bytes, float] = {
+    **_ASCII_WEIGHTS,
+    b"~.": 0.965,
+    b"l": 1.052,
+    b"c": 0.345,
+    b"i": 0.392,
+    b"s": 1.408,
+    b"k": 0.67,
+    b"h": 0.723,
+    b"g": 0.667,
+    b"e": 0.8,
+}
+_CASE_WEIGHTS: dict[bytes, float] = {b"aA": 0.834, b"AA": 0.312}
+
+
+def _class_of(byte: int, *, case: bool) -> int:
+    character = chr(byte)
+    if character.isascii() and character.isalnum():
+        return ord("0" if character.isdigit() else "A" if case and character.isupper() else "a")
+    if character in " \t\r\n":
+        return ord(" ")
+    return ord(max(entry for entry in _SCRIPTS if entry[0] <= byte)[1])
+
+
+_TABLE = bytes(_class_of(byte, case=False) for byte in range(256))
+_CASE_TABLE = bytes(_class_of(byte, case=True) for byte in range(256))
+
+
+@lru_cache(maxsize=1)  # of what a step showed, two ask
+def estimate(text: str) -> int:
+    """About how many tokens a text has."""
+    data = b" " + text.encode("utf-8", "surrogatepass")  # so that the first word begins like any other
+    weighed = 0.0
+    for table, weights in ((_TABLE, _ASCII_WEIGHTS if text.isascii() else _WEIGHTS), (_CASE_TABLE, _CASE_WEIGHTS)):
+        classes = data.translate(table)
+        weighed += sum(map(mul, map(classes.count, weights), weights.values()))
+    return round(weighed * _SAFETY)
+
+
+def estimate_message(message: Message) -> int:
+    """About how many tokens a message has, its frame aside; of each image the most that one has."""
+    images = len(message.images) + sum(len(each.images) for each in message.answers)
+    calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
+    beside = with_answers("\n\n".join(filter(None, calls)), message.answers)
+    return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
+
+
+@dataclass(slots=True)
+class Meter:
+    """Turns estimates into what the model in use counts, by what its service counted last.
+
+    Attributes:
+        ratio: the service's tokens for each estimated one.
+    """
+
+    ratio: float = 1.0
+
+    def expect(self, estimated: int) -> int:
+        """Tokens that the service will count for a request of `estimated` tokens."""
+        return round(estimated * self.ratio)
+
+    def correct(self, estimated: int, usage: Usage) -> None:
+        """Learn from a reply: what its request was estimated at, and what the service says was used.
+
+        A request too small to tell, a service that counts nothing, and numbers that cannot be of the same request (the
+        sum of several, say) teach nothing.
+        """
+        sent = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+        if estimated < _LEAST_SAMPLE or not sent or usage.requests != 1:
+            return
+        ratio = sent / estimated
+        if _LEAST_RATIO <= ratio <= _MOST_RATIO:
+            self.ratio = ratio
+
 
 _ID_CHARS = 50
 """Of the id of a call, where another one had it before: services take 64 with what tells the two apart."""
@@ -418,3 +529,250 @@ def sendable(text: str) -> str:
 def messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
     """The conversation that a log tells; see `Transcript`."""
     return Transcript().messages(events)
+
+
+# ---- List the tasks of a log, and those that were put aside. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task of a log.
+
+    Attributes:
+        number: from 1.
+        start: position of its `Started`.
+        end: position after its last event.
+        summary: what stands for it, or is to; None when it was not archived, or was taken back.
+        applied: whether a summary stands in its place in the conversation.
+        summarised: whether the summary of the whole beginning tells it.
+    """
+
+    number: int
+    start: int
+    end: int
+    summary: str | None = None
+    applied: bool = False
+    summarised: bool = False
+
+
+def tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
+    """The tasks of a log, oldest first; the last one is the current one."""
+    starts = [position for position, event in enumerate(events) if isinstance(event, Started)]
+    summaries: dict[int, str] = {}
+    applied: set[int] = set()
+    upto = 0
+    for event in events:
+        match event:
+            case Archived():
+                summaries[event.task] = event.summary
+            case Revealed():
+                summaries.pop(event.task, None)
+            case Shrunk():
+                applied |= set(event.tasks)
+            case Summarised():
+                upto = event.upto
+            case _:
+                pass
+    return [
+        TaskRecord(
+            number=number,
+            start=start,
+            end=end,
+            summary=summaries.get(number),
+            applied=number in applied,
+            summarised=end <= upto,
+        )
+        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(events)], strict=True), start=1)
+    ]
+
+
+def original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: int) -> str:
+    """A task's messages as they were, who said them in front of each; the middle left out where they are too long."""
+    told = messages(events[task.start : task.end])
+    text = "\n\n".join(
+        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(message.worded, message.images)}"
+        for message in told
+    )
+    return notes.cut(text, max_chars)
+
+
+def savings(events: Sequence[Recorded], task: TaskRecord) -> int:
+    """Tokens that its summary saves in each request; an estimate."""
+    told = messages(events[task.start : task.end])
+    return sum(map(estimate_message, told)) - estimate(notes.archived_task(task.number, task.summary or ""))
+
+
+# ---- The summary that replaces the oldest part of a conversation which has become too long. Pure.
+
+
+_SHARE = 0.05
+"""Of what a summary replaces: a finding takes some 35 tokens, and a window of 120,000 holds about a hundred."""
+_LEAST_WORDS = 5
+ASIDE_CHARS = 200
+"""Of a summary that stands beside an act: a shorter text only announces the act."""
+_GOAL_CHARS = 200
+_END_CHARS = 400
+_LAST_CALLS = 12
+_PLACE_CHARS = 80
+
+
+def boundary(
+    events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int, most: int
+) -> int | None:
+    """Where the part that a summary replaces ends.
+
+    What stays are whole steps and tasks from the end of the conversation, as many as fit, and at least the last one;
+    more where the model cannot be shown all that would go.
+
+    Args:
+        events: the log.
+        entries: the conversation that it tells.
+        keep: tokens that may stay.
+        least: tokens that must go; what is not worth a summary is left as it is.
+        most: tokens that the model can be shown; beyond them only as much goes as makes a summary worth it.
+
+    Returns:
+        A position in the log, of a reply or of a task's start; None when too little would go.
+    """
+    chosen, going, passed = None, 0, 0
+    left = sum(entry.tokens for entry in entries)
+    openings: dict[int, int] = {}
+    for entry in entries:
+        event = events[entry.position]
+        if entry.position > entries[0].position and isinstance(event, Replied | Started):
+            if passed > most and going >= least:
+                break
+            # The opening of a task that goes on behind the place stays; with images, it may be most of what is before.
+            chosen, going = entry, passed - (0 if isinstance(event, Started) else openings.get(entry.task, 0))
+            if left <= keep and going >= least:
+                break
+        openings.setdefault(entry.task, entry.tokens)
+        passed += entry.tokens
+        left -= entry.tokens
+    return chosen.position if chosen is not None and going >= least else None
+
+
+def place(entries: Sequence[TranscriptEntry], position: int) -> str:
+    """How the model is told up to where its summary has to go."""
+    first = next(entry for entry in entries if entry.position >= position)
+    words = " ".join(first.text.split())[:_PLACE_CHARS]
+    return f'{"your reply" if first.role == "assistant" else "the message"} that begins with "{words}"'
+
+
+def length(entries: Sequence[TranscriptEntry], position: int, *, least: int) -> int:
+    """Tokens that a summary may have: more than `least` where it replaces much.
+
+    Args:
+        entries: the conversation.
+        position: in the log, where the part that it replaces ends.
+        least: what a summary of little may have.
+    """
+    return max(least, round(_SHARE * sum(entry.tokens for entry in entries if entry.position < position)))
+
+
+def usable(words: str, *, max_tokens: int, aside: bool = False) -> str | None:
+    """The summary in what a reply says, cut to its length; None when it says too little.
+
+    Args:
+        words: the reply without what is no plain text.
+        max_tokens: its length.
+        aside: whether there was something else in the reply.
+    """
+    text = words.strip().removeprefix("[GLOBAL SUMMARY]").strip()
+    if len(re.findall(r"[^\W\d_]{2,}", text)) < _LEAST_WORDS or (aside and len(text) < ASIDE_CHARS):
+        return None
+    return _fitted(text, max_tokens)
+
+
+def mechanical(events: Sequence[Recorded], upto: int, *, max_tokens: int, failure: str = "") -> str:
+    """A summary without a model: what each task was asked, and how it ended or what was done for it so far.
+
+    Args:
+        events: the log.
+        upto: position in the log; what comes before is told.
+        max_tokens: its length.
+        failure: why the model wrote none, where that is known.
+    """
+    earlier = next((event for event in reversed(events) if isinstance(event, Summarised)), None)
+    why = f" ({_one_line(failure, _GOAL_CHARS)})" if failure else ""
+    lines = [f"(From the record, since the model wrote no summary{why}.)"]
+    if earlier is not None:
+        lines.append(_fitted(earlier.text, max_tokens // 2))
+    since = 0 if earlier is None else earlier.upto
+    lines += [_told(events, task, upto) for task in tasks(events) if task.start < upto and task.end > since]
+    return _fitted("\n".join(lines), max_tokens)
+
+
+def _told(events: Sequence[Recorded], task: TaskRecord, upto: int) -> str:
+    """One task in one line; of one that goes on, what people said meanwhile as well."""
+    started = events[task.start]
+    goal = started.task.goal if isinstance(started, Started) else ""
+    span, said = events[task.start : min(task.end, upto)], list[str]()
+    ended = next((event.outcome for event in reversed(span) if isinstance(event, Ended)), None)
+    if task.summary is not None:
+        end = task.summary
+    elif ended is not None:
+        end = f"{ended.status}: {ended}"
+    else:
+        calls = [event.label or event.tool for event in span if isinstance(event, ToolReturned)]
+        end = f"calls so far, the last of {len(calls)}: {'; '.join(calls[-_LAST_CALLS:]) or 'none'}"
+        said = [notes.user_message(event.text) for event in span if isinstance(event, MessageInjected)]
+    told = f"Task {task.number}: {_one_line(goal, _GOAL_CHARS)} -> {_one_line(end, _END_CHARS)}"
+    return "\n".join([told, *(_one_line(each, _END_CHARS) for each in said)])
+
+
+def _one_line(text: str, limit: int) -> str:
+    line = " ".join(text[: 10 * limit].split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _fitted(text: str, max_tokens: int) -> str:
+    tokens = estimate(text)
+    return text if tokens <= max_tokens else notes.cut(text, len(text) * max_tokens // tokens)
+
+
+# ---- Limits on the conversation that a session may hold. Pure.
+
+
+_LEAST_CONTEXT = 4_000
+_LEAST_SUMMARY = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """How much conversation a session may hold, and what happens when that is reached.
+
+    Attributes:
+        max_context_tokens: what one request may hold, status and reply aside; the model must take at least that.
+        global_summary_threshold: the share of it (above 0, at most 1) from which on the oldest part is summarised.
+        global_summary_max_tokens: length of such a summary; a twentieth of what it replaces, if that is more.
+
+    Raises:
+        SettingsError: a value cannot work.
+    """
+
+    max_context_tokens: int = 120_000
+    global_summary_threshold: float = 0.9
+    global_summary_max_tokens: int = 500
+
+    def __post_init__(self) -> None:
+        if self.max_context_tokens < _LEAST_CONTEXT:
+            raise SettingsError(
+                f"memory.max_context_tokens is {self.max_context_tokens}; use at least {_LEAST_CONTEXT}: "
+                "the system prompt alone takes about 1,500."
+            )
+        if not 0 < self.global_summary_threshold <= 1:
+            raise SettingsError(
+                f"memory.global_summary_threshold is {self.global_summary_threshold}; "
+                "it is a share of max_context_tokens: above 0, at most 1, e.g. 0.9."
+            )
+        if not _LEAST_SUMMARY <= self.global_summary_max_tokens <= self.max_context_tokens // 4:
+            raise SettingsError(
+                f"memory.global_summary_max_tokens is {self.global_summary_max_tokens}; use {_LEAST_SUMMARY} to "
+                f"{self.max_context_tokens // 4}, a quarter of max_context_tokens."
+            )
+
+    @property
+    def threshold_tokens(self) -> int:
+        """Tokens in a request from which on the oldest part is summarised."""
+        return int(self.max_context_tokens * self.global_summary_threshold)

@@ -6,6 +6,8 @@ nobody's: its text is what the model reads next. Anything else that escapes a ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Literal
 
@@ -207,3 +209,14 @@ ToolErrorKind = Literal[
     "TimeoutError",
     "OSError",
 ]
+
+
+# ---- A hint for a mistyped name. Pure.
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint for an unknown word: the known one that looks most like it, then all of them."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(names)}."

@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest
-from agent_runtime.core.network import Connection
-from agent_runtime.core.outcome import Outcome, PendingCall, Usage
-from agent_runtime.core.task import Task
+from agent_runtime.core.values import Connection, Outcome, PendingCall, Plain, Task, ToolAnswer, ToolRequest, Usage
 
 Role = Literal["user", "assistant"]
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from agent_runtime.core.values import EmbeddingService
 from agent_runtime.index.store import calls_and_imports, split_words
+
+if TYPE_CHECKING:
+    import openai
+
 
 _WEIGHTS = (8.0, 4.0, 6.0, 4.0)
 """Of name, signature, docstring and body."""
@@ -120,3 +132,280 @@ def fused(*rankings: Sequence[int]) -> list[int]:
         for place, number in enumerate(ranking, 1):
             scores[number] = scores.get(number, 0.0) + 1 / (_SMOOTH + place)
     return sorted(scores, key=lambda number: -scores[number])
+
+
+# ---- Rank definitions by vectors of an OpenAI-compatible service, beside the words. Optional; needs numpy.
+
+
+_BATCH = 64
+_LONGEST = 8_192  # numbers of one vector
+_MOST_ASKED = 4_000  # characters of a question, which may be a whole issue
+_NEAREST_SECONDS = 5.0
+"""How long a question waits for its vector: words answer it, too, and the first message waits for the answer."""
+_DAY_SECONDS = 24 * 3600
+_KEPT_DAYS = 30
+_MOST_KEPT = 60_000
+"""Vectors in the file that runs share; those that no run has used for longest go first."""
+_VECTORS = "CREATE TABLE IF NOT EXISTS used_vectors(key BLOB PRIMARY KEY, day INTEGER NOT NULL, vector BLOB NOT NULL)"
+
+
+class EmbeddingError(Exception):
+    """The service gave no vectors; the text says why."""
+
+
+class Embeddings:
+    """The vectors of one workspace's definitions; what was once asked for is kept by its text.
+
+    A text that did not change is never sent again, in this run or a later one.
+    """
+
+    def __init__(self, service: EmbeddingService, place: Path) -> None:
+        """Begin with what is kept.
+
+        Args:
+            service: who is asked.
+            place: the file that keeps vectors.
+        """
+        self._service = service
+        self._place = place
+        # Replaced whole, never changed: a thread may be ranking by the one before.
+        self._known: tuple[tuple[int, bytes], ...] = ()
+        self._matrix: tuple[object, list[int], Any] | None = None
+        self._client: openai.AsyncOpenAI | None = None
+
+    @property
+    def count(self) -> int:
+        """How many definitions are ranked."""
+        return len(self._known)
+
+    async def take(self, texts: Sequence[tuple[int, str]]) -> None:
+        """Rank these definitions, by their numbers, and no others.
+
+        Raises:
+            EmbeddingError: the service gave no vectors for some of them; the others are ranked.
+        """
+        known: list[tuple[int, bytes]] = []
+        try:
+            for at in range(0, len(texts), _BATCH):
+                part = texts[at : at + _BATCH]
+                keys = [self._key(text) for _, text in part]
+                kept = await asyncio.to_thread(self._kept, keys)
+                new = {key: text for key, (_, text) in zip(keys, part, strict=True) if key not in kept}
+                if new:
+                    made = dict(zip(new, await self._asked(list(new.values())), strict=True))
+                    await asyncio.to_thread(self._keep, made)
+                    kept |= made
+                known += [(number, kept[key]) for (number, _), key in zip(part, keys, strict=True)]
+            await asyncio.to_thread(self._prune)
+        finally:
+            self._known = tuple(known)
+
+    async def nearest(self, text: str, most: int) -> list[int]:
+        """The numbers of the definitions nearest to a text, best first.
+
+        Raises:
+            EmbeddingError: the service gave no vector for it, or not in time.
+        """
+        if not self._known:
+            return []
+        try:
+            async with asyncio.timeout(_NEAREST_SECONDS):
+                (wanted,) = await self._asked([text[:_MOST_ASKED]])
+        except TimeoutError as error:
+            raise EmbeddingError("the embedding service took too long over a question") from error
+        return await asyncio.to_thread(self._ranked, wanted, most)
+
+    async def close(self) -> None:
+        """Give connections back; idempotent."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _key(self, text: str) -> bytes:
+        whole = f"{self._service.base_url}\0{self._service.model}\0{text}"
+        return hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=16).digest()
+
+    async def _asked(self, texts: list[str]) -> list[bytes]:
+        """Unit vectors of some texts, as float32.
+
+        Raises:
+            EmbeddingError: the service gave none, or what is none.
+        """
+        import numpy as np  # noqa: PLC0415 - only who has set a service up needs it
+        import openai  # noqa: PLC0415 - the same
+
+        service = self._service
+        if self._client is None:
+            self._client = openai.AsyncOpenAI(
+                api_key=service.api_key or "none", base_url=service.base_url, timeout=service.seconds
+            )
+        try:
+            async with asyncio.timeout(service.seconds):  # the client's own bound is of each of its attempts
+                answer = await self._client.embeddings.create(model=service.model, input=texts, encoding_format="float")
+            found = [each.embedding for each in sorted(answer.data, key=lambda each: each.index)]
+            matrix = np.asarray(found, dtype=np.float32)
+        except TimeoutError as error:
+            raise EmbeddingError(f"the embedding service gave no vectors in {service.seconds:g} seconds") from error
+        except openai.OpenAIError as error:
+            raise EmbeddingError(f"the embedding service gave no vectors: {type(error).__name__}") from error
+        except (TypeError, ValueError) as error:
+            raise EmbeddingError("the embedding service gave vectors of different lengths, or none at all") from error
+        if matrix.ndim != 2 or len(matrix) != len(texts) or not 0 < matrix.shape[1] <= _LONGEST:  # noqa: PLR2004 - a matrix
+            raise EmbeddingError("the embedding service gave something else than one vector for each text")
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if not np.isfinite(lengths).all():
+            raise EmbeddingError("the embedding service gave vectors that are no numbers")
+        return [row.tobytes() for row in matrix / np.maximum(lengths, 1e-12)]
+
+    def _ranked(self, wanted: bytes, most: int) -> list[int]:
+        import numpy as np  # noqa: PLC0415 - see above
+
+        known, made = self._known, self._matrix
+        if made is None or made[0] is not known or made[2].shape[1] != len(wanted) // 4:
+            same = [(number, vector) for number, vector in known if len(vector) == len(wanted)]
+            joined = b"".join(vector for _, vector in same)
+            matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(same), len(wanted) // 4)
+            self._matrix = made = (known, [number for number, _ in same], matrix)
+        _, numbers, matrix = made
+        if not numbers:
+            return []
+        likeness = matrix @ np.frombuffer(wanted, dtype=np.float32)
+        return [numbers[place] for place in np.argsort(-likeness)[:most]]
+
+    def _kept(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        marks = ", ".join("?" * len(keys))
+        try:
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute(_VECTORS)
+                found = f"UPDATE used_vectors SET day = ? WHERE key IN ({marks}) RETURNING key, vector"  # noqa: S608 - marks only
+                return dict(database.execute(found, [_today(), *keys]))
+        except sqlite3.OperationalError:  # the disk refuses: they are made again
+            return {}
+        except sqlite3.DatabaseError:  # damaged; left there, it would have every later run pay for all of them
+            for end in ("", "-journal"):
+                with suppress(OSError):
+                    Path(f"{self._place}{end}").unlink()
+            return {}
+
+    def _keep(self, made: dict[bytes, bytes]) -> None:
+        try:
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute(_VECTORS)
+                rows = [(key, _today(), vector) for key, vector in made.items()]
+                database.executemany("INSERT OR IGNORE INTO used_vectors VALUES (?, ?, ?)", rows)
+        except sqlite3.DatabaseError:  # they serve for this run only
+            return
+
+    def _prune(self) -> None:
+        try:
+            with closing(sqlite3.connect(self._place)) as database, database:
+                database.execute("DELETE FROM used_vectors WHERE day < ?", [_today() - _KEPT_DAYS])
+                beyond = "SELECT rowid FROM used_vectors ORDER BY day DESC, rowid DESC LIMIT -1 OFFSET ?"
+                database.execute(f"DELETE FROM used_vectors WHERE rowid IN ({beyond})", [_MOST_KEPT])  # noqa: S608 - our own
+        except sqlite3.DatabaseError:  # the next run tries it again
+            return
+
+
+def _today() -> int:
+    return int(time.time() // _DAY_SECONDS)
+
+
+# ---- The interface of the code index: what it finds, and how it is asked. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A function, method, class or other named piece of a source file.
+
+    Attributes:
+        path: its file, canonical in the workspace.
+        name: its own name, `method`.
+        qualified: with the names of what encloses it, `Class.method`.
+        kind: `function`, `method`, `class`, `interface`, `type`, `module`, `macro` or `constant`.
+        first: its first line, from 1, with the decorators and comments that belong to it.
+        last: its last line.
+        header: the line that names it.
+        parents: the header lines of what encloses it, outermost first.
+        is_test: whether its file is one of tests.
+    """
+
+    path: str
+    name: str
+    qualified: str
+    kind: str
+    first: int
+    last: int
+    header: int
+    parents: tuple[int, ...]
+    is_test: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One place that calls something.
+
+    Attributes:
+        caller: the innermost definition that the call stands in; None at the top of a file.
+        callee: what is called, as qualified as it is known.
+        path: the file of the call.
+        line: its line, from 1.
+        sure: whether imports, names and classes say that it is this callee, and not another one of the same name.
+    """
+
+    caller: Definition | None
+    callee: str
+    path: str
+    line: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """One line of a graph of calls, as a tree is listed: below what it depends on, or what depends on it.
+
+    Attributes:
+        way: which of the two trees it belongs to.
+        depth: how many calls lie between it and the symbol, from 1.
+        name: the definition that calls, or is called.
+        path: the file of the call.
+        line: its line.
+        sure: see `Call`.
+    """
+
+    way: Literal["callers", "callees"]
+    depth: int
+    name: str
+    path: str
+    line: int
+    sure: bool
+
+
+class CodeIndex(Protocol):
+    """Answers questions about the definitions of a workspace. None raises: without an index there is no answer."""
+
+    unanswered: str
+    """Why the last question has no answer; empty when it has one."""
+
+    async def ready(self, seconds: float) -> bool:
+        """Bring the index up to date; whether that was done within a time. It goes on in the background."""
+        ...
+
+    async def search(self, text: str, most: int = 5) -> list[Definition]:
+        """What fits a text in words, best first."""
+        ...
+
+    async def named(self, symbol: str) -> list[Definition]:
+        """What has a name: `name`, `Class.name` or `path::Class.name`."""
+        ...
+
+    async def at(self, path: str, line: int) -> Definition | None:
+        """The innermost definition that a line lies in."""
+        ...
+
+    async def callers(self, symbol: str) -> list[Call]:
+        """The calls of what has a name."""
+        ...
+
+    async def callees(self, symbol: str) -> list[Call]:
+        """The calls that are in what has a name."""
+        ...

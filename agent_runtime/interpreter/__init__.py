@@ -1,8 +1,7 @@
 """The control block's interpreter: a worker process that holds no host objects."""
 
-from agent_runtime.interpreter.limits import InterpreterLimits
-from agent_runtime.interpreter.monty import Interpreter, require_readable
-from agent_runtime.interpreter.suspension import InterpreterState, Suspended
+from agent_runtime.interpreter.interpreter import Interpreter, require_readable
+from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 
 __all__ = [
     "Interpreter",

@@ -9,7 +9,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.policy import Rule
+from agent_runtime.policy.policy import Rule
 
 MAX_MESSAGE_BYTES = 6 * 1024**2
 """A picture of the size that models take, as base64, and some words beside it."""

@@ -21,7 +21,7 @@ from typing import BinaryIO, Literal, TypeVar, cast, get_args
 
 from agent_runtime.core.errors import BoundExceededError, ToolError, ToolErrorKind
 from agent_runtime.processes.bounded_worker import MOST_PLAIN, MOST_STRUCTURED, is_worker
-from agent_runtime.processes.daemon_thread import run_in_daemon_thread
+from agent_runtime.processes.spawn import run_in_daemon_thread
 
 T = TypeVar("T")
 Bound = Literal["seconds", "memory", "result"]

@@ -2,18 +2,331 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from agent_runtime.providers.anthropic_client import AnthropicClient
-from agent_runtime.providers.faults import ModelService
-from agent_runtime.providers.options import ModelOptions, checked_key, checked_url, is_foreign_address, is_own_address
+from agent_runtime.core.errors import ModelRefusedError, ModelRejectedError
+from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
+from agent_runtime.providers.models import effort_param, load_prices, takes_temperature, thinking_param
+from agent_runtime.providers.protocol import (
+    BlockJoiner,
+    Message,
+    Part,
+    Piece,
+    ReplyEnd,
+    ReplyParts,
+    Request,
+    StopReason,
+    TextChunk,
+    arguments_of,
+    has_kept,
+    parts_of,
+)
+from agent_runtime.providers.retry import (
+    Failure,
+    ModelOptions,
+    ModelService,
+    checked_key,
+    checked_url,
+    is_foreign_address,
+    is_own_address,
+    retry_after,
+    should_retry,
+    verdict,
+)
+from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 
 if TYPE_CHECKING:
     import ssl
 
     from anthropic import AsyncAnthropic
+
+
+# ---- Anthropic's Messages API through its own SDK, streamed.
+
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream, types
+    from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+    _Block = (
+        types.TextBlockParam
+        | types.ImageBlockParam
+        | types.ToolUseBlockParam
+        | types.ToolResultBlockParam
+        | types.ThinkingBlockParam
+        | types.RedactedThinkingBlockParam
+    )
+    _Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
+
+_CACHED_USER_MESSAGES = 2
+"""Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
+
+_STOPS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
+"""All other reasons (`max_tokens`, `model_context_window_exceeded`, `pause_turn`, ones yet to come) cut a reply off."""
+
+_STATUS_IN_STREAM = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What an error would have been called if the stream had not begun: then the answer's own status is 200."""
+
+
+class AnthropicClient(SdkProvider["_Client"]):
+    """What providers that speak the Messages API have in common: everything but who is asked."""
+
+    def __init__(self, service: ModelService, options: ModelOptions) -> None:
+        """Get ready; nothing is sent yet.
+
+        Raises:
+            SettingsError: the model cannot think as it should.
+        """
+        super().__init__(service, options)
+        reasoning_params(service.model, self._options)  # told now, not by the first request
+
+    def _without_credentials(self) -> tuple[type[Exception], ...]:
+        """The exceptions that say that a cloud's credentials were not found, or are not accepted."""
+        return ()
+
+    @override
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
+        import anthropic  # noqa: PLC0415 - see SdkProvider._client
+        import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
+
+        body = wire_body(request, model=self.model, options=self._options)
+        # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
+        options = self._options
+        sent = options.temperature is not None and takes_temperature(self.model, options.thinking)
+        extra = {"temperature": options.temperature} if sent else {}
+        reading, begun = _Reading(service=self._service, parts=ReplyParts(self.model)), False
+        try:
+            async with await self._begin(body, extra) as stream:
+                begun = True
+                async for event in in_turns(stream):
+                    for chunk in reading.read(event):
+                        yield chunk
+        except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
+            raise verdict(_failure(error, begun=begun), self._service) from None
+
+    async def _begin(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
+        """Send a request; the answer's stream of events.
+
+        Raises:
+            ModelRejectedError: it could not be signed.
+        """
+        try:
+            return await self._client.messages.create(**body, extra_body=extra)
+        except self._without_credentials() as error:
+            service = self._service
+            raise ModelRejectedError(
+                f"The request to {service.name} could not be signed ({service.clean(str(error))}). "
+                f"Check {service.key_variable}."
+            ) from None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """One reply being read: events in, chunks out."""
+
+    service: ModelService
+    parts: ReplyParts
+    joiner: BlockJoiner = field(default_factory=BlockJoiner)
+    thoughts: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
+
+    def read(self, event: object) -> list[Piece]:
+        """What an event adds to the reply; a shape that we do not know adds nothing.
+
+        Raises:
+            ModelRefusedError: the model declined.
+        """
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
+        from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
+
+        match event:
+            case types.RawContentBlockStartEvent() | types.RawContentBlockDeltaEvent():
+                return self._content(event)
+            case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
+                self._count(usage)
+            case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
+                self._count(usage)
+                if delta.stop_reason == "refusal":
+                    details, service = delta.stop_details, self.service
+                    said = [part for part in (details.category, details.explanation) if part] if details else []
+                    why = f" ({service.clean(': '.join(said))})" if said else ""
+                    raise ModelRefusedError(
+                        f"{service.name}'s model {service.model!r} declined to answer{why}. "
+                        f"Rephrase the task, or choose another `model`."
+                    )
+                if delta.stop_reason is not None:
+                    stop = _STOPS.get(delta.stop_reason, "length")
+                    priced = load_prices().priced(self.service.model, self.usage)
+                    return [ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)]
+            case _:
+                pass
+        return []
+
+    def _content(self, event: object) -> list[Piece]:
+        """What a piece of a block adds: text, a call, or thoughts, which are kept."""
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
+
+        match event:
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
+                return [TextChunk(text=self.parts.text(self.joiner.join(index, text)))]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ToolUseBlock() as block):
+                return [self.parts.call(index, id_=block.id, name=block.name)]
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.InputJSONDelta(partial_json=more)) if more:
+                return [self.parts.call(index, arguments=more)]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ThinkingBlock() as block):
+                thought = {"type": "thinking", "thinking": block.thinking, "signature": block.signature or ""}
+                self.parts.keep(self.thoughts.setdefault(index, thought))
+            case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
+                self.parts.keep({"type": "redacted_thinking", "data": data})
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=str(more))) if (
+                index in self.thoughts
+            ):
+                self.thoughts[index]["thinking"] += more
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=str(more))) if (
+                index in self.thoughts
+            ):
+                self.thoughts[index]["signature"] += more
+            case _:
+                pass
+        return []
+
+    def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
+        """Take over the counts: they are totals so far, and an event may leave some out."""
+        known = self.usage
+        self.usage = replace(
+            known,
+            input_tokens=usage.input_tokens or known.input_tokens,
+            cached_tokens=usage.cache_read_input_tokens or known.cached_tokens,
+            cache_write_tokens=usage.cache_creation_input_tokens or known.cache_write_tokens,
+            output_tokens=usage.output_tokens or known.output_tokens,
+        )
+
+
+def wire_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
+    """The request as Anthropic reads it; pure.
+
+    The status follows the last cache mark, so request n, its marks and status aside, is a prefix of request n+1.
+    """
+    users = [index for index, message in enumerate(request.messages) if message.role == "user"]
+    marked = set(users[-_CACHED_USER_MESSAGES:])
+    contents: list[list[_Block]] = [
+        _said(message, model, mark=index in marked) for index, message in enumerate(request.messages)
+    ]
+    if request.status:
+        contents[-1].append(_block(request.status))
+    body: MessageCreateParamsStreaming = {
+        "model": model,
+        "max_tokens": options.max_tokens,
+        "messages": [
+            _message(message.role, content) for message, content in zip(request.messages, contents, strict=True)
+        ],
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = [_block(request.system, mark=True)]
+    if request.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+            for tool in request.tools
+        ]
+    thinking, effort = reasoning_params(model, options)
+    # Thinking within a budget demands thoughts before calls, and the latest calls may be another model's.
+    called = next((message for message in reversed(request.messages) if message.requests), None)
+    is_foreign = called is not None and not has_kept(called, model)
+    if thinking is not None and not (thinking["type"] == "enabled" and is_foreign):
+        body["thinking"] = thinking
+    if effort is not None:
+        body["output_config"] = effort
+    return body
+
+
+def reasoning_params(
+    model: str, options: ModelOptions
+) -> tuple[types.ThinkingConfigParam | None, types.OutputConfigParam | None]:
+    """What the options say of reasoning, in the words that `model` takes; None for what is not to be sent.
+
+    Raises:
+        SettingsError: the model cannot do what the options say.
+    """
+    thinking = None if options.thinking is None else thinking_param(model, options.thinking)
+    effort = None if options.reasoning_effort is None else effort_param(options.reasoning_effort)
+    return thinking, effort
+
+
+def _said(message: Message, model: str, *, mark: bool) -> list[_Block]:
+    """The content of a message. Answers come first, and calls last, as the service demands it."""
+    if message.requests:
+        return [_part(part) for part in parts_of(message, model)]
+    # The service takes no pictures in the answer to a call that failed: they stand behind the answers.
+    apart = [image for answer in message.answers if not answer.ok for image in answer.images]
+    blocks: list[_Block] = [*map(_answer, message.answers), *map(_image, [*apart, *message.images])]
+    if message.text or not blocks:
+        blocks.append(_block(message.text))
+    if mark:
+        blocks[-1].update({"cache_control": {"type": "ephemeral"}})  # type: ignore[misc] # all that stand last take it
+    return blocks
+
+
+def _part(part: Part) -> _Block:
+    if isinstance(part, str):
+        return _block(part)
+    if isinstance(part, ToolRequest):
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_of(part)}
+    return part  # type: ignore[return-value] # a block of thoughts, as it came
+
+
+def _answer(answer: ToolAnswer) -> types.ToolResultBlockParam:
+    images = answer.images if answer.ok else ()
+    content: list[types.TextBlockParam | types.ImageBlockParam] = [*map(_image, images), _block(answer.text)]
+    return {"type": "tool_result", "tool_use_id": answer.id, "content": content, "is_error": not answer.ok}
+
+
+def _message(role: Literal["user", "assistant"], content: list[_Block]) -> types.MessageParam:
+    return {"role": "user", "content": content} if role == "user" else {"role": "assistant", "content": content}
+
+
+def _image(image: Image) -> types.ImageBlockParam:
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
+
+
+def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
+    """A block of text; the service refuses blank ones."""
+    block: types.TextBlockParam = {"type": "text", "text": text if text.strip() else "(empty)"}
+    if mark:
+        block["cache_control"] = {"type": "ephemeral"}
+    return block
+
+
+def _failure(error: Exception, *, begun: bool) -> Failure:
+    import anthropic  # noqa: PLC0415 - see SdkProvider._client
+
+    match error:
+        case anthropic.APIStatusError():
+            code = error.type or ""
+            return Failure(
+                status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
+                code=code,
+                message=error.api_message or "",
+                retry_after=retry_after(error.response.headers),
+                again=should_retry(error.response.headers),
+            )
+        case _:
+            return broken_off(error, begun=begun)
+
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"

@@ -19,14 +19,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.core.errors import ModelRejectedError, SettingsError
-from agent_runtime.core.images import Image, MediaType
-from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.blocks import BlockJoiner
-from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, verdict
-from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import CallChunk, Chunk, Message, Piece, ReplyEnd, Request, TextChunk, ToolCalling
-from agent_runtime.providers.reply_parts import arguments_of
+from agent_runtime.core.values import Image, MediaType, Usage
+from agent_runtime.providers.models import load_prices
+from agent_runtime.providers.protocol import (
+    BlockJoiner,
+    CallChunk,
+    Chunk,
+    Message,
+    Piece,
+    ReplyEnd,
+    Request,
+    TextChunk,
+    ToolCalling,
+    arguments_of,
+)
+from agent_runtime.providers.retry import BrokenOffError, Failure, ModelOptions, ModelService, verdict
 from agent_runtime.providers.sdk import in_turns
 
 if TYPE_CHECKING:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+import json
+from collections.abc import AsyncGenerator, Hashable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from agent_runtime.core.calls import Plain, ToolAnswer, ToolRequest, with_answers, with_requests
-from agent_runtime.core.images import Image
-from agent_runtime.core.outcome import Usage
+from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
+
+from agent_runtime.core.values import Image, Plain, ToolAnswer, ToolRequest, Usage, with_answers, with_requests
 
 StopReason = Literal["stop", "length"]
 """Why a reply ended: by itself, or because the token limit was reached."""
@@ -206,3 +208,183 @@ class CallsTools(Protocol):
 def tool_calling(provider: Provider) -> ToolCalling:
     """Whether a provider's model calls tools through its service."""
     return provider.tool_calling if isinstance(provider, CallsTools) else "unsupported"
+
+
+# ---- Joins the blocks that a service splits one reply into. Pure.
+
+
+@dataclass(slots=True)
+class BlockJoiner:
+    """Starts every further block of text on a line of its own.
+
+    The reply grammar is made of lines; two blocks glued together would hide a fence in the middle of one.
+    """
+
+    _block: Hashable = None
+    _mid_line: bool = False
+
+    def join(self, block: Hashable, text: str) -> str:
+        """The `text` to add for a piece of `block`, with a line break before it where one is missing."""
+        joint = "\n" if self._mid_line and block != self._block else ""
+        if text:
+            self._block, self._mid_line = block, not text.endswith("\n")
+        return joint + text if text else ""
+
+
+# ---- The order of a reply's parts, and those that its service wants back unchanged, such as signed thoughts. Pure.
+
+
+INVALID = "INVALID_JSON"
+"""The key of what a model wrote that is no JSON object, where a service takes nothing else back:
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming."""
+
+Part = str | ToolRequest | dict[str, Any]
+"""A piece of text, a call, or a block of the service's own."""
+
+
+@dataclass(slots=True)
+class ReplyParts:
+    """The parts of a reply as it arrives."""
+
+    model: str
+    _chars: int = 0
+    _calls: dict[str, int] = field(default_factory=dict)
+    _kept: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
+
+    def text(self, text: str) -> str:
+        """Count a piece of text; it comes back as it is."""
+        self._chars += len(text)
+        return text
+
+    def call(self, key: object, *, id_: object = "", name: object = "", arguments: object = "") -> CallChunk:
+        """The chunk for a piece of the call that the service knows as `key`; some servers give what is no text."""
+        index = self._calls.setdefault(str(key), len(self._calls))
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str) if arguments else ""
+        return CallChunk(index=index, id=str(id_ or ""), name=str(name or ""), arguments=text)
+
+    def keep(self, block: dict[str, Any]) -> None:
+        """Keep a block of the service's own in its place."""
+        self._kept.append((self._chars, len(self._calls), block))
+
+    @property
+    def reasoning(self) -> str:
+        """See `ReplyEnd.reasoning`; empty where nothing was kept or called."""
+        if not (self._kept and self._calls):
+            return ""
+        return json.dumps({"model": self.model, "kept": self._kept}, ensure_ascii=False)
+
+
+def parts_of(message: Message, model: str) -> list[Part]:
+    """A message of the model's in the order in which it came; blocks of another model are left out."""
+    parts, chars, calls = list[Part](), 0, 0
+    for upto, before, block in _kept(message.reasoning, model):
+        parts += [text for text in [message.text[chars:upto]] if text.strip()]
+        parts += message.requests[calls:before]
+        parts.append(block)
+        chars, calls = max(chars, upto), max(calls, before)
+    parts += [text for text in [message.text[chars:]] if text.strip()]
+    parts += message.requests[calls:]
+    while parts and isinstance(parts[-1], dict):  # what it led to was cut off, and services refuse it alone
+        parts.pop()
+    return parts
+
+
+def has_kept(message: Message, model: str) -> bool:
+    """Whether blocks of this model's own are in a message."""
+    return bool(_kept(message.reasoning, model))
+
+
+def arguments_of(request: ToolRequest) -> dict[str, Any]:
+    """The arguments of a call as an object that a request can carry, whatever the model wrote."""
+    try:
+        value = json.loads(request.arguments) if request.arguments.strip() else {}
+        # Infinity, NaN and halves of characters can be read, but no client writes them into a request.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID: request.arguments}
+
+
+def _kept(reasoning: str, model: str) -> list[tuple[int, int, dict[str, Any]]]:
+    """What was kept of a reply; nothing where its text was changed since, e.g. by taking secrets out."""
+    try:
+        told = json.loads(reasoning or "{}")
+        if told.get("model") != model:
+            return []
+        return [(int(upto), int(before), dict(block)) for upto, before, block in told["kept"]]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+# ---- The part of a provider that one around another passes on unchanged.
+
+
+class WrappedProvider:
+    """Base of a provider that asks another one; `reply` and `close` are its own.
+
+    Args:
+        inner: the provider that is asked.
+    """
+
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+
+    @property
+    def model(self) -> str:
+        """The inner provider's model."""
+        return self._inner.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the inner provider's model sees."""
+        return self._inner.sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Whether the inner provider's model calls tools."""
+        return tool_calling(self._inner)
+
+
+# ---- Trace model calls by the conventions for generative AI: names and numbers, never contents.
+
+
+_tracer = get_tracer("codepilot")
+
+
+async def traced_reply(provider: Provider, request: Request) -> AsyncGenerator[Chunk]:
+    """`provider.reply(request)`, in a span.
+
+    Raises:
+        ModelError: as for the provider.
+    """
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        # A service is a module.
+        "gen_ai.provider.name": type(provider).__module__.rpartition(".")[2],
+        "gen_ai.request.model": provider.model,
+    }
+    # Never the current one: a generator's code runs in the context of its consumer.
+    span = _tracer.start_span(f"chat {provider.model}", kind=SpanKind.CLIENT, attributes=attributes)
+    try:
+        async with aclosing(provider.reply(request)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ReplyEnd):
+                    span.set_attribute("gen_ai.response.model", chunk.model or provider.model)
+                    _note_usage(span, chunk.usage)
+                yield chunk
+    except BaseException as error:  # whatever it is, it is raised again
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(StatusCode.ERROR)
+        raise
+    finally:
+        span.end()
+
+
+def _note_usage(span: Span, usage: Usage) -> None:
+    cached = usage.cached_tokens + usage.cache_write_tokens
+    span.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens + cached)
+    span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+    span.set_attribute("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens)
+    span.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens)
+    if usage.cost_usd is not None:
+        span.set_attribute("codepilot.cost_usd", usage.cost_usd)

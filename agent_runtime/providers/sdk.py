@@ -11,14 +11,9 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from agent_runtime.providers.faults import Failure, ModelService
-from agent_runtime.providers.model_names import plain_name
-from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.models import bounded, plain_name, prefers_tools, sees, thinks_by_itself
 from agent_runtime.providers.protocol import Chunk, Piece, Request, ToolCalling
-from agent_runtime.providers.reply_bounds import bounded
-from agent_runtime.providers.sight import sees
-from agent_runtime.providers.thinking import thinks_by_itself
-from agent_runtime.providers.tool_preference import prefers_tools
+from agent_runtime.providers.retry import Failure, ModelOptions, ModelService
 
 if TYPE_CHECKING:
     import ssl

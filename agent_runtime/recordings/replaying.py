@@ -3,56 +3,214 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Protocol, TypeVar, cast, get_args
 
-from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.delegation import Delegation, Persona
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.calls import Plain, ToolResult
-from agent_runtime.core.clock_and_random import ClockAndRandom
-from agent_runtime.core.errors import ScriptError, SettingsError, ToolError, ToolErrorKind
+from agent_runtime.agent.agent import Agent, ClockAndRandom
+from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.context.transcript import MemorySettings, Transcript
+from agent_runtime.core.errors import FormatError, ScriptError, SessionError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (
     Ended,
     Event,
     MessageInjected,
+    Observed,
     Parked,
     Paused,
     Recorded,
+    Replied,
     ServedTool,
     Started,
     StepStarted,
+    Summarised,
     ToolReturned,
     ToolsListed,
 )
-from agent_runtime.core.outcome import Outcome, Status
-from agent_runtime.core.policy import Policy, Rule, RunLimits
-from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.recording import ReplayProvider, load_tape
+from agent_runtime.core.values import Outcome, Plain, Status, ToolRequest, ToolResult
+from agent_runtime.index.store import has_sources
+from agent_runtime.policy.policy import Policy, Rule, RunLimits
+from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyStart, Request, StopReason, TextChunk, ToolSchema
+from agent_runtime.providers.recording import (
+    DIGITS,
+    EVENT,
+    HISTORY,
+    TIME,
+    VOLATILE,
+    Answered,
+    Entry,
+    Note,
+    RecordingProvider,
+    ReplayProvider,
+    Tape,
+    TapedRequest,
+    calls_tools,
+    differences,
+    load_tape,
+    shows_images,
+)
 from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape, calls_tools
-from agent_runtime.recordings.comparing import Comparison, compare, events_of
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.runtime import AsyncRuntime
-from agent_runtime.run.servers import declare
-from agent_runtime.run.state import RunState
-from agent_runtime.run.toolbox import Toolbox
+from agent_runtime.run.state import RunProgress, RunState
+from agent_runtime.run.toolbox import Toolbox, declare
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.tools.registry import Registry
+from agent_runtime.sessions.codec import decode, encode
+from agent_runtime.sessions.protocol import InMemorySession, Session
+from agent_runtime.tools.tool import Registry
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
+
+# ---- Find the requests of a recording that today's code would make differently. Pure.
+
+
+_FORMAT_ERROR = "[Format error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        requests: how many were compared.
+        summaries: requests for a summary, which are not: what is summarised, and when, hangs on the provider's cache.
+        differences: each difference once, in the order in which they appear, as text with a unified diff.
+    """
+
+    requests: int
+    summaries: int
+    differences: tuple[str, ...]
+
+
+def compare(
+    tape: Tape,
+    *,
+    system: str,
+    tools: tuple[ToolSchema, ...] = (),
+    read: Callable[[str, StopReason, Sequence[ToolRequest]], object],
+    max_entry_chars: int | None = None,
+) -> Comparison:
+    """Make every request of a recording again, and compare.
+
+    The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
+    rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and
+    terminals are in no event. Requests of child runs are left out, because only their parent's agent is recorded.
+
+    Args:
+        tape: the recording; its events are notes of the kind `event`.
+        system: the system prompt of today for the agent that was recorded.
+        tools: the tools as they are declared to the service today.
+        read: reads the replies of one run, in order, as `TransportLeg.read` does.
+        max_entry_chars: the most that one event may tell, as the agent's window allows.
+
+    Raises:
+        ScriptError: the recording holds no events, or one that cannot be read.
+    """
+    events: list[Recorded] = []
+    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape), calls_tools=bool(tools))
+    found: dict[str, None] = {}
+    of_children = {each.number for each in tape.entries if isinstance(each, TapedRequest) and each.request.child}
+    entries = [each for each in tape.entries if isinstance(each, Note) or each.number not in of_children]
+    compared = summaries = 0
+    for index, entry in enumerate(entries):
+        following = entries[index + 1 :]
+        match entry:
+            case Note(kind=kind) if kind == EVENT:
+                events.append(_event(entry))
+            case TapedRequest(number=number, request=recorded):
+                if _is_for_summary(recorded, following):
+                    summaries += 1
+                    continue
+                compared += 1
+                today = replace(recorded, system=system, messages=transcript.messages(events), tools=tools)
+                for told in differences(recorded, today):
+                    found.setdefault(told, None)
+            case Answered(number=number):
+                text, requests, stop = _said(entry, following)
+                if stop is not None and _was_understood(following):
+                    try:
+                        read(text, stop, requests)
+                    except FormatError as error:
+                        refused = f"reply {number} was accepted, and would be rejected now ({error.code}):\n{error}"
+                        found.setdefault(refused, None)
+            case _:
+                pass
+    if not events:
+        raise ScriptError("The recording contains no events, so there is nothing to compare; record with `Recorder`.")
+    return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
+
+
+def events_of(tape: Tape) -> list[Recorded]:
+    """The events of the session, in order.
+
+    Raises:
+        ScriptError: one of them cannot be read.
+    """
+    return [_event(entry) for entry in tape.entries if isinstance(entry, Note) and entry.kind == EVENT]
+
+
+def _event(note: Note) -> Recorded:
+    try:
+        return decode(json.dumps(note.value).encode())
+    except (ValueError, SessionError) as error:
+        raise ScriptError(f"The recording contains an event that cannot be read: {error}.") from error
+
+
+def _is_for_summary(request: Request, following: Sequence[Entry]) -> bool:
+    """Whether what came of a request is a summary, by the first event that tells of a reply.
+
+    A request that broke off, or met an outage, was made again.
+    """
+    for entry in following:
+        if isinstance(entry, TapedRequest) and entry.request != request:
+            return False
+        if isinstance(entry, Note) and entry.kind == EVENT:
+            event = _event(entry)
+            if isinstance(event, Summarised | Replied | Ended):
+                return isinstance(event, Summarised)
+    return False
+
+
+def _said(answer: Answered, following: Sequence[Entry]) -> tuple[str, tuple[ToolRequest, ...], StopReason | None]:
+    """The text and the calls of the attempt that counted, and why it ended; None when it broke off."""
+    text, stop = "", None
+    for chunk in answer.chunks:
+        if isinstance(chunk, ReplyStart):
+            text = ""
+        elif isinstance(chunk, TextChunk):
+            text += chunk.text
+        elif isinstance(chunk, ReplyEnd):
+            stop = chunk.stop
+    events = (_event(entry) for entry in following if isinstance(entry, Note) and entry.kind == EVENT)
+    requests = next((event.requests for event in events if isinstance(event, Replied)), ())
+    return text, requests, stop
+
+
+def _was_understood(following: Sequence[Entry]) -> bool:
+    """Whether the step after a reply ran, by what was recorded next."""
+    for entry in following:
+        if isinstance(entry, TapedRequest):
+            return False
+        if isinstance(entry, Note) and entry.kind == EVENT:
+            match _event(entry):
+                case Observed(text=text):
+                    return not text.startswith(_FORMAT_ERROR)
+                case Ended():
+                    return True
+                case _:
+                    pass
+    return False
+
 
 PLACE = "<work dir>"
 _INDEX_SECONDS = 60.0
@@ -323,3 +481,127 @@ def _digest(agent: Agent) -> str:
         return Manifest.of(workspace).digest
     finally:
         workspace.close()
+
+
+# ---- Recording everything that a replay of an agent's runs needs.
+
+
+T = TypeVar("T")
+
+
+class Followed(Protocol):
+    """What of a runtime a recorder follows; `AsyncRuntime` and `Runtime` are such."""
+
+    @property
+    def session(self) -> Session:
+        """The log of the conversation."""
+        ...
+
+    @property
+    def hooks(self) -> HookSystem:
+        """Who is told what happens."""
+        ...
+
+
+class Recorder:
+    """Records what an agent's model is asked and answers, and the events of its session.
+
+    Example:
+        ```python
+        recorder = Recorder(agent, Path("run.jsonl"))
+        async with AsyncRuntime(recorder.agent) as runtime:
+            recorder.follow(runtime)
+            await runtime.run("Make the tests pass")
+        ```
+
+    The file holds the conversation, and with it whatever the agent read; its owner alone may read it.
+
+    Attributes:
+        agent: the same agent, with a provider that records; use it in place of the one given.
+    """
+
+    def __init__(self, agent: Agent, path: Path | str, *, secrets: Sequence[str] = ()) -> None:
+        """Begin a recording.
+
+        Args:
+            agent: who works.
+            path: the file to make; no file is ever written over.
+            secrets: texts that must not reach the file, should the conversation hold them.
+
+        Raises:
+            SettingsError: the file exists, or cannot be made.
+        """
+        # Who works, and where: what `replaying.agent_of` makes an agent from again.
+        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+        try:
+            digest = Manifest.of(workspace).digest
+            indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
+        finally:
+            workspace.close()
+        # Whose model delegated tasks have and where their copies lie is the replay's.
+        delegation = agent.delegation
+        bounds = delegation and asdict(replace(delegation, provider=None, copies=None))
+        self._provider = RecordingProvider(
+            agent.provider,
+            path,
+            about={
+                "agent": {
+                    "name": agent.name,
+                    "role": agent.role,
+                    "instructions": agent.instructions,
+                    "tools": None if agent.tools is None else list(agent.tools),
+                    "memory": asdict(agent.memory),
+                    "chat": agent.chat,
+                    "unsafe_mode": agent.unsafe_mode,
+                    "repository_instructions": dict(agent.repository_instructions),
+                    "max_output_chars": dict(agent.max_output_chars),
+                    "policy": asdict(agent.policy),
+                    "indexed": indexed,
+                    **({"skills": dict(agent.skills)} if agent.skills else {}),
+                    **({"start_in": agent.start_in} if agent.start_in else {}),
+                    **({"transport": agent.transport} if agent.transport else {}),
+                    **({"delegation": bounds} if bounds else {}),
+                },
+                "sandbox": agent.sandbox.level,
+                "work_dir": agent.sandbox.seen_as(agent.work_dir),
+                "workspace": digest,
+            },
+            secrets=secrets,
+        )
+        if delegation is not None and delegation.provider is not None:  # child runs are recorded as well
+            delegation = replace(delegation, provider=self._provider.beside(delegation.provider))
+        around = agent.clock_and_random
+        self.agent = replace(
+            agent,
+            provider=self._provider,
+            delegation=delegation,
+            indexed=indexed,
+            clock_and_random=ClockAndRandom(
+                now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
+                token=lambda size: self._noted(DIGITS, around.token(size), str),
+                sleep=around.sleep,
+            ),
+        )
+
+    def follow(self, runtime: Followed) -> None:
+        """Write down what the session holds, and from now on whatever it is added.
+
+        A recording that begins in the middle of a conversation can be compared, but not replayed.
+        """
+        history = runtime.session.events
+        self._provider.note(HISTORY, len(history))
+        for event in history:
+            self._note(event)
+        runtime.hooks.add(self._note)
+
+    def recorded(self, provider: Provider) -> Provider:
+        """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
+        return self._provider.beside(provider)
+
+    def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
+        self._provider.note(kind, told(value))
+        return value
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, get_args(Recorded)):
+            self._provider.note(EVENT, json.loads(encode(event)))

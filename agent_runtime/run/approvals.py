@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Never
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ResumeCode, ResumeError, Suspend, ToolError
 from agent_runtime.core.events import PermissionAsked, QuestionAsked
-from agent_runtime.core.outcome import PendingCall, PendingKind
-from agent_runtime.processes.daemon_thread import run_in_daemon_thread
+from agent_runtime.core.values import PendingCall, PendingKind, Plain
+from agent_runtime.processes.spawn import run_in_daemon_thread
 from agent_runtime.run.hooks import EventType, Handler, NoAnswer
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.tool import is_cancelled

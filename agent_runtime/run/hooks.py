@@ -4,12 +4,55 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import stat
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, assert_never
 
-from agent_runtime.core.events import Event
+from agent_runtime.core.events import (
+    Archived,
+    ChildRecorded,
+    ChildResult,
+    ChildWatched,
+    CompletionWithdrawn,
+    Ended,
+    Event,
+    Faulted,
+    Live,
+    MessageInjected,
+    MessageQueued,
+    ModelAwaited,
+    NetworkLost,
+    NetworkUsed,
+    Observed,
+    Parked,
+    Paused,
+    PermissionAsked,
+    QuestionAsked,
+    Recorded,
+    Recovered,
+    Refused,
+    Replied,
+    ReplyBroken,
+    Resumed,
+    Revealed,
+    SessionReset,
+    Shrunk,
+    Started,
+    StepStarted,
+    Streamed,
+    StreamReset,
+    Summarised,
+    Told,
+    ToolCalled,
+    ToolProgressed,
+    ToolReturned,
+    ToolsListed,
+)
+from agent_runtime.core.values import Outcome, PendingCall, Status
 
 Listener = Callable[[Event], None]
 Handler = Callable[..., object]
@@ -217,3 +260,217 @@ on_end = _decorator(EventType.END)
 on_user_message_queued = _decorator(EventType.USER_MESSAGE_QUEUED)
 on_user_message_injected = _decorator(EventType.USER_MESSAGE_INJECTED)
 on_session_reset = _decorator(EventType.SESSION_RESET)
+
+
+# ---- Call handlers by kind of event. Pure, but for the handlers that it calls.
+
+
+class Announcer:
+    """Tells hooks of a runtime's events; a listener like any other."""
+
+    def __init__(self, hooks: HookSystem, *, stream: bool) -> None:
+        """Announce to `hooks`.
+
+        Args:
+            hooks: whose handlers are called.
+            stream: whether text is passed on as it comes, or once a reply is complete.
+        """
+        self._hooks = hooks
+        self._stream = stream
+        self._text: list[str] = []
+        self._complete = False
+        """Whether the step's reply is complete, so that what follows is passed on as it comes."""
+
+    def __call__(self, event: Event) -> None:
+        """Call the handlers of an event's kind. Questions are put by the gate, which needs the answers."""
+        if isinstance(event, Live):
+            self._live(event)
+        else:
+            self._recorded(event)
+
+    def _live(self, event: Live) -> None:  # noqa: C901, PLR0912 - one case for each kind of event, nothing else
+        emit = self._hooks.emit
+        match event:
+            case StepStarted(step=step, max_steps=max_steps):
+                self._text.clear()
+                self._complete = False
+                emit(EventType.STEP, step=step, max_steps=max_steps)
+            case Streamed(text=text):
+                if self._stream or self._complete:
+                    emit(EventType.STREAM, text=text)
+                else:
+                    self._text.append(text)
+            case StreamReset(attempt=attempt):
+                self._text.clear()
+                emit(EventType.STREAM_RESET, attempt=attempt)
+            case ModelAwaited(reason=reason, seconds=seconds):
+                emit(EventType.MODEL_AWAITED, reason=reason, seconds=seconds)
+            case ToolCalled(tool=tool, args=args, label=label, number=number):
+                emit(EventType.TOOL_CALL, tool=tool, args=args, label=label, number=number)
+            case ToolProgressed(tool=tool, text=text, number=number):
+                emit(EventType.TOOL_PROGRESS, tool=tool, text=text, number=number)
+            case Refused(error=error):
+                emit(EventType.SECURITY_ERROR, error=error)
+            case Faulted(error=error):
+                emit(EventType.RUNTIME_ERROR, error=error)
+            case NetworkUsed(connection=connection):
+                if not connection.allowed:
+                    emit(EventType.SECURITY_ERROR, error=f"network: {connection}")
+            case NetworkLost(reason=reason):
+                emit(EventType.RUNTIME_ERROR, error=f"The sandbox has lost its network: {reason}.")
+            case CompletionWithdrawn(step=step):
+                emit(EventType.COMPLETION_WITHDRAWN, step=step)
+            case MessageQueued(text=text):
+                emit(EventType.USER_MESSAGE_QUEUED, message=text)
+            case SessionReset():
+                emit(EventType.SESSION_RESET)
+            case PermissionAsked() | QuestionAsked() | ChildWatched():
+                pass
+            case other:
+                assert_never(other)
+
+    def _recorded(self, event: Recorded) -> None:
+        emit = self._hooks.emit
+        match event:
+            case Started():
+                emit(EventType.START, task=event.task.goal)
+            case Replied():
+                self._said_all()
+            case ToolReturned():
+                emit(
+                    EventType.TOOL_RESULT,
+                    tool=event.tool,
+                    result=event.text,
+                    args=event.args,
+                    ok=event.ok,
+                    value=event.value,
+                    seconds=event.seconds,
+                    number=event.number,
+                )
+            case MessageInjected(text=text):
+                emit(EventType.USER_MESSAGE_INJECTED, message=text)
+            case Paused(pending=pending):
+                emit(EventType.PAUSED, pending=pending)
+            case Parked(reason=reason):
+                emit(EventType.RUNTIME_ERROR, error=reason)
+            case Ended(outcome=outcome):
+                self._ended(outcome)
+            case Observed() | Told() | Resumed() | Recovered() | Archived() | Revealed() | Shrunk() | Summarised():
+                pass
+            case ReplyBroken() | ChildRecorded() | ChildResult() | ToolsListed():
+                pass  # the first is told by what follows: another attempt, or the run's end
+            case other:
+                assert_never(other)
+
+    def _said_all(self) -> None:
+        text = "".join(self._text)
+        self._text.clear()
+        self._complete = True
+        if text.strip():
+            self._hooks.emit(EventType.STREAM, text=text)
+
+    def _ended(self, outcome: Outcome) -> None:
+        if outcome.status is Status.FINISHED:
+            self._hooks.emit(EventType.FINISH, summary=outcome.summary)
+        elif outcome.status is Status.MAX_STEPS:
+            self._hooks.emit(EventType.MAX_STEPS)
+        elif outcome.status in {Status.FAILED, Status.SANDBOX_FAILED}:
+            self._hooks.emit(EventType.RUNTIME_ERROR, error=outcome.reason)
+        self._hooks.emit(EventType.END, outcome=outcome)
+
+
+# ---- The default handlers of a runtime: print to standard output, ask on the terminal.
+
+
+_RESULT_CHARS = 200
+
+
+def install(hooks: HookSystem) -> Callable[[str], str | None] | None:
+    """Register defaults that give way, kind by kind, to the first handler of the caller's own.
+
+    Lines that are piped into the program answer questions. They approve nothing: their author saw no call.
+
+    Returns:
+        What asks a question that no handler answers; None when nobody can be asked.
+    """
+    for kind, handler in (
+        (EventType.STREAM, _stream),
+        (EventType.TOOL_CALL, _tool_call),
+        (EventType.TOOL_RESULT, _tool_result),
+        (EventType.ASK_USER, _question),
+        (EventType.SECURITY_ERROR, _error),
+        (EventType.RUNTIME_ERROR, _error),
+        (EventType.COMPLETION_WITHDRAWN, _withdrawn),
+        (EventType.MAX_STEPS, _max_steps),
+        (EventType.PAUSED, _paused),
+        (EventType.END, _end),
+    ):
+        hooks.register(kind, handler, default=True)
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        hooks.register(EventType.PERMISSION_REQUEST, _permission, default=True)
+        return _input
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if sys.stdin is not None else 0
+    except (OSError, ValueError):  # closed, or no file
+        return None
+    return _input if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
+
+
+def _stream(text: str, **_: object) -> None:
+    _say(text, end="")
+
+
+def _tool_call(tool: str, label: str = "", **_: object) -> None:
+    _say(f"\n[{tool}] {label or tool}")
+
+
+def _tool_result(result: str, **_: object) -> None:
+    _say(result if len(result) <= _RESULT_CHARS else f"{result[:_RESULT_CHARS]}…")
+
+
+def _question(question: str, **_: object) -> None:
+    _say(f"\n{question}")
+
+
+def _error(error: str, **_: object) -> None:
+    _say(f"\n{error}")
+
+
+def _max_steps(**_: object) -> None:
+    _say("\nThe step limit was reached.")
+
+
+def _withdrawn(**_: object) -> None:
+    _say("\nThat step failed, so its completion does not count.")
+
+
+def _paused(pending: PendingCall, **_: object) -> None:
+    what = "an answer" if pending.kind == "question" else f"approval of {pending.tool}"
+    _say(f"\nWaiting for {what} (request {pending.request_id}):\n{pending.preview}")
+
+
+def _end(**_: object) -> None:
+    _say("")
+
+
+def _permission(tool: str, preview: str, pending: PendingCall, **_: object) -> bool:
+    _say(f"\n{tool} asks for permission: {pending.reason}\n{preview}")
+    return (_input("Allow? [y/N] ") or "").strip().lower() in {"y", "yes"}
+
+
+def _input(prompt: str) -> str | None:
+    """A line from the terminal; None when it was closed."""
+    try:
+        return input(f"{prompt.rstrip()} " if prompt.endswith("] ") else "> ")
+    except EOFError:
+        return None
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print a text with its control codes and invisible characters escaped: none may hide or forge what follows it.
+
+    Harmless are line breaks, tabs, the hard space, and the joiner inside an emoji.
+    """
+    shown = (each if each.isprintable() or each in "\n\t\u00a0\u200d" else repr(each)[1:-1] for each in text)
+    sys.stdout.write("".join(shown) + end)
+    sys.stdout.flush()

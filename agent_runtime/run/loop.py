@@ -7,14 +7,24 @@ message.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from agent_runtime import prompts
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.core.errors import ContextOverflowError, FormatError, ModelUnreachableError
+from agent_runtime.core.errors import (
+    ContextOverflowError,
+    FormatError,
+    Interrupt,
+    ModelUnreachableError,
+    Suspend,
+    ToolError,
+)
 from agent_runtime.core.events import (
     CompletionWithdrawn,
     Faulted,
@@ -24,10 +34,15 @@ from agent_runtime.core.events import (
     StepStarted,
     Streamed,
     StreamReset,
+    ToolCalled,
+    ToolProgressed,
+    ToolReturned,
 )
-from agent_runtime.core.outcome import Outcome, Status
-from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.core.text import without_binary
+from agent_runtime.core.values import Image, ListedLines, Outcome, Plain, Status
+from agent_runtime.interpreter.source import plain
+from agent_runtime.policy.policy import TOKENS_PER_USD, Denied, NeedsApproval, Permitted, Policy, RunLimits
+from agent_runtime.processes.spawn import in_thread, traced
 from agent_runtime.providers.protocol import (
     CallChunk,
     Provider,
@@ -37,11 +52,328 @@ from agent_runtime.providers.protocol import (
     StopReason,
     TextChunk,
 )
+from agent_runtime.run.approvals import Gate
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
-from agent_runtime.run.progress import Repeats
-from agent_runtime.run.state import RunState
-from agent_runtime.run.step import Calls, observed
-from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportLeg
+from agent_runtime.run.state import Repeats, RunState
+from agent_runtime.tools.tool import Planned, Registry, in_one_line
+from agent_runtime.transports.protocol import ReplyReader, ReplyStep, Shown, TransportLeg
+
+# ---- Collect the results and prints of a step, in order and within a bound, for the model. Pure.
+
+
+_LEAST = 400
+"""Characters of a result that are worth showing a part of it."""
+_NAMED = 30
+"""Results that are named when nothing of them is shown; more are counted."""
+_NAME_CHARS = 200
+
+
+class ShownOutput:
+    """Collects what a step shows; past the bound, what is missing."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max = max_chars
+        self._used = 0
+        self._dropped = 0
+        self._missing = 0
+        self._parts: list[tuple[str, bool]] = []
+        self._images: tuple[Image, ...] = ()
+
+    def take(self) -> Shown:
+        """Take out what was shown since the last time; it still counts for the bound."""
+        shown = Shown(text=self.text(), images=self._images)
+        self._parts, self._images = [], ()
+        self._dropped = self._missing = 0
+        return shown
+
+    def to_plain(self) -> dict[str, Plain]:
+        """What was shown so far, to be kept while the run is paused."""
+        parts: list[Plain] = [[text, printed] for text, printed in self._parts]
+        counts: dict[str, Plain] = {"used": self._used, "dropped": self._dropped, "missing": self._missing}
+        return {"parts": parts, **counts, "images": [asdict(image) for image in self._images]}
+
+    def take_back(self, plain: Mapping[str, Any]) -> None:
+        """Go on after what `to_plain` gave."""
+        self._parts = [(text, printed) for text, printed in plain["parts"]]
+        self._used = plain.get("used", sum(len(text) for text, _ in self._parts))
+        self._dropped, self._missing = plain["dropped"], plain.get("missing", 0)
+        self._images = tuple(Image(**image) for image in plain.get("images", ()))
+
+    def printed(self, text: str) -> None:
+        """Add what the control block printed."""
+        text = without_binary(text)
+        kept = text[: max(0, self._max - self._used)]
+        self._used += len(kept)
+        self._dropped += len(text) - len(kept)
+        if kept:
+            self._parts.append((kept, True))
+
+    def result(
+        self,
+        text: str,
+        *,
+        call: str = "",
+        lines: ListedLines | None = None,
+        most: int | None = None,
+        images: tuple[Image, ...] = (),
+    ) -> None:
+        """Add the result of a call, set apart from its neighbours.
+
+        Args:
+            text: as the model reads it.
+            call: the call in a few words.
+            lines: those of a file that the text lists, if it does.
+            most: characters of it that are shown at most; None for no bound but the step's.
+            images: pictures beside it.
+        """
+        self._images += images
+        text = without_binary(text)
+        room, why = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
+        if most is not None and most < room:
+            room, why = most, f"of such a result {most:,} characters are shown"
+        if len(text) <= room:
+            shown = text
+        elif lines is not None:
+            shown = _first_lines(text, room, lines, why)
+        else:
+            least = min(_LEAST, self._max, most or _LEAST)
+            shown = _head_and_tail(text, room, call, why) if room >= least else ""
+        self._used += len(shown)
+        if not shown:
+            self._missing += 1
+            what = _span(lines, lines.first) if lines is not None else f"{call or 'a result'}, {len(text):,} characters"
+            shown = f"[not shown, since {why}: {what}]" if self._missing <= _NAMED else ""
+        if shown:
+            self._parts.append((shown, False))
+
+    def text(self) -> str:
+        """Everything, as the model reads it: runs of prints and results, a blank line between them."""
+        blocks: list[str] = []
+        previous = False
+        for text, printed in self._parts:
+            if blocks and printed and previous:
+                blocks[-1] += text
+            else:
+                blocks.append(text)
+            previous = printed
+        if self._missing > _NAMED:
+            blocks.append(f"[{self._missing - _NAMED} more results are not shown]")
+        if self._dropped:
+            blocks.append(f"[{self._dropped:,} more characters were printed in this step and are left out; print less]")
+        return "\n\n".join(block.rstrip("\n") for block in blocks)
+
+
+def _first_lines(text: str, room: int, lines: ListedLines, why: str) -> str:
+    """A listing up to the last line that fits whole; empty where none does."""
+    end = text.rfind("\n", 0, room + 1)
+    count = text.count("\n", 0, end) if end > 0 else 0
+    if not count:
+        return ""
+    shown, rest = text[:end], _span(lines, lines.first + count) if lines.first + count <= lines.last else "an outline"
+    return f"{shown}\n[not shown, since {why}: {rest}]"
+
+
+def _head_and_tail(text: str, room: int, call: str, why: str) -> str:
+    """The beginning and the end of a text, in whole lines where it has lines."""
+    head, tail = text[: room // 2], text[len(text) - room // 2 :]
+    head = head[: head.rfind("\n") + 1] or head
+    tail = tail[tail.find("\n") + 1 :] or tail
+    missing = len(text) - len(head) - len(tail)
+    of = f" of {call}" if call else ""
+    return f"{head.rstrip()}\n[{missing:,} characters left out{of}, since {why}]\n{tail}"
+
+
+def _span(lines: ListedLines, first: int) -> str:
+    name = repr(lines.path)
+    return f"lines {first}-{lines.last} of {name if len(name) <= _NAME_CHARS else f'{name[:_NAME_CHARS]}…'}"
+
+
+# ---- One step's work: its tool calls, and what the model is shown of them.
+
+
+_FAILURE_CHARS = 30_000
+_RECORDED_CHARS = 10_000
+
+
+class Calls:
+    """Answers the tool calls of a run's steps, and tells watchers of each.
+
+    Attributes:
+        number: how many calls the run has made.
+        shown: what the present step shows.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        policy: Policy,
+        gate: Gate,
+        state: RunState,
+        max_output_chars: Mapping[str, int] | None = None,
+        max_step_chars: int | None = None,
+    ) -> None:
+        """Answer calls of the tools in `registry`.
+
+        Args:
+            registry: the tools.
+            policy: what they may be called for.
+            gate: asks people where the policy says so.
+            state: the log to which each call's result is appended, and those who are told.
+            max_output_chars: tool name → characters of one result that the model is shown at most.
+            max_step_chars: characters that one step may show; None for the policy's own bound.
+        """
+        self.number = 0
+        self.shown = ShownOutput(0)
+        self._registry = registry
+        self._policy = policy
+        self._gate = gate
+        self._state = state
+        self._max_output_chars = max_output_chars or {}
+        self._max_step_chars = max_step_chars or policy.limits.max_output_chars_per_step
+
+    def begin_step(self) -> None:
+        """Clear what the step has shown, and collect again."""
+        self.shown = ShownOutput(self._max_step_chars)
+
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        """Answer one call: check it against the policy, run it, record it.
+
+        Raises:
+            ToolError: refused, wrong, or failed; the control block sees it as an exception.
+            Suspend: the call waits for a person, and has not been made.
+        """
+        try:
+            return await self._answered(tool, args, kwargs, shown=shown)
+        finally:
+            self._gate.forget()
+
+    async def _answered(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        found = self._registry.get(tool)
+        bound = found.bind(args, kwargs)
+        planned = await found.plan(bound)
+        refused = self._gate.denial(tool) or await self._refusal(bound, planned)
+        self.number += 1
+        label = found.described(bound)
+        recorded = {name: shortened(value) for name, value in bound.items()}
+        self._state.emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
+        begun = time.monotonic()
+        returned = partial(self._returned, tool, recorded, label, begun)
+        try:
+            await asyncio.sleep(0)  # a listener may have stopped the run
+            if refused is not None:
+                raise _declined(refused, planned.declined())
+            with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
+                result = await found.apply(planned, partial(self._progressed, self.number, tool))
+        except ToolError as error:
+            returned(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
+            raise
+        except Suspend:  # a question that nobody answers; it will be put again
+            self.number -= 1
+            raise
+        if shown:
+            most = self._max_output_chars.get(tool)
+            self.shown.result(result.text, call=label, lines=result.lines, most=most, images=result.images)
+        returned(result.value, result.text, ok=True)
+        return result.value
+
+    async def _refusal(self, args: dict[str, Plain], planned: Planned) -> ToolError | None:
+        """Why a call may not be made, or None when it may; asks where the policy says so.
+
+        Raises:
+            Suspend: somebody has to be asked, and nobody answered.
+        """
+        tool = planned.facts.tool
+        if self._policy.always_allows(tool) and not planned.facts.outside:
+            return None
+        match self._policy.decide(planned.facts):
+            case Permitted():
+                return None
+            case Denied(reason=reason):
+                refused = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
+                self._state.emit(Refused(error=str(refused)))
+                return refused
+            case NeedsApproval() if planned.refusal:  # it cannot succeed; the call itself says why
+                return None
+            case NeedsApproval(reason=reason):
+                try:
+                    preview = await in_thread(planned.preview)
+                    described = in_one_line(planned.facts)
+                    await self._gate.permit(tool=tool, args=args, reason=reason, description=described, preview=preview)
+                except ToolError as denied:
+                    return denied
+                return None
+
+    def _progressed(self, number: int, tool: str, text: str) -> None:
+        self._state.emit(ToolProgressed(number=number, tool=tool, text=clipped(text, _RECORDED_CHARS)))
+
+    def _returned(  # noqa: PLR0917 - the first four are the call, bound once
+        self, tool: str, args: dict[str, Plain], label: str, begun: float, value: Plain, text: str, *, ok: bool
+    ) -> None:
+        self._state.record(
+            ToolReturned(
+                number=self.number,
+                tool=tool,
+                args=args,
+                value=shortened(value),
+                text=clipped(text, _RECORDED_CHARS),
+                ok=ok,
+                seconds=time.monotonic() - begun,
+                label=label,
+                ended=time.time(),
+            )
+        )
+
+
+def _declined(refused: ToolError, told: str) -> ToolError:
+    """A denial, and what else its author should know."""
+    return ToolError(f"{refused}\n{told}", kind=refused.kind, value=refused.value) if told else refused
+
+
+def shortened(value: Plain) -> Plain:
+    """Plain data whose long texts are clipped: a log of calls that keeps every file that was read grows without end."""
+    if isinstance(value, str):
+        return clipped(value, _RECORDED_CHARS)
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shortened(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(shortened(item) for item in value)
+    return value
+
+
+def clipped(text: str, limit: int) -> str:
+    """The head and the tail of a text, and how much is left out between them."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
+
+
+async def observed(work: Awaitable[None], shown: ShownOutput) -> tuple[str, bool]:
+    """See the calls of one step to their end.
+
+    Args:
+        work: the transport at work on them.
+        shown: collects what they show.
+
+    Returns:
+        What the model is shown, and whether nothing was raised.
+
+    Raises:
+        FormatError: they do not fit the tools; nothing ran.
+        StepSuspended: one waits for a person.
+        SandboxError: the machine failed, not the model.
+    """
+    failure, ok = "", True
+    try:
+        await work
+    except FormatError:
+        raise
+    except Interrupt as stop:
+        failure, ok = clipped(str(stop), _FAILURE_CHARS), False
+    return "\n\n".join(part for part in (shown.text(), failure) if part), ok
 
 
 class FileWatch(Protocol):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import BoundExceededError, SettingsError
-from agent_runtime.core.fences import FenceLine, FenceScanner
+from agent_runtime.core.text import FenceLine, FenceScanner
+from agent_runtime.core.values import Plain
 from agent_runtime.processes.bounded import run_bounded
 
 if TYPE_CHECKING:  # a tenth of a second to import, in workers only

@@ -21,21 +21,16 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
-from agent_runtime.agent.delegation import Delegation, Persona
+from agent_runtime.agent.document import Delegation, Persona
 from agent_runtime.core.errors import ToolError, UsageError
 from agent_runtime.core.events import ChildWatched, Event
-from agent_runtime.core.outcome import Usage
-from agent_runtime.core.policy import RunLimits
-from agent_runtime.core.task import Task
-from agent_runtime.delegation.child import Spent
-from agent_runtime.delegation.children import DELEGATED, Children
-from agent_runtime.delegation.protocol import TaskStatus
+from agent_runtime.core.values import Task, Usage
+from agent_runtime.delegation.children import DELEGATED, Children, Spent, TaskStatus
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.processes.spawn import in_thread
-from agent_runtime.run.blocking import Runtime
-from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.staging import StagedFile, apply_all
+from agent_runtime.workspace.files import StagedFile, Workspace, apply_all
 
 _MOST_FILE, _MOST_BYTES, _MOST_FILES = 10_000_000, 100_000_000, 2_000
 

@@ -3,51 +3,255 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, get_args
 
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.delegation import Delegation
-from agent_runtime.context.briefing import Orientation
-from agent_runtime.context.orientation import orient
-from agent_runtime.context.toolchain import toolchain
-from agent_runtime.context.trial import TRIAL_SECONDS, read_trial, trial
-from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.events import TICK_SECONDS, NetworkLost, NetworkUsed
-from agent_runtime.core.policy import CallFacts, Permitted
-from agent_runtime.core.skills import usable_skills
-from agent_runtime.core.task import Task
-from agent_runtime.delegation.children import Children
-from agent_runtime.delegation.protocol import DelegatingRun, StartRuntime, no_runtime
-from agent_runtime.index.building import has_sources
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.agent.document import Delegation
+from agent_runtime.context.first_message import orient, toolchain
+from agent_runtime.context.relevant_code import Orientation
+from agent_runtime.context.test_command import TRIAL_SECONDS, read_trial, trial
+from agent_runtime.core.errors import McpServerError, SettingsError, ToolError, ToolErrorKind
+from agent_runtime.core.events import (
+    SERVER_DOWN,
+    TICK_SECONDS,
+    ChildRecorded,
+    ChildResult,
+    ChildWatched,
+    Event,
+    NetworkLost,
+    NetworkUsed,
+    Paused,
+    Recorded,
+    ServedTool,
+    ToolsListed,
+)
+from agent_runtime.core.values import Connection, Network, Plain, Task, ToolResult, usable_skills
+from agent_runtime.delegation.children import Children, DelegatingRun, Spent, StartRuntime, no_runtime
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.index.store import has_sources
+from agent_runtime.policy.policy import CallFacts, Permitted
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
 from agent_runtime.run.checkpoint import transport_of
-from agent_runtime.run.delegating import OwnRun
-from agent_runtime.run.servers import Servers
-from agent_runtime.run.state import RunState
-from agent_runtime.sandbox.enclosed import enclosing
-from agent_runtime.sandbox.way_out import way_out
-from agent_runtime.terminals.spool import OutputLogs
-from agent_runtime.tools.context import ContextTools
+from agent_runtime.run.state import ChildRecord, RunState
+from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.select import enclosing, way_out
+from agent_runtime.terminals.command import ShellStart
+from agent_runtime.terminals.output import OutputLogs
+from agent_runtime.terminals.place import LiveTerminal, place
+from agent_runtime.tools.code_index import IndexTools
+from agent_runtime.tools.conversation import Ask, ContextTools, QuestionTools, SkillTools
 from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.index import IndexTools
-from agent_runtime.tools.questions import Ask, QuestionTools
-from agent_runtime.tools.registry import Registry, ToolFamily
+from agent_runtime.tools.mcp import Serve, cleaned, result_of, tool_of, tools_of
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
-from agent_runtime.tools.skills import SkillTools
-from agent_runtime.transports.blocks.transport import BlockTransport
-from agent_runtime.transports.native.transport import NativeTransport
+from agent_runtime.tools.tool import Registry, ToolFamily
+from agent_runtime.transports.blocks import BlockTransport
+from agent_runtime.transports.native import NativeTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.scratch import Scratch
+from agent_runtime.workspace.overlay import Scratch
 from agent_runtime.workspace.state import Manifest
+
+if TYPE_CHECKING:
+    from agent_runtime.mcp.client import McpConnection
+
+# ---- The MCP servers of one runtime: their tools, listed once a session, and the connections that calls of them
+# use.
+
+
+_CHANGED = (
+    " (This server says that its tools have changed. The list of this session stays as it is; a call of a tool that is "
+    "gone fails.)"
+)
+
+
+class Servers:
+    """The servers that an agent names.
+
+    A session keeps the list that its first run was given, so that the conversation begins with the same words in every
+    request and in every process. A server is started for its list, and again for the first call in a process that took
+    the list from the session.
+    """
+
+    def __init__(self, agent: Agent, state: RunState, registry: Registry, *, sees_images: Callable[[], bool]) -> None:
+        """Prepare; nothing is started yet.
+
+        Args:
+            agent: names them, and says where they run.
+            state: the log that holds the lists.
+            registry: takes the tools.
+            sees_images: tells whether pictures in results reach the model.
+
+        Raises:
+            SettingsError: two have one name, or the package `mcp` is not installed.
+        """
+        names = [server.name for server in agent.mcp]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise SettingsError(f"two MCP servers have the name {min(twice)!r}; give one of them another")
+        self._connections: dict[str, McpConnection] = {}
+        if agent.mcp:
+            from agent_runtime.mcp.client import McpConnection, ServerPlace  # noqa: PLC0415 - loads an HTTP client
+
+            place = ServerPlace(
+                sandbox=agent.sandbox,
+                workspace=agent.work_dir,
+                network=agent.network,
+                told=lambda connection: state.emit(NetworkUsed(connection=connection)),
+            )
+            self._connections = {server.name: McpConnection(server, place) for server in agent.mcp}
+        self._state = state
+        self._registry = registry
+        self._sees_images = sees_images
+        self._listed: dict[str, ToolsListed] = {}
+        self._told: set[str] = set()
+
+    def restore(self) -> None:
+        """Take the lists that the session has.
+
+        Raises:
+            SettingsError: a tool of one has a name that is taken.
+        """
+        if not self._connections:
+            return
+        for event in self._state.events:
+            if isinstance(event, ToolsListed) and event.server in self._connections:
+                self._take(event)
+
+    async def connect(self) -> None:
+        """Start the servers whose lists the session does not have, and record what they offer.
+
+        Raises:
+            McpServerError: one does not start, or its tools cannot be used; the text is safe to be shown.
+            SettingsError: a tool of one has a name that is taken.
+        """
+        recorded = {event.server for event in self._state.events if isinstance(event, ToolsListed)}
+        missing = [each for name, each in self._connections.items() if name not in self._listed]
+        offered = await asyncio.gather(*(each.tools() for each in missing), return_exceptions=True)
+        for connection, found in zip(missing, offered, strict=True):
+            server = connection.server
+            if isinstance(found, McpServerError):
+                raise McpServerError(cleaned(server, str(found)))
+            if isinstance(found, BaseException):
+                raise found
+            try:
+                tools = tools_of(server, found)
+            except McpServerError as error:
+                raise McpServerError(cleaned(server, str(error))) from error
+            self._take(ToolsListed(server=server.name, tools=tools))
+        for name, event in self._listed.items():
+            if name not in recorded:
+                self._state.record(event)
+
+    async def close(self) -> None:
+        """End them all; idempotent."""
+        await asyncio.gather(*(each.close() for each in self._connections.values()))
+
+    def _take(self, event: ToolsListed) -> None:
+        if event.server in self._listed:
+            return
+        connection = self._connections[event.server]
+        chosen = connection.server.tools
+        # The list may be older than the definition, which has since been given fewer tools.
+        tools = tuple(each for each in event.tools if chosen is None or each.served_as in chosen)
+        declare(self._registry, replace(event, tools=tools), self._serving(connection))
+        self._listed[event.server] = event
+
+    def _serving(self, connection: McpConnection) -> Serve:
+        server = connection.server
+
+        async def serve(served: ServedTool, arguments: dict[str, Plain]) -> ToolResult:
+            try:
+                result = await connection.call(served.served_as, dict(arguments))
+            except McpServerError as error:
+                late = isinstance(error.__cause__, TimeoutError)
+                kind: ToolErrorKind = "TimeoutError" if late else "OSError"
+                value = {"kind": kind, **({SERVER_DOWN: server.name} if error.down else {})}
+                raise ToolError(cleaned(server, str(error)), kind=kind, value=value) from error
+            note = _CHANGED if connection.changed and server.name not in self._told else ""
+            if note:
+                self._told.add(server.name)
+            return result_of(server, served, result, sees_images=self._sees_images(), note=note)
+
+        return serve
+
+
+def declare(registry: Registry, event: ToolsListed, serve: Serve) -> None:
+    """Register the tools of a list.
+
+    Raises:
+        SettingsError: the name of one is taken; nothing of the list is registered then.
+    """
+    if taken := [each.name for each in event.tools if each.name in registry]:
+        raise SettingsError(
+            f"MCP server {event.server!r}: its tool {taken[0]!r} has the name of a tool that the agent has already. "
+            "Give the server another name, or leave the tool out with `tools`."
+        )
+    for each in event.tools:
+        registry.add_tool(tool_of(event.server, each, serve))
+
+
+# ---- The run that child runs belong to, as they know it.
+
+
+class OwnRun:
+    """The run whose agent delegates: child runs share its limits, and its log holds their events."""
+
+    def __init__(self, state: RunState, registry: Registry) -> None:
+        """Speak for the newest run of a session.
+
+        Args:
+            state: of the run.
+            registry: its tools.
+        """
+        self._state = state
+        self._registry = registry
+        self._number = 0
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has used of its limits."""
+        progress = self._state.progress
+        return Spent(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The built-in tools that it has, as they were built in."""
+        return self._registry.unchanged
+
+    def named(self) -> str:
+        """A name that no task of the session has."""
+        self._number = max(self._number, self._state.progress.delegated) + 1
+        return f"t{self._number}"
+
+    def past(self, task: str) -> ChildRecord | None:
+        """What the run's log says of a task."""
+        return self._state.progress.children.get(task)
+
+    def tell(self, task: str, event: Event) -> None:
+        """Put an event of a child run into the log, and tell watchers.
+
+        That a child paused is not recorded: what is signed for it is of no use to any other process.
+        """
+        if isinstance(event, get_args(Recorded)) and not isinstance(event, Paused):
+            known = (
+                event
+                if isinstance(event, ChildResult) and event.task == task
+                else ChildRecorded(task=task, event=event)
+            )
+            self._state.record(known)
+        else:
+            self._state.emit(ChildWatched(task=task, event=event))
+
 
 _NAMED_FILES = 10
 
@@ -327,3 +531,125 @@ def _require_calls(provider: Provider) -> None:
             f"The model {provider.model!r} has no tool calls of its own, or its provider does not pass them on, "
             "so `transport` cannot be `tools`. Leave it out, or choose another `model`."
         )
+
+
+# ---- Commands in the sandbox without an agent: what prepares a workspace before one works there.
+
+
+_LEFT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """How a command ended.
+
+    Attributes:
+        command: as it was given.
+        exit_code: None when it was stopped before it ended.
+        seconds: how long it took.
+        output: what it wrote, as plain text; of much, the first and the last 5,000 characters.
+        note: what else is to be known: a limit that it went over, a network that went away; or empty. It may hold words
+            of programs, too.
+        timed_out: whether it was stopped because its time was over.
+    """
+
+    command: str
+    exit_code: int | None
+    seconds: float
+    output: str
+    note: str = ""
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.exit_code == 0
+
+
+class CommandRunner:
+    """Runs commands one after the other in one sandbox on one workspace; everything in it ends on leaving.
+
+    Use it on Linux or macOS, and from the main thread, because a sandbox dies with the thread that started it.
+
+    Example:
+        ```python
+        async with CommandRunner(sandbox, work_dir, network=Network.of("registries")) as runner:
+            end = await runner.run("pip install -r requirements.txt", seconds=300)
+        ```
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        work_dir: Path,
+        *,
+        network: Network | None = None,
+        told: Callable[[Connection], None] = lambda _connection: None,
+        start_in: str = "",
+    ) -> None:
+        """Prepare; nothing is started before the first command.
+
+        Args:
+            sandbox: protects the host.
+            work_dir: the directory that the commands work in, and may change.
+            network: what they may reach; nothing by default.
+            told: called with each connection once it is over or was refused.
+            start_in: the directory below `work_dir` in which they start.
+
+        Raises:
+            SettingsError: there is to be a network that the sandbox cannot keep to.
+        """
+        self._lost = ""
+        egress = way_out(sandbox, network or Network(), told=told, lost=self._note_lost)
+        self._place = place(sandbox, work_dir, {}, None, egress, start=ShellStart(directory=start_in))
+        self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
+
+    async def __aenter__(self) -> Self:
+        """Enter; see `close`."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def run(self, command: str, *, seconds: float) -> CommandEnd:
+        """Run a command in a bash of its own, which stops at the first thing that fails, and has no input.
+
+        Args:
+            command: one line or many.
+            seconds: after these it is stopped.
+
+        Raises:
+            SandboxError: the sandbox cannot be started.
+        """
+        begun = time.monotonic()
+        # With `bash -c` no spelling of a command can leave the terminal's own shell waiting for more.
+        text = f"bash -e -o pipefail -c {shlex.quote(command)} </dev/null"
+        report = await self._terminal.run(text, timeout=seconds)
+        said = report.output
+        timed_out = report.status == "running"
+        if timed_out or report.status == "waiting for input":
+            why = f"it was stopped after {seconds:.3g} s" if timed_out else "it asked for input, and there is none"
+            await self._terminal.interrupt(why)
+            last = await self._terminal.read(timeout=_LEFT_SECONDS)
+            if last is not None:
+                report, said = last, said + last.output
+        stopped = report.status in {"running", "waiting for input", "stopped", "killed", "incomplete", "restarted"}
+        return CommandEnd(
+            command=command,
+            exit_code=None if stopped else report.exit_code,
+            seconds=time.monotonic() - begun,
+            output=said,
+            timed_out=timed_out,
+            note="; ".join(filter(None, (report.note, self._lost and f"the network went away: {self._lost}"))),
+        )
+
+    async def close(self) -> None:
+        """End everything that was started; idempotent."""
+        await self._place.close()
+        await self._terminal.close()
+
+    def _note_lost(self, reason: str) -> None:
+        self._lost = reason

@@ -7,18 +7,293 @@ used inside, so that prompts and outputs of two jobs on the same commit are the 
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import platform
+import shutil
+import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.sandbox import seccomp
-from agent_runtime.sandbox.machine import find, this_machine
-from agent_runtime.sandbox.protocol import HOME, TMPFS, WORKSPACE, Launch, SandboxLimits, SandboxSettings
-from agent_runtime.sandbox.remedies import explain
-from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.sandbox.protocol import HOME, TMPFS, WORKSPACE, Launch, SandboxLimits, SandboxSettings, Temporary
+
+# ---- The system calls that no program in a sandbox needs, and the filter program that refuses them. Pure.
+
+
+DENIED: dict[str, tuple[int, int]] = {
+    # name: (number on x86-64, number on arm64)
+    "ptrace": (101, 117),  # reads another process's memory; debuggers are the price
+    "syslog": (103, 116),
+    "pivot_root": (155, 41),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "reboot": (169, 142),
+    "init_module": (175, 105),
+    "delete_module": (176, 106),
+    "quotactl": (179, 60),
+    "clock_settime": (227, 112),
+    "kexec_load": (246, 104),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),  # keyrings are not divided by namespaces
+    "unshare": (272, 97),  # new namespaces are the usual way to the kernel's bugs
+    "perf_event_open": (298, 241),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),  # opens files outside the mounted tree
+    "setns": (308, 268),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "finit_module": (313, 273),
+    "kexec_file_load": (320, 294),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),  # its operations pass by this filter
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "pidfd_getfd": (438, 438),  # takes another process's descriptors
+    "mount_setattr": (442, 442),
+}
+"""Refused with EPERM, whatever the arguments."""
+
+FAMILIES: tuple[int, ...] = (1, 2, 10, 16)
+"""Socket families allowed: unix, IPv4, IPv6, netlink. Others, such as vsock, are not divided by network namespaces."""
+
+LARGEST_SEGMENT = 64 * 1024
+"""Bytes of a System V shared memory segment: they need no process and no file, so nothing outside sees what they take.
+There can be 4,096 of them (shmget(2)). Databases want a small one for a lock."""
+
+_NEW_USER_NAMESPACE = 0x10000000
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into a terminal as if its user did
+_X32 = 0x40000000  # x86-64 only: a second numbering of the same calls
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """What differs between architectures: the kernel's name for it, its column above, and five more numbers."""
+
+    audit_arch: int
+    column: int
+    ioctl: int
+    clone: int
+    socket: int
+    shmget: int
+    clone3: int = 435
+
+
+_MACHINES = {
+    "x86_64": _Machine(audit_arch=0xC000003E, column=0, ioctl=16, clone=56, socket=41, shmget=29),
+    "aarch64": _Machine(audit_arch=0xC00000B7, column=1, ioctl=29, clone=220, socket=198, shmget=194),
+}
+
+
+def program_seccomp(machine: str) -> bytes | None:
+    """The filter for a machine as `platform.machine()` names it, or None for one that is not in the table."""
+    known = _MACHINES.get(machine)
+    if known is None:
+        return None
+    refuse = _return(_REFUSE | errno.EPERM)
+    code = [_op(_LOAD, 4), _op(_EQUAL, known.audit_arch, skip_true=1), _return(_KILL), _op(_LOAD, 0)]
+    if machine == "x86_64":
+        code += [_op(_AT_LEAST, _X32, skip_false=1), refuse]
+    for numbers in DENIED.values():
+        code += [_op(_EQUAL, numbers[known.column], skip_false=1), refuse]
+    # clone3 takes its flags by pointer, out of a filter's sight; ENOSYS makes libraries fall back to clone.
+    code += [_op(_EQUAL, known.clone3, skip_false=1), _return(_REFUSE | errno.ENOSYS)]
+    code += [_op(_EQUAL, known.clone, skip_false=4), _op(_LOAD, 16)]
+    code += [_op(_ANY_BIT, _NEW_USER_NAMESPACE, skip_false=1), refuse, _return(_ALLOW)]
+    # Its size is 64 bits wide: the high half at 28, the low one at 24.
+    code += [_op(_EQUAL, known.shmget, skip_false=6), _op(_LOAD, 28), _op(_EQUAL, 0, skip_false=2), _op(_LOAD, 24)]
+    code += [_op(_AT_LEAST, LARGEST_SEGMENT + 1, skip_false=1), _return(_REFUSE | errno.EINVAL), _return(_ALLOW)]
+    code += [_op(_EQUAL, known.ioctl, skip_false=5), _op(_LOAD, 24)]
+    code += [_op(_EQUAL, _TIOCSTI, skip_true=1), _op(_EQUAL, _TIOCLINUX, skip_false=1), refuse, _return(_ALLOW)]
+    code += [_op(_EQUAL, known.socket, skip_false=2 + len(FAMILIES)), _op(_LOAD, 16)]
+    code += [_op(_EQUAL, family, skip_true=len(FAMILIES) - index) for index, family in enumerate(FAMILIES)]
+    code += [_return(_REFUSE | errno.EAFNOSUPPORT), _return(_ALLOW)]
+    return b"".join(code)
+
+
+def _op(code: int, operand: int, *, skip_true: int = 0, skip_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, skip_true, skip_false, operand)
+
+
+def _return(verdict: int) -> bytes:
+    return _op(_RETURN, verdict)
+
+
+# ---- Suggest fixes for a machine on which bubblewrap does not work. Pure.
+
+
+_PACKAGE_MANAGERS = {
+    # the `ID` or `ID_LIKE` of os-release(5) → what installs a package there
+    "debian": "sudo apt-get install --yes",
+    "ubuntu": "sudo apt-get install --yes",
+    "fedora": "sudo dnf install --assumeyes",
+    "rhel": "sudo dnf install --assumeyes",
+    "suse": "sudo zypper install --no-confirm",
+    "arch": "sudo pacman --sync --noconfirm",
+    "alpine": "sudo apk add",
+}
+_OLD = "Unknown option"
+_NO_PROC = ("mount proc", "mounting proc")
+_NO_NAMESPACES = ("uid map", "no permissions to create", "rtm_newaddr", "creating new namespace", "no space left")
+
+_APPARMOR = """\
+AppArmor prevents programs without a profile from creating user namespaces (Ubuntu does so from 23.10 on). Give \
+bubblewrap one:
+
+sudo tee /etc/apparmor.d/bwrap >/dev/null <<'END'
+abi <abi/4.0>,
+include <tunables/global>
+profile bwrap {program} flags=(unconfined) {{
+  userns,
+}}
+END
+sudo apparmor_parser --replace /etc/apparmor.d/bwrap
+
+On a machine that is discarded after the job, this does as well:
+sudo sysctl --write kernel.apparmor_restrict_unprivileged_userns=0"""
+_CLONE = """\
+The kernel allows only root to create user namespaces. Allow them for all users, now and after a reboot:
+
+sudo sysctl --write kernel.unprivileged_userns_clone=1
+echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-user-namespaces.conf"""
+_MOST = """\
+The kernel allows no user namespaces. Allow them, now and after a reboot:
+
+sudo sysctl --write user.max_user_namespaces=10000
+echo user.max_user_namespaces=10000 | sudo tee /etc/sysctl.d/60-user-namespaces.conf"""
+_CONTAINER = """\
+This is a container whose engine prevents programs from creating namespaces. Start it with these additional options:
+
+--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined
+
+(podman takes `--security-opt unmask=ALL` for the last.) bubblewrap applies stricter rules to the agent's programs."""
+_UNKNOWN = """\
+The kernel refuses user namespaces and does not say why. Run this as the user who runs the bot:
+
+unshare --user --map-root-user true; sysctl kernel.unprivileged_userns_clone user.max_user_namespaces"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a machine says of itself. The kernel's settings are None where it does not have them.
+
+    Attributes:
+        systems: `ID` and the words of `ID_LIKE` in its os-release(5).
+        program: where bubblewrap is.
+        apparmor_restricts: `kernel.apparmor_restrict_unprivileged_userns`.
+        userns_clone: `kernel.unprivileged_userns_clone`, which Debian's older kernels have.
+        max_user_namespaces: `user.max_user_namespaces`.
+        container: whether it is a container.
+        root: whether we are root, whom the first two do not stop.
+    """
+
+    systems: tuple[str, ...] = ()
+    program: str = "/usr/bin/bwrap"
+    apparmor_restricts: int | None = None
+    userns_clone: int | None = None
+    max_user_namespaces: int | None = None
+    container: bool = False
+    root: bool = False
+
+
+def installing(package: str, systems: Iterable[str]) -> str:
+    """The command that installs a package."""
+    known = next((_PACKAGE_MANAGERS[name] for name in systems if name in _PACKAGE_MANAGERS), None)
+    return f"{known or _PACKAGE_MANAGERS['debian']} {package}"
+
+
+def explain(said: str, code: int, machine: Machine) -> str:
+    """What happened when bubblewrap was to start a program, and how to fix it.
+
+    Args:
+        said: what it wrote to standard error.
+        code: its exit code.
+        machine: where.
+    """
+    happened = f"bubblewrap could not start a sandbox (exit code {code}): {said.strip() or 'it said nothing'}"
+    if _OLD.lower() in said.lower():
+        return f"{happened}\nIt is too old; version 0.8 or newer is needed: {installing('bubblewrap', machine.systems)}"
+    if any(sign in said.lower() for sign in _NO_PROC):
+        return f"{happened}\n{_CONTAINER}"
+    if any(sign in said.lower() for sign in _NO_NAMESPACES):
+        # Everything that is known to keep user namespaces from us; each must be fixed.
+        found = []
+        if machine.max_user_namespaces == 0:
+            found.append(_MOST)
+        if machine.userns_clone == 0 and not machine.root:
+            found.append(_CLONE)
+        if machine.apparmor_restricts and not machine.root and not machine.container:
+            found.append(_APPARMOR.format(program=machine.program))
+        if machine.container:
+            found.append(_CONTAINER)
+        return "\n".join([happened, *(found or [_UNKNOWN])])
+    return happened
+
+
+# ---- Read the facts about this machine that `remedies` needs.
+
+
+_CONTAINERS = ("/.dockerenv", "/run/.containerenv")  # Docker's and podman's marks
+
+
+def this_machine() -> Machine:
+    """Look, now; what cannot be read is left out."""
+    return Machine(
+        systems=_systems(),
+        program=shutil.which("bwrap") or "/usr/bin/bwrap",
+        apparmor_restricts=_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+        userns_clone=_number("/proc/sys/kernel/unprivileged_userns_clone"),
+        max_user_namespaces=_number("/proc/sys/user/max_user_namespaces"),
+        container=any(Path(mark).exists() for mark in _CONTAINERS),
+        root=os.geteuid() == 0,
+    )
+
+
+def find(program: str, package: str) -> str:
+    """The absolute path of a program.
+
+    Raises:
+        SandboxError: it is missing; the text has the command that installs its package.
+    """
+    place = shutil.which(program)
+    if place is None:
+        raise SandboxError(f"The program `{program}` is missing; install it with: {installing(package, _systems())}")
+    return place
+
+
+@functools.cache
+def _systems() -> tuple[str, ...]:
+    try:
+        told = platform.freedesktop_os_release()
+    except OSError:  # there is no such file
+        return ()
+    return (told.get("ID", ""), *told.get("ID_LIKE", "").split())
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # another kernel
+        return None
+
 
 _USER = 1000
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -179,7 +454,7 @@ def shared_files() -> Path:
     directory = _directory().path
     directory.mkdir(mode=0o700, exist_ok=True)
     wanted = {name: text.encode() for name, text in _FILES.items()}
-    program = seccomp.program(platform.machine())
+    program = program_seccomp(platform.machine())
     if program is not None:
         wanted["filter"] = program
     for name, data in wanted.items():

@@ -9,18 +9,27 @@ something else.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import SessionNewerError
-from agent_runtime.core.events import Observed, Recorded, Replied, Started, ToolReturned
-from agent_runtime.core.outcome import Outcome, Status
-from agent_runtime.core.task import Task
+from agent_runtime.core.errors import SessionDamagedError, SessionError, SessionNewerError
+from agent_runtime.core.events import (
+    MessageInjected,
+    Observed,
+    Recorded,
+    Recovered,
+    Replied,
+    Started,
+    Told,
+    ToolReturned,
+)
+from agent_runtime.core.values import Outcome, Plain, Status, Task, with_answers, with_requests
 
 FORMAT = 1
 """The newest format that this version reads, and the one that it writes."""
@@ -214,3 +223,184 @@ def _exactly(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as i
 
 
 _KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
+
+
+# ---- Read the bytes of a session's log, and find where they are damaged. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What a log holds.
+
+    Attributes:
+        header: whose it is; None for a log that was not begun.
+        events: oldest first.
+        size: bytes up to the end of the last whole event.
+        torn: what is wrong with the bytes after it, e.g. because the machine went down while they were written; empty
+            when there are none.
+    """
+
+    header: Header | None
+    events: list[Recorded]
+    size: int
+    torn: str
+
+
+def parse(data: bytes, name: str) -> Log:
+    """Read a log. An incomplete event at the end is reported and skipped.
+
+    Args:
+        data: the whole log.
+        name: what to call it in an error.
+
+    Raises:
+        SessionError: a newer version wrote it, or something before its last whole event is damaged.
+    """
+    lines = data.split(b"\n")
+    header, events, size = None, list[Recorded](), 0
+    for number, line in enumerate(lines):
+        try:
+            if number == 0:
+                header = decode_header(line) if data else None
+            elif line or number < len(lines) - 1:
+                events.append(decode(line))
+        except ValueError as error:
+            if _anything_whole(lines[number + 1 :]):
+                raise SessionDamagedError(
+                    f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
+                    "changed; restore it from a backup, or move it away to start again."
+                ) from error
+            return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}, line {number + 1}: {error}.") from error
+        size += len(line) + 1
+    return Log(header=header, events=events, size=len(data), torn="")
+
+
+def parse_rest(data: bytes, name: str) -> list[Recorded]:
+    """The whole events at the beginning of a later part of a log, up to one that is not whole.
+
+    Raises:
+        SessionError: a newer version wrote one.
+    """
+    events = list[Recorded]()
+    for line in data.split(b"\n")[:-1]:
+        try:
+            events.append(decode(line))
+        except ValueError:
+            break  # the session reports and repairs this when it is opened
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}: {error}.") from error
+    return events
+
+
+def _anything_whole(lines: Sequence[bytes]) -> bool:
+    for line in lines:
+        try:
+            decode(line)
+        except ValueError:
+            continue
+        except SessionNewerError:
+            return True  # whole, but from a newer version
+        else:
+            return True
+    return False
+
+
+# ---- Any text as a file's name or a database's key, so that no two texts share one. Pure.
+
+
+MAX_KEY = 600
+"""Characters of an escaped text that every database can put an index on."""
+
+_SLUG_CHARS = 40
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def file_name(session_id: str) -> str:
+    """A file's name, without an ending, for a session; the same on disks that keep `A` and `a` apart and others.
+
+    Its beginning is for people, its end keeps ids apart.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
+    return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def escaped(text: str) -> str:
+    r"""Text that every database takes as a key: no control characters, no lone surrogates; `\` escapes.
+
+    Most ids are left as they are.
+    """
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace").decode()
+
+
+def unescaped(text: str) -> str:
+    """The text that `escaped` was given."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text)
+
+
+# ---- A session seen as role and content: the form in which CodePilot's sessions gave and took conversations. Pure.
+
+
+ChatMessage = dict[str, str]
+"""`role` (`user` or `assistant`) and `content`."""
+
+
+class Metadata(TypedDict):
+    """What is known of a session without reading it.
+
+    `created_at` and `updated_at` are seconds since 1970, `messages` is the length of what `load` would give.
+    """
+
+    session_id: str
+    agent_name: str
+    created_at: float
+    updated_at: float
+    messages: int
+
+
+def messages_of(events: Iterable[Recorded]) -> list[ChatMessage]:
+    """The whole conversation, one message an event; what was archived or summarised since is still whole here."""
+    return [message for event in events if (message := message_of(event))]
+
+
+def message_of(event: Recorded) -> ChatMessage | None:
+    """The message that an event added to the conversation, or None."""
+    match event:
+        case Started(opening=text) | MessageInjected(text=text) | Recovered(text=text):
+            return {"role": "user", "content": text}
+        case Observed():
+            return {"role": "user", "content": with_answers(event.text, event.answers)}
+        case Replied():
+            return {"role": "assistant", "content": with_requests(event.text, event.requests)}
+        case Told(role=role, text=text):
+            return {"role": role, "content": text}
+        case _:
+            return None
+
+
+def told(messages: Iterable[object]) -> list[Told]:
+    """Messages that came from elsewhere, as events.
+
+    Raises:
+        SessionError: one is no mapping with `role` (`user` or `assistant`) and `content` (text); the text says which.
+    """
+    events: list[Told] = []
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, Mapping):
+            kind = type(message).__name__
+            raise SessionError(f"message {number} is a {kind}; it must have a `role` and a `content`.")
+        role, content = message.get("role"), message.get("content")
+        if role not in {"user", "assistant"}:
+            raise SessionError(f"message {number} has the role {role!r}; it must be 'user' or 'assistant'.")
+        if not isinstance(content, str):
+            raise SessionError(f"the content of message {number} is a {type(content).__name__}; it must be text.")
+        events.append(Told(role=role, text=content))
+    return events
+
+
+def extension(known: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
+    """What `events` say after all that is `known`; None when they do not begin with it."""
+    old, new = messages_of(known), messages_of(events)
+    return events[len(old) :] if new[: len(old)] == old else None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from agent_runtime.core.did_you_mean import did_you_mean
-from agent_runtime.core.errors import SettingsError
-from agent_runtime.sessions.database import DatabaseSession
+from agent_runtime.core.errors import SessionError, SettingsError, did_you_mean
+from agent_runtime.sessions.codec import told
+from agent_runtime.sessions.database import DatabaseSession, open_database
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import BaseSession, InMemorySession
 
 BACKENDS = ("memory", "file", "db")
 
@@ -41,3 +45,111 @@ def create_session(
             return DatabaseSession(session_id, agent_name, db_url)
         case _:
             raise SettingsError(f"There is no session backend {backend!r}. {did_you_mean(backend, BACKENDS)}")
+
+
+# ---- Sessions of the original CodePilot, brought in and given back.
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
+    """Bring a session file of CodePilot 0.9 into an empty session.
+
+    What the original archived is brought over as its summaries: the texts behind them are its own state.
+
+    Args:
+        path: the file.
+        session_for: gives the empty session to fill, by the id that the file has.
+
+    Returns:
+        That id; the file's name where it has none.
+
+    Raises:
+        SessionError: the file cannot be read or has another form, or the session is not empty. Nothing was changed.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SessionError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SessionError(f"{path} is not a session file: it is not UTF-8 text.") from error
+    content = _content(text, str(path))
+    session_id = str(content.get("session_id") or path.stem)
+    _fill(session_for(session_id), content, str(path))
+    return session_id
+
+
+def export_session_file(session: BaseSession, path: Path | str) -> None:
+    """Write a session as a file that the original CodePilot reads.
+
+    Raises:
+        SessionError: the session is empty, or the file cannot be written.
+    """
+    known, messages = session.metadata(), session.load()
+    if known is None:
+        raise SessionError(f"Session {session.session_id!r} is empty; there is nothing to export.")
+    content = {**known, "messages": messages, "extra": {}}
+    new = Path(f"{path}.new")
+    try:
+        new.write_text(json.dumps(content, indent=2), encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise SessionError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def import_session_table(
+    db_url: str, session_for: Callable[[str], BaseSession], *, table: str = "codepilot_sessions"
+) -> list[str]:
+    """Bring all sessions of the original CodePilot's table over; the table is left as it is.
+
+    Args:
+        db_url: the database.
+        session_for: gives the empty session to fill, by the id that the original used.
+        table: the table's name; another one than its own when it was renamed to make room for ours.
+
+    Returns:
+        The ids of the sessions that were brought over.
+
+    Raises:
+        SettingsError: the address is none, or what it needs is not installed.
+        SessionError: the table cannot be read, a session in it has another form, or one to fill is not empty.
+    """
+    rows = open_database(db_url).seed_rows(table)
+    for session_id, text in rows:
+        name = f"Session {session_id!r} of the table {table}"
+        _fill(session_for(session_id), _content(text, name), name)
+    return [session_id for session_id, _ in rows]
+
+
+def _content(text: str, name: str) -> dict[str, Any]:
+    """What a stored session says, its messages checked.
+
+    Raises:
+        SessionError: it has another form.
+    """
+    try:
+        data = json.loads(text)
+        content = {"messages": data} if isinstance(data, list) else dict(data)
+        content["messages"] = list(content["messages"])
+        told(content["messages"])
+    except SessionError as error:
+        raise SessionError(f"{name}: {error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SessionError(f"{name} is not in the form of CodePilot 0.9's sessions: {error}.") from error
+    return content
+
+
+def _fill(session: BaseSession, content: Mapping[str, Any], name: str) -> None:
+    """Put messages into an empty session.
+
+    Raises:
+        SessionError: it is not empty.
+    """
+    if session.metadata() is not None:
+        raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it first.")
+    session.save(content["messages"])
+    if extra := content.get("extra"):
+        _LOGGER.warning("%s: its data other than messages (%s) was not imported.", name, ", ".join(extra))

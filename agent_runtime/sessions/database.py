@@ -9,14 +9,11 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import Recorded
-from agent_runtime.sessions.codec import Header
-from agent_runtime.sessions.messages import Metadata
-from agent_runtime.sessions.names import MAX_KEY, escaped
-from agent_runtime.sessions.stored import StoredSession
+from agent_runtime.sessions.codec import MAX_KEY, Header, Metadata, escaped
+from agent_runtime.sessions.protocol import StoredSession
 
 if TYPE_CHECKING:
-    from agent_runtime.sessions.rowlog import RowLog
-    from agent_runtime.sessions.tables import SessionDatabase
+    from agent_runtime.sessions.tables import RowLog, SessionDatabase
 
 
 class DatabaseSession(StoredSession):
@@ -79,14 +76,14 @@ class DatabaseSession(StoredSession):
 
     @override
     def _open(self) -> RowLog:
-        from agent_runtime.sessions.rowlog import RowLog  # noqa: PLC0415 - see open_database
+        from agent_runtime.sessions.tables import RowLog  # noqa: PLC0415 - see open_database
 
         header = Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0)
         return RowLog(self._database, header, take_over=self._take_over, eager=self._eager)
 
     @override
     def _read(self) -> Sequence[Recorded]:
-        from agent_runtime.sessions.rowlog import read  # noqa: PLC0415 - see open_database
+        from agent_runtime.sessions.tables import read  # noqa: PLC0415 - see open_database
 
         return read(self._database, self.session_id)
 

@@ -2,23 +2,384 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from agent_runtime.core.errors import SessionError, SettingsError
 from agent_runtime.core.events import Recorded
-from agent_runtime.processes.user_directories import home
-from agent_runtime.sessions import index
-from agent_runtime.sessions.codec import Header
-from agent_runtime.sessions.logfile import LogFile, failing_as_session_error, read
-from agent_runtime.sessions.messages import Metadata
-from agent_runtime.sessions.names import file_name
-from agent_runtime.sessions.stored import StoredSession
+from agent_runtime.processes.spawn import home
+from agent_runtime.sessions.codec import (
+    FORMAT,
+    Header,
+    Log,
+    Metadata,
+    check_format,
+    encode,
+    encode_header,
+    file_name,
+    message_of,
+    messages_of,
+    parse,
+    parse_rest,
+)
+from agent_runtime.sessions.protocol import FileLock, StoredSession, opened
+
+# ---- A session's index: a few lines beside the log that can always be made again.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """What the first `size` bytes of a log hold.
+
+    Attributes:
+        format: the log's format.
+        header: whose it is.
+        messages: how many messages its events make.
+        updated_at: when the last of them was written, in seconds since 1970.
+        size: bytes.
+    """
+
+    format: int
+    header: Header
+    messages: int
+    updated_at: float
+    size: int
+
+
+def write(path: Path, index: Index) -> None:
+    """Put the index in the place of an older one, at once; only the holder of the session's lock may.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_suffix(".index-new")
+    new.unlink(missing_ok=True)
+    fd = opened(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(fd, "wb") as file:
+        file.write(json.dumps(asdict(index), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    new.replace(path)
+
+
+def read_index(path: Path) -> Index | None:
+    """The index; None when there is none that can be used: it can be made again from the log."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, SessionError):
+        with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
+            data: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogatepass"))
+        check_format(data["format"])
+        return Index(**{**data, "header": Header(**data["header"])})
+    return None
+
+
+def metadata(log: Path) -> Metadata | None:
+    """What is known of a session from its log and the index beside it; None when there is no such log.
+
+    Only what the index does not cover yet is read.
+
+    Raises:
+        SessionError: the log is damaged, or a newer version wrote it.
+        OSError: it cannot be read.
+    """
+    name = f"The session file {log}"
+    try:
+        with os.fdopen(opened(log, os.O_RDONLY), "rb") as file:
+            status = os.fstat(file.fileno())
+            index = read_index(index_of(log))
+            if index is None or index.size > status.st_size:
+                content = parse(file.read(), name)
+                header, messages, updated_at = content.header, len(messages_of(content.events)), status.st_mtime
+            else:
+                file.seek(index.size)
+                rest = messages_of(parse_rest(file.read(), name))
+                header, messages = index.header, index.messages + len(rest)
+                updated_at = index.updated_at if index.size == status.st_size else status.st_mtime
+    except FileNotFoundError:
+        return None
+    if header is None:
+        return None
+    return Metadata(
+        session_id=header.session_id,
+        agent_name=header.agent_name,
+        created_at=header.created_at,
+        updated_at=max(updated_at, header.created_at),  # a file system's clock ticks less often than ours
+        messages=messages,
+    )
+
+
+def index_of(log: Path) -> Path:
+    """Where the index of a log lies."""
+    return log.with_suffix(".index")
+
+
+# ---- A session's log as a file that one process at a time adds to.
+
 
 _LOGGER = logging.getLogger(__name__)
+
+_INDEX_EVERY = 64 * 1024
+"""Bytes that the log may grow before its index is written again; a reader also reads what came since."""
+
+
+class _Covered(NamedTuple):
+    """What the index is to say once everything written so far is durable."""
+
+    size: int
+    messages: int
+    updated_at: float
+
+
+class LogFile:
+    """A log that this process may write to until it is closed.
+
+    Attributes:
+        events: everything in it, oldest first.
+        recovered: what was cut off its end when it was opened, and where that lies now; empty for nothing.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        """Take the lock and read the log; it is made when the first event is written.
+
+        Args:
+            path: the log.
+            header: whose it is; when it was made is not looked at.
+
+        Raises:
+            SessionError: another process works on it, a newer version wrote it, it is damaged, or cannot be read.
+        """
+        self._path, self._new, self._header = path, header, header
+        self._fd: int | None = None
+        self.events: list[Recorded] = []
+        self.recovered = ""
+        self._size, self._synced, self._indexed, self._torn = 0, 0, 0, False
+        self._covered = _Covered(0, 0, 0.0)
+        self._guard = threading.Lock()
+        with failing_as_session_error(path):
+            for directory in reversed(path.parents):
+                if not directory.exists():
+                    directory.mkdir(mode=0o700, exist_ok=True)
+            self._lock = FileLock(path.with_suffix(".lock"), header.session_id)
+            try:
+                self._open()
+            except BaseException:  # whatever it was, nobody closes a log that was never made
+                self.close()
+                raise
+
+    def append(self, event: Recorded) -> None:
+        """Write one event.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        line = encode(event) + b"\n"
+        with failing_as_session_error(self._path):
+            if self._fd is None:
+                self._fd = _created(self._path)
+            self._write(line if self._size else self._begin() + line)
+        self.events.append(event)
+        self._cover(self._covered.messages + _count([event]))
+
+    def sync(self) -> None:
+        """Make everything written so far durable; may run beside `append`.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        with self._guard, failing_as_session_error(self._path):
+            size = self._covered.size
+            if self._fd is None or size == self._synced:
+                return
+            os.fsync(self._fd)
+            if not self._synced:
+                _sync_directory(self._path.parent)
+            self._synced = size
+            if size - self._indexed >= _INDEX_EVERY:
+                self._write_index()
+
+    def replace(self, events: Iterable[Recorded]) -> None:
+        """Put a log of other events in the place of this one, at once.
+
+        Raises:
+            SessionError: it cannot be written; the log is as it was.
+        """
+        events = list(events)
+        new = self._path.with_suffix(".new")
+        with self._guard, failing_as_session_error(self._path):
+            new.unlink(missing_ok=True)
+            fd = _created(new)
+            try:
+                _write_all(fd, self._begin() + b"".join(encode(event) + b"\n" for event in events))
+                os.fsync(fd)
+                index_of(self._path).unlink(missing_ok=True)
+                new.replace(self._path)
+                _sync_directory(self._path.parent)
+            except BaseException:  # whatever it was, the old log stays the one that counts
+                os.close(fd)
+                new.unlink(missing_ok=True)
+                raise
+            self._let_go()
+            self._fd, self._size, self._torn = fd, os.fstat(fd).st_size, False
+            self._synced = self._indexed = 0
+            self.events[:] = events
+            self._cover(_count(events))
+
+    def remove(self) -> None:
+        """Delete the log and what was cut off it; the lock stays.
+
+        Raises:
+            SessionError: it cannot be deleted.
+        """
+        with self._guard, failing_as_session_error(self._path):
+            self._let_go()
+            for path in (index_of(self._path), self._path, self._corrupt):
+                path.unlink(missing_ok=True)
+            self._size, self._torn, self._synced, self._indexed = 0, False, 0, 0
+            self.events.clear()
+            self._cover(0)
+
+    def close(self) -> None:
+        """Give the file and the lock back; idempotent."""
+        with self._guard:
+            try:
+                if self._fd is not None and self._indexed != self._covered.size:
+                    self._write_index()
+            except OSError as error:  # it can be made again from the log
+                _LOGGER.warning("The index of the session file %s cannot be written: %s", self._path, error)
+            finally:
+                self._let_go()
+                self._lock.release()
+
+    @property
+    def _corrupt(self) -> Path:
+        return self._path.with_suffix(".corrupt")
+
+    def _open(self) -> None:
+        log = read(self._path)
+        if log.header is not None:
+            if log.header.session_id != self._header.session_id:
+                raise SessionError(f"The session file {self._path} belongs to session {log.header.session_id!r}.")
+            self._header = log.header
+        self.events = log.events
+        self._size = log.size
+        if self._path.exists():
+            self._fd = opened(self._path, os.O_RDWR | os.O_APPEND)
+            known, updated_at = read_index(index_of(self._path)), os.fstat(self._fd).st_mtime
+            if known is not None and known.size == self._size:
+                self._indexed, updated_at = known.size, known.updated_at
+            elif known is not None and known.size > self._size:  # the machine went down and the log lost its end
+                index_of(self._path).unlink()
+            self._covered = _Covered(self._size, _count(log.events), updated_at)
+            self._repair(self._fd, log.torn)
+
+    def _repair(self, fd: int, torn: str) -> None:
+        """Keep beside the log what is no event at its end, cut it off and say so; end a line that is whole."""
+        if tail := os.pread(fd, os.fstat(fd).st_size - self._size, self._size):
+            kept = opened(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                _write_all(kept, tail + b"\n")
+                os.fsync(kept)
+            finally:
+                os.close(kept)
+            os.ftruncate(fd, self._size)
+            self.recovered = (
+                f"The last {len(tail)} bytes of the session file {self._path} were not a complete event ({torn}). They "
+                f"were removed and are kept in {self._corrupt}."
+            )
+            _LOGGER.warning("%s", self.recovered)
+        elif self._size and os.pread(fd, 1, self._size - 1) != b"\n":
+            self._write(b"\n")
+            self._cover(self._covered.messages)
+
+    def _begin(self) -> bytes:
+        """The first line; the same as before when there is a log already."""
+        if not self._size:
+            self._header = replace(self._new, created_at=time.time())
+        return encode_header(self._header) + b"\n"
+
+    def _write(self, data: bytes) -> None:
+        """Add to the log; what an earlier try left half-written is cut away before."""
+        if self._fd is None:
+            raise SessionError(f"The session file {self._path} is closed.")
+        if self._torn:
+            os.ftruncate(self._fd, self._size)
+        self._torn = True
+        _write_all(self._fd, data)
+        self._torn = False
+        self._size += len(data)
+
+    def _cover(self, messages: int) -> None:
+        # One value, so that `sync` in its thread never sees half of it.
+        self._covered = _Covered(self._size, messages, time.time())
+
+    def _write_index(self) -> None:
+        size, messages, updated_at = self._covered
+        write(
+            index_of(self._path),
+            Index(format=FORMAT, header=self._header, messages=messages, updated_at=updated_at, size=size),
+        )
+        self._indexed = size
+
+    def _let_go(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def read(path: Path) -> Log:
+    """What a log holds; an empty one when there is no such file.
+
+    Raises:
+        SessionError: it is damaged, a newer version wrote it, or it cannot be read.
+    """
+    with failing_as_session_error(path):
+        try:
+            with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            data = b""
+        return parse(data, f"The session file {path}")
+
+
+@contextmanager
+def failing_as_session_error(path: Path) -> Iterator[None]:
+    """Say which file an error is about."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SessionError(
+            f"The session file {path} cannot be used: {reason}. Check the disk space and the permissions."
+        ) from error
+
+
+def _count(events: Iterable[Recorded]) -> int:
+    return sum(message_of(event) is not None for event in events)
+
+
+def _created(path: Path) -> int:
+    return opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _sync_directory(path: Path) -> None:
+    """Make durable that a new file is there."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class FileSession(StoredSession):
@@ -67,7 +428,7 @@ class FileSession(StoredSession):
     @override
     def metadata(self) -> Metadata | None:
         with failing_as_session_error(self.path):
-            return index.metadata(self.path)
+            return metadata(self.path)
 
     @override
     def list_sessions(self) -> list[Metadata]:
@@ -76,7 +437,7 @@ class FileSession(StoredSession):
         for path in self.path.parent.glob("*.jsonl"):
             try:
                 with failing_as_session_error(path):
-                    known = index.metadata(path)
+                    known = metadata(path)
             except SessionError as error:
                 _LOGGER.warning("A session is not listed: %s", error)
                 continue

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent_runtime.sandbox.protocol import Sandbox, TemporaryFiles
-from agent_runtime.terminals.bash import ShellStart
-from agent_runtime.terminals.command import CommandReport
-from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.command import CommandReport, ShellStart
+from agent_runtime.terminals.output import Spool
 
 if TYPE_CHECKING:
-    from agent_runtime.sandbox.egress.proxy import Egress
+    from agent_runtime.sandbox.egress import Egress
     from agent_runtime.terminals.terminal import Terminal
 
 
@@ -103,7 +102,7 @@ class _Posix:
         scratch: TemporaryFiles | None,
         start: ShellStart,
     ) -> None:
-        from agent_runtime.terminals.backend import backend  # noqa: PLC0415 - needs modules that Windows lacks
+        from agent_runtime.terminals.backends import backend  # noqa: PLC0415 - needs modules that Windows lacks
 
         self._backend = backend(sandbox, workspace, readable, egress, scratch)
         self._spool = spool

@@ -12,8 +12,8 @@ import struct
 import termios
 import time
 
-from agent_runtime.terminals.attention import UNCLEAR, Attention, look
-from agent_runtime.terminals.screen import COLUMNS, ROWS
+from agent_runtime.terminals.output import COLUMNS, ROWS
+from agent_runtime.terminals.processes import UNCLEAR, Attention, look
 
 READ = 65_536
 _SLICE_SECONDS = 0.005

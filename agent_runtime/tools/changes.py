@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
-from agent_runtime.core.errors import ToolError
-from agent_runtime.tools import parsing
-from agent_runtime.workspace import edits as engine
-from agent_runtime.workspace.changes import (
+from agent_runtime.core.errors import BoundExceededError, ToolError
+from agent_runtime.processes.bounded import call_bounded
+from agent_runtime.tools import tool
+from agent_runtime.workspace import diffs as engine
+from agent_runtime.workspace import syntax
+from agent_runtime.workspace.diffs import LineEdit, Text, counted, decode, diff, unified, version_of
+from agent_runtime.workspace.edits import (
     LINE_MODES,
     WHOLE_MODES,
     Changed,
+    Seen,
     StaleError,
     WriteCall,
     check_arguments,
     check_placeholders,
     make,
 )
-from agent_runtime.workspace.diffs import counted, diff
-from agent_runtime.workspace.edits import LineEdit
-from agent_runtime.workspace.hunks import place_hunks
-from agent_runtime.workspace.incremental import SyntaxMemory
+from agent_runtime.workspace.files import StagedFile
 from agent_runtime.workspace.overlay import Overlay, TextFile
-from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch
-from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.staging import StagedFile
-from agent_runtime.workspace.text import Text, decode, version_of
+from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch, place_hunks
+from agent_runtime.workspace.syntax import SyntaxMemory
+
+# ---- Parse large files in a worker process: parsers hold the interpreter, and some are slow on hostile files.
+
+
+_NEAR = 32_000  # characters; parsing so many takes 40 ms
+_SECONDS_PARSING = 5.0
+
+
+def outline(path: str, source: str, after_line: int) -> list[str]:
+    """`syntax.outline`; nothing where it takes too long."""
+    if len(source) <= _NEAR or not syntax.is_python(path) or len(source) > syntax.LONGEST:
+        return syntax.outline(path, source, after_line)
+    try:
+        return call_bounded(syntax.outline, path, source, after_line, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # it is a courtesy
+        return []
+
+
+def parsed(source: str) -> list[int] | str | None:
+    """`incremental.parsed`; None where it takes too long."""
+    if len(source) <= _NEAR:
+        return syntax.parsed(source)
+    try:
+        return call_bounded(syntax.parsed, source, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # nothing can be said of it
+        return None
+
+
+def fault_in(path: str, source: str) -> str | None:
+    """`grammars.fault_in`; None where it takes too long."""
+    if len(source) <= _NEAR or not syntax.has_grammar(path):
+        return syntax.fault_in(path, source)
+    try:
+        return call_bounded(syntax.fault_in, path, source, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # nothing can be said of it
+        return None
+
 
 _MOST_WHOLE_CHARS = 1_000_000
 """More than a reply holds; contents that are kept can be written again and again."""
@@ -103,7 +143,7 @@ class Planner:
     """Works out writes; keeps nothing but what the parsers remember to be quick."""
 
     def __init__(self) -> None:
-        self._syntax = SyntaxMemory(parsing.parsed, parsing.fault_in)
+        self._syntax = SyntaxMemory(parsed, fault_in)
 
     def plan(self, change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
         """Say what a call does, in the order in which it is to be done.
@@ -300,3 +340,222 @@ def _like(old: Text, raw: str) -> Text:
 
 def _head(path: str, verb: str, data: bytes, new: Text, version: str) -> str:
     return f"[write_file] {path!r} {verb} ({len(data)} bytes, {len(new.lines)} lines). Version {version}."
+
+
+# ---- Preview the changes of a `write_file` call as a diff for people.
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
+_HEX = 64
+_NO_NEWLINE = "\n\\ No newline at end of file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What becomes of one file: what it is called, what happens in a few words, and the lines that say it all."""
+
+    path: str
+    what: str
+    lines: list[str]
+
+
+def of_writes(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
+    """All files with what becomes of them, and below that the whole diff in git's style; empty where it is too long.
+
+    Args:
+        writes: what the planner made of the call.
+        replaced: sizes in bytes of the files that are replaced without having been read: no text, or very large.
+    """
+    moved = {write.origin for write in writes if write.origin is not None}
+    before = {write.canonical: write.change.old for write in writes}
+    files = [
+        _file(write, before.get(write.origin or write.canonical), replaced.get(write.canonical))
+        for write in writes
+        if write.change.data is not None or write.canonical not in moved
+    ]
+    if not files:
+        return "Nothing would change."
+    # First all names: what a long diff pushes out of sight is at least named.
+    names = [f"{each.path}: {each.what}" for each in files]
+    return tool.whole([*names, "", *(line for each in files for line in each.lines)])
+
+
+def _file(write: FileWrite, before: bytes | None, replaced: int | None) -> _File:
+    path, origin, after = _quoted(write.canonical), _quoted(write.origin or write.canonical), write.change.data
+    old = decode(before) if before is not None else None
+    new = decode(after) if after is not None else None
+    head = [f"diff --git a/{origin} b/{path}"]
+    fate = _fate(write, before, replaced)
+    if write.origin is not None:
+        head += [f"rename from {origin}", f"rename to {path}"]
+    elif fate in {"new file", "deleted"}:
+        head.append("new file" if fate == "new file" else "deleted file")
+    hunks = unified(*_lines(old, new)) if before != after else []
+    if hunks:
+        told = "\n".join(hunks).split("\n")
+    elif before == after:
+        told = ["Its content stays as it is."]
+    else:
+        told = ["It is empty." if not before and not after else "Only how its text is encoded changes."]
+    if (before is not None and old is None and before != after) or replaced is not None:
+        was = replaced if replaced is not None else len(before or b"")
+        head.append(f"Not compared: {was:,} bytes before, {'gone' if after is None else f'{len(after):,} bytes'} after")
+        told = told if after else []
+    if after is not None and new is None and before != after:
+        # Bytes that are no text: as hexadecimal digits, which are at least all of them.
+        digits = after.hex()
+        told = [f"+{digits[at : at + _HEX]}" for at in range(0, len(digits), _HEX)]
+    if hunks:
+        sides = ("/dev/null" if before is None and replaced is None else f"a/{origin}", f"b/{path}")
+        head += [f"--- {sides[0]}", f"+++ {'/dev/null' if after is None else sides[1]}"]
+    added = sum(line.startswith("+") for line in hunks)
+    removed = sum(line.startswith("-") for line in hunks)
+    return _File(path=path, what=f"{fate}, +{added} -{removed}", lines=[*head, *told])
+
+
+def _quoted(path: str) -> str:
+    """A path, in quotes if anything in it could be taken for the words around it."""
+    return path if _PLAIN.fullmatch(path) else repr(path)
+
+
+def _fate(write: FileWrite, before: bytes | None, replaced: int | None) -> str:
+    if write.change.data is None:
+        return "deleted"
+    if write.origin is not None:
+        return f"moved from {_quoted(write.origin)}"
+    if replaced is not None:
+        return f"replaced whole, {replaced:,} bytes before"
+    return "new file" if before is None else "changed"
+
+
+def _lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str]]:
+    """Both texts' lines; with their carriage returns where the two end their lines differently."""
+    same = old is None or new is None or old.newline == new.newline
+    both: list[list[str]] = []
+    for text in (old, new):
+        lines: list[str] = []
+        if text is not None:
+            lines = list(text.lines) if same else text.raw.removesuffix("\n").split("\n") if text.raw else []
+            if lines and not text.ends_with_newline:
+                lines[-1] += _NO_NEWLINE
+        both.append(lines)
+    return both[0], both[1]
+
+
+# ---- Work out writes of large files in a worker process, within a bound of time and one of memory.
+
+
+_LIGHT_BYTES = 256_000
+_LIGHT_WORK = 100_000  # lines, times hunks
+_SECONDS = 10.0
+_MEMORY = 200 * 1024**2
+
+
+def is_light(change: WriteCall, files: Overlay) -> bool:
+    """Whether a write is quickly worked out, whatever is in the file.
+
+    Raises:
+        ToolError: it cannot be made.
+    """
+    paths = [change.path]
+    hunks = 1
+    if change.mode == "patch":
+        sections = parse_patch(change.contents[0])
+        paths = [each.path for each in sections]
+        hunks = 1 + change.contents[0].count("\n@@")
+    olds = [files.bytes_of(path) for path in paths if files.is_readable(path)]
+    size = sum(map(len, olds)) + sum(map(len, change.contents))
+    lines = sum(old.count(b"\n") for old in olds) + sum(content.count("\n") for content in change.contents)
+    light = size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
+    if not light and (far := next(filter(files.is_temporary, paths), None)):  # no worker process can open it
+        told = f"{far!r} not written: outside the workspace only small files are changed here; use a shell command"
+        raise ToolError(told, kind="ValueError")
+    return light
+
+
+def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
+    """`Planner.plan` in a worker process.
+
+    Raises:
+        ToolError: it cannot be done, or takes too long.
+    """
+    known = seen.copy(only=files.resolve(change.path)) if change.path else Seen()
+    what = "Working out what to write"
+    try:
+        packed = call_bounded(_packed, change, files, known, seconds=_SECONDS, memory=_MEMORY, what=what)
+    except BoundExceededError as error:
+        raise ToolError(f"{change.path or 'patch'!r} not written: {error}", kind="TimeoutError") from error
+    size = int.from_bytes(packed[:8], "big")
+    told = json.loads(packed[8 : 8 + size])
+    if isinstance(told, str):
+        raise StaleError(told, kind="ValueError")
+    at = 8 + size
+    writes: list[FileWrite] = []
+    for each in told:
+        data = None if each["size"] is None else packed[at : at + each["size"]]
+        at += each["size"] or 0
+        writes.append(_unpacked(each, data, files))
+    return writes
+
+
+def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
+    """`of_writes`, of large files in a worker process; empty where that takes too long."""
+    size = sum(len(data) for each in writes for data in (each.change.old, each.change.data) if data is not None)
+    if size <= _LIGHT_BYTES:
+        return of_writes(writes, replaced)
+    try:
+        return call_bounded(of_writes, writes, replaced, seconds=_SECONDS, memory=_MEMORY, what="Showing a change")
+    except BoundExceededError:  # nobody can be shown it whole
+        return ""
+
+
+def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
+    """In the worker: the writes as JSON, and the new contents behind it; a text for line numbers that are stale."""
+    with closing(files):
+        try:
+            writes = Planner().plan(change, files, seen)
+        except StaleError as error:
+            head = json.dumps(str(error)).encode()
+            return len(head).to_bytes(8, "big") + head
+    headers = [
+        {
+            "canonical": write.canonical,
+            "path": write.change.path,
+            "old": None if write.change.old is None else hashlib.sha256(write.change.old).hexdigest(),
+            "mode": write.change.mode,
+            "unread": write.change.unread,
+            "size": None if write.change.data is None else len(write.change.data),
+            "encoding": write.text.encoding if write.text else None,
+            "bom": len(write.text.bom) if write.text else 0,
+            "version": write.version,
+            "whole": write.whole,
+            "origin": write.origin,
+            "told": write.told,
+        }
+        for write in writes
+    ]
+    head = json.dumps(headers).encode()
+    return b"".join([len(head).to_bytes(8, "big"), head, *(each.change.data or b"" for each in writes)])
+
+
+def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) -> FileWrite:
+    """A write as it was before it was packed; the old content is the file's own, read again.
+
+    Raises:
+        ToolError: the file has changed meanwhile.
+    """
+    path, bom, encoding = str(header["path"]), int(str(header["bom"])), header["encoding"]
+    old = files.bytes_of(path) if header["old"] is not None else None
+    if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
+        raise ToolError(f"{path!r} was changed by someone else in this very moment; nothing was written.")
+    text = Text(data[bom:].decode(str(encoding)), str(encoding), data[:bom]) if encoding and data is not None else None
+    mode, unread, origin, told = header["mode"], header["unread"] is True, header["origin"], header["told"]
+    return FileWrite(
+        canonical=str(header["canonical"]),
+        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None, unread=unread),
+        text=text,
+        version=str(header["version"]),
+        whole=header["whole"] is True,
+        origin=origin if isinstance(origin, str) else None,
+        told=[str(line) for line in told] if isinstance(told, list) else [],
+    )

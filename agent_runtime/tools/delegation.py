@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.core.policy import CallFacts
-from agent_runtime.tools import apart
+from agent_runtime.core.values import Outcome, PendingCall, Plain, Status, ToolResult, Usage
+from agent_runtime.policy.policy import CallFacts
+from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import adopted
-from agent_runtime.tools.planned import Planned
-from agent_runtime.tools.preview import of_call
-from agent_runtime.workspace.staging import StagedFile
+from agent_runtime.tools.tool import Planned, of_call
+from agent_runtime.workspace.files import StagedFile
 
 _SHOWN = 30
 _SUMMARY_CHARS = 4_000
@@ -181,7 +179,7 @@ class DelegationTools:
             )
         return Planned(
             facts=CallFacts(tool=tool, args=args, paths=tuple(each.path for each in merged.writes), writes=True),
-            preview=partial(apart.preview, [adopted(each) for each in merged.writes], {}),
+            preview=partial(changes_module.preview, [adopted(each) for each in merged.writes], {}),
             apply=partial(self._collect, args["task"], merged.writes),
         )
 

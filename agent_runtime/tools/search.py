@@ -11,21 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.policy import CallFacts
-from agent_runtime.index.model import CodeIndex
+from agent_runtime.core.values import Plain, ToolResult
+from agent_runtime.index.ranking import CodeIndex
+from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import run_bounded
-from agent_runtime.sandbox import engine
-from agent_runtime.sandbox.libraries import libraries_of
-from agent_runtime.sandbox.protocol import Launch, Sandbox
-from agent_runtime.tools.planned import Planned, text_of
-from agent_runtime.tools.preview import of_call
-from agent_runtime.workspace import plain_search
+from agent_runtime.sandbox import container
+from agent_runtime.sandbox.protocol import Launch, Sandbox, libraries_of
+from agent_runtime.tools.tool import Planned, of_call, text_of
+from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.globs import HALVES, Include
-from agent_runtime.workspace.hits import Hits
-from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep
+from agent_runtime.workspace.listing import HALVES, Include
+from agent_runtime.workspace.search import Direct, Hits, Runner, ripgrep
 
 _RESULTS = 50
 _MOST_RESULTS = 1000
@@ -140,7 +137,7 @@ class SearchTools:
         hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds, columns=program is None)
         if targets and program is None:
             arguments = (self._workspace, pattern, targets, context, everything)
-            output = await run_bounded(plain_search.search, *arguments, seconds=self._seconds, what="find")
+            output = await run_bounded(search.search, *arguments, seconds=self._seconds, what="find")
             await asyncio.to_thread(hits.feed, output)
         elif targets and program is not None:
             options = [*_OPTIONS, *_SHAPE, f"--context={context}", *(wanted.options if wanted else ())]
@@ -254,7 +251,7 @@ class SearchTools:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
         if self._sandbox.level == "docker":
             return Direct(partial(self._in_container, self._sandbox), root)
-        from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
+        from agent_runtime.sandbox.select import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
         # It lies beside this Python, where the sandbox shows nothing.
         return Resident(self._sandbox, root, {**readable, str(ripgrep): ripgrep})
@@ -265,7 +262,7 @@ class SearchTools:
         words, shown = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
         if sys.platform == "linux":
             # An image may have older libraries than ours was built for, or others.
-            words, libraries = engine.loading(Path(program), sorted(libraries_of(Path(program))))
+            words, libraries = container.loading(Path(program), sorted(libraries_of(Path(program))))
             shown |= libraries
         deadline = ("timeout", "-s", "KILL", str(int(self._seconds) + 1))
         return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=shown)

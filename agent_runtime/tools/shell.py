@@ -9,20 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.policy import CallFacts
+from agent_runtime.core.values import Plain, ToolResult
+from agent_runtime.policy.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.terminals.bash import ShellStart
-from agent_runtime.terminals.command import CommandReport
+from agent_runtime.terminals.command import CommandReport, ShellStart
+from agent_runtime.terminals.output import OutputLogs, Spool
 from agent_runtime.terminals.place import LiveTerminal, place
-from agent_runtime.terminals.spool import OutputLogs, Spool
-from agent_runtime.tools.planned import Planned, refused, text_of
-from agent_runtime.tools.preview import of_call, of_command, of_typing
-from agent_runtime.workspace.scratch import Scratch
+from agent_runtime.tools.tool import Planned, of_call, of_command, of_typing, refused, text_of
+from agent_runtime.workspace.overlay import Scratch
 
 if TYPE_CHECKING:  # few runs have a network
-    from agent_runtime.sandbox.egress.proxy import Egress
+    from agent_runtime.sandbox.egress import Egress
 
 MAIN = "main"
 MAX_TERMINALS = 16

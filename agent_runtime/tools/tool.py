@@ -3,27 +3,267 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import inspect
 import json
+import keyword
 import re
+import unicodedata
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import groupby
 from types import MethodType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
-from agent_runtime.core.calls import Plain, ToolResult
-from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, ToolError
-from agent_runtime.core.policy import CallFacts
-from agent_runtime.interpreter.plain import NotPlainError, plain
-from agent_runtime.processes.daemon_thread import run_in_daemon_thread
-from agent_runtime.processes.spawn import in_thread
-from agent_runtime.tools import preview
-from agent_runtime.tools.planned import Planned, refused
+from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, SettingsError, ToolError
+from agent_runtime.core.values import Plain, ToolResult
+from agent_runtime.interpreter.source import NotPlainError, plain
+from agent_runtime.policy.policy import CallFacts
+from agent_runtime.processes.spawn import in_thread, run_in_daemon_thread
+from agent_runtime.providers.protocol import ToolSchema
 
-if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
+if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+
+# ---- Previews of calls for people: nothing in one can hide, move or forge a part of it. Pure.
+
+
+_MAX_LINES = 300
+_MAX_CHARS = 20_000
+_MAX_WIDTH = 500
+_FOLD = 160
+_BLANK_LINES = 3
+"""As many blank lines in a row are shown; of more, their number."""
+_BLANK = {
+    "": "blank lines",
+    " ": "blank lines",
+    ">": "blank lines",
+    "+": "blank lines added",
+    "-": "blank lines removed",
+}
+"""What marks a line before its text, and how blank lines with this mark are told."""
+
+_PLAIN = re.compile(r"[ -~\n\t]*")
+_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
+"""Letters and symbols that show nothing, though their category says otherwise."""
+_MOST_MARKS = 2
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
+
+
+def visible(text: str) -> str:
+    r"""A text whose characters can all be seen: control characters, invisible ones, those that turn the direction of
+    writing and blanks other than the space stand as escapes such as `\u202e`; line breaks and tabs stay.
+
+    Combining marks stay where one or two of them sit on a letter, as in a name; variation selectors and piles do not.
+    """  # noqa: D205 - one sentence
+    if _PLAIN.fullmatch(text):
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in {"Mn", "Me"} else 0
+        unseen = category in _HIDDEN and char not in " \n\t"
+        selects = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
+        shown.append(_escaped(char) if unseen or char in _BLANKS or selects or marks > _MOST_MARKS else char)
+    return "".join(shown)
+
+
+def clipped(lines: Sequence[str]) -> str:
+    """Lines made visible, each at most 500 characters, 300 of them, 20,000 characters in all; the rest is counted."""
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for line in lines[:_MAX_LINES]:
+        cut = narrowed(line)
+        if room < len(cut):
+            break
+        kept.append(cut)
+        room -= len(cut) + 1
+    rest = len(lines) - len(kept)
+    return "\n".join([*kept, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
+
+
+def narrowed(line: str) -> str:
+    """One line made visible, and cut to 500 characters with the count of the rest."""
+    shown = visible(line[: _MAX_WIDTH * 2])
+    if len(shown) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
+        return shown
+    cut = visible(line[:_MAX_WIDTH])[:_MAX_WIDTH]
+    return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
+
+
+def whole(lines: Iterable[str]) -> str:
+    """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
+
+    What begins with `…` is ours: no line of a call does.
+
+    Args:
+        lines: each begins with a mark or a word of ours.
+
+    Returns:
+        The text, or an empty one where it would have more than 20,000 characters.
+    """
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for mark, run in groupby(lines, _blank_mark):
+        pieces = list(run)
+        if mark is not None and len(pieces) > _BLANK_LINES:
+            pieces = [f"… {len(pieces):,} {_BLANK[mark]}"]
+        for shown in pieces:
+            if len(shown) > _MAX_CHARS:
+                return ""
+            folded = _folded(visible(shown))
+            room -= sum(len(line) + 1 for line in folded)
+            if room < 0:
+                return ""
+            kept += folded
+    return "\n".join(kept)
+
+
+def of_call(tool: str, args: dict[str, Plain]) -> str:
+    """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
+    return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+
+
+def in_one_line(facts: CallFacts) -> str:
+    """What a call is, without the contents that it writes: the files of a write, the whole command of a shell."""
+    args = facts.args
+    if facts.command is not None:
+        told = f"Execute: {facts.command}"
+    elif facts.typed is not None:
+        told = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
+    elif facts.writes and facts.paths:
+        told = f"Write {', '.join(map(repr, facts.paths))} ({_operation(facts.tool, args)})"
+    else:
+        told = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
+    return visible(told).replace("\n", "\\n")
+
+
+def _operation(tool: str, args: Mapping[str, Plain]) -> str:
+    """How a call writes, in a few words."""
+    if tool != "write_file":
+        return tool
+    match args.get("mode") or "w":
+        case "edit":
+            return f"replace lines {args.get('start_line')}-{args.get('end_line')}"
+        case "insert":
+            return f"insert after line {args.get('after_line')}"
+        case "multi_edit":
+            return f"replace lines {args.get('edits')}"
+        case "w":
+            return "full file"
+        case mode:
+            return str(mode)
+
+
+def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
+    """A command for a shell.
+
+    Args:
+        command: as it is.
+        terminal: the terminal's name.
+        cwd: its working directory; empty where that is not known yet.
+        fresh: whether the terminal would be made for it.
+    """
+    place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
+    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(command.split("\n"))]
+    return whole([visible(place).replace("\n", " "), *lines])
+
+
+def of_typing(text: str, *, terminal: str, running: str) -> str:
+    """What is typed into a program that runs."""
+    program = narrowed(" ".join(running.split()))
+    return whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
+
+
+def _blank_mark(line: str) -> str | None:
+    """The mark of a blank line; None for any other."""
+    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
+
+
+def _folded(line: str) -> list[str]:
+    """A line in pieces, so that nothing stands beyond an edge."""
+    return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:  # noqa: PLR2004 - what two hexadecimal digits hold
+        return {"\r": "\\r"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four hold
+
+
+# ---- A call that was looked at once: what it is about, how people are shown it, how it is made.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A call as it is decided on, and then made or not.
+
+    Attributes:
+        facts: what the policy decides by.
+        preview: gives what the call would do, whole, as text for people: a diff for a write, the command for a shell;
+            empty where it is too long to be shown.
+        apply: makes the call: what was planned, or nothing. Sync, async or a generator of either kind, as a tool's own
+            function may be.
+        refusal: why the call cannot succeed even if approved, or empty. `apply` raises it, also if the reason is
+            gone by then; so nobody need be asked about it.
+        digest: identifies what the call would do, for comparing two plans of it; empty where nothing is compared.
+        declined: told that the call is not made; gives what its author should know beside the denial, or nothing.
+        is_current: whether a plan of the same call, made now, would be the same.
+        follow: plans a further call of the same tool as if this one had been made; None where nothing may be said
+            about that one yet. None for a tool whose calls cannot be planned ahead.
+    """
+
+    facts: CallFacts
+    preview: Callable[[], str]
+    apply: Callable[[], Any]
+    refusal: str = ""
+    digest: str = ""
+    declined: Callable[[], str] = str
+    is_current: Callable[[], bool] = lambda: True
+    follow: Callable[[Mapping[str, Any]], Planned | None] | None = None
+
+
+def refused(facts: CallFacts, error: ToolError) -> Planned:
+    """The plan of a call that cannot succeed."""
+    lines = ["This call cannot succeed:", *str(error).split("\n")]
+    return Planned(
+        facts=facts,
+        preview=partial(clipped, lines),
+        apply=partial(_fail, error),
+        refusal=str(error),
+    )
+
+
+def text_of(tool: str, parameter: str, value: object) -> str:
+    """The argument that rules decide a call by.
+
+    Raises:
+        ToolError: it is no text, so that no rule can be held against it.
+    """
+    if isinstance(value, str):
+        return value
+    raise ToolError(f"{tool}: {parameter} must be text, since rules decide by it", kind="TypeError")
+
+
+def _fail(error: ToolError) -> NoReturn:
+    raise error
+
 
 _ARGUMENT_CHARS = 80
 _EXACT = frozenset({bool, int, float, str, NoneType})
@@ -182,7 +422,7 @@ class Tool:
                 facts = self.judge(self.name, dict(given.arguments))
         except ToolError as error:
             return refused(facts, error)
-        return Planned(facts=facts, preview=partial(preview.of_call, self.name, args), apply=call)
+        return Planned(facts=facts, preview=partial(of_call, self.name, args), apply=call)
 
     async def apply(self, planned: Planned, progress: Progress = lambda _text: None) -> ToolResult:
         """Make a call that was planned.
@@ -303,3 +543,340 @@ def value_type(func: Callable[..., Any]) -> str:
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
     return written if written.partition("[")[0] in known else "Any"
+
+
+# ---- Declare a tool by a JSON schema, and turn the arguments that a model sends for it into a call's. Pure.
+
+
+_EXCERPT_CHARS = 120
+
+
+def tool_schema(tool: Tool) -> ToolSchema:
+    """A tool's declaration for a service: from the signature and the docstring that make its stub."""
+    described = " ".join(tool.told.split())
+    if tool.parameters is not None:
+        return ToolSchema(name=tool.name, description=described, parameters=tool.parameters)
+    properties: dict[str, Plain] = {}
+    required: list[Plain] = []
+    definitions: dict[str, Plain] = {}
+    for parameter in tool.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        each = _parameter(tool.checks.get(parameter.name))
+        definitions |= each.pop("$defs", {})
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            each = {"type": "array", "items": each}
+        elif parameter.default is parameter.empty:
+            required.append(parameter.name)
+        properties[parameter.name] = each
+    return ToolSchema(
+        name=tool.name,
+        description=described,
+        parameters={
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            **({"$defs": definitions} if definitions else {}),
+        },
+    )
+
+
+def read_arguments(name: str, text: str) -> dict[str, Plain]:
+    """The arguments of a call of the tool `name`, from the JSON text that a model wrote.
+
+    Raises:
+        ToolError: it is no JSON object, or too large a one, or a text in it could not be written anywhere.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_number) if text.strip() else {}
+        if type(value) is not dict:
+            raise ToolError(
+                f"{name} was not called: its arguments must be a JSON object such as "
+                f'{{"name": "value"}}, not {_excerpt(text)}',
+                kind="TypeError",
+            )
+        values = {key: plain(item, f"{name}: {key}") for key, item in value.items()}
+        json.dumps(values, ensure_ascii=False).encode()  # JSON can escape half of an emoji, and models do when cut off
+    except NotPlainError as error:
+        raise ToolError(f"{name} was not called: {error}", kind="TypeError") from error
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{name} was not called: its arguments hold half of a character ({error.object[error.start]!r}), which can "
+            "stand in no file, command or request; send the whole character",
+            kind="ValueError",
+        ) from error
+    except RecursionError:
+        raise ToolError(f"{name} was not called: its arguments nest too deeply", kind="ValueError") from None
+    except ValueError as error:
+        raise ToolError(
+            f"{name} was not called: its arguments are not JSON ({error}): {_excerpt(text)}", kind="ValueError"
+        ) from error
+    return values
+
+
+def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:
+    """Arguments by name as a call of the tool takes them: those that have no name there by position.
+
+    Raises:
+        ToolError: what belongs to `*args` is no list.
+    """
+    known: dict[str, Any] = {}
+    for each in tool.signature.parameters.values():
+        if each.name in values and each.kind is not each.VAR_KEYWORD:
+            value = values[each.name]
+            if each.kind is each.VAR_POSITIONAL and not isinstance(value, list):
+                raise ToolError(f"{tool.name}: argument {each.name}: must be a list", kind="TypeError")
+            known[each.name] = value
+    bound = inspect.BoundArguments(tool.signature, OrderedDict(known))
+    return bound.args, {**bound.kwargs, **{name: value for name, value in values.items() if name not in known}}
+
+
+def _parameter(check: TypeAdapter[Any] | None) -> dict[str, Any]:
+    """The schema of one parameter; of one that is not annotated, or of a type without any, that of anything."""
+    from pydantic.errors import PydanticInvalidForJsonSchema  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if check is None:
+        return {}
+    try:
+        schema: dict[str, Any] = _bare(check.json_schema())
+    except PydanticInvalidForJsonSchema:
+        return {}
+    # That an argument may be left out is said by `required`; a null beside it would cost tokens in every request.
+    options = schema.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        options = [each for each in options if each != {"type": "null"}]
+        return options[0] if len(options) == 1 and "$defs" not in schema else schema | {"anyOf": options}
+    return schema
+
+
+def _bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """A schema without the titles that pydantic makes of names."""
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _bare(each) for name, each in value.items()} if key in {"properties", "$defs"} else _bare(value)
+        for key, value in schema.items()
+        if key != "title" or not isinstance(value, str)
+    }
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…")
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+# ---- The tools of one runtime: their names, and their declarations for the model and the checker.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PRELUDE = "from typing import Any, Literal, TypedDict"
+
+
+class ToolFamily(Protocol):
+    """Tools that share state: every public method named in `value_types` is a tool.
+
+    Attributes:
+        value_types: tool name → what a call evaluates to in control code, as the stub writes it.
+        labels: tool name → a few words for people watching, a format string over the arguments.
+        stub_types: declarations that those types need, e.g. a `TypedDict`.
+    """
+
+    value_types: ClassVar[dict[str, str]]
+    labels: ClassVar[dict[str, str]]
+    stub_types: ClassVar[str]
+
+
+@runtime_checkable
+class Plans(Protocol):
+    """A family that can tell what a call of its tools would do, for policies and people to decide on."""
+
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Tell it, without doing any of it.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+            call: calls the tool's function with them.
+
+        Raises:
+            ToolError: the call cannot succeed, and nothing else can be said about it.
+        """
+        ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A family whose tools name files or commands, which rules are about, no matter whose function has the name.
+
+    Attributes:
+        judged_by: tool name → the parameter that rules decide its calls by.
+    """
+
+    judged_by: ClassVar[dict[str, str]]
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Tell what rules decide a call of somebody else's function under one of these names by.
+
+        Args:
+            tool: one of `judged_by`.
+            args: by parameter name, defaults included; of any type.
+
+        Raises:
+            ToolError: it cannot be told.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A family whose calls may have to wait before it can be told what they would do."""
+
+    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
+        """Wait for what a call is about.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+
+        Raises:
+            ToolError: the call cannot succeed.
+        """
+        ...
+
+
+class Registry:
+    """The tools of one runtime, in the order in which they were registered."""
+
+    def __init__(
+        self,
+        adapt: Callable[[Tool], Tool] = lambda tool: tool,
+        looks_into: Callable[[str], bool] = lambda _tool: False,
+    ) -> None:
+        """Begin without tools.
+
+        Args:
+            adapt: gives a built-in tool as the transport in use declares and calls it.
+            looks_into: whether rules decide calls of that name by the files or commands that they name.
+        """
+        self._adapt = adapt
+        self._looks_into = looks_into
+        self._tools: dict[str, Tool] = {}
+        self._own: dict[str, Tool] = {}
+        self._judges: dict[str, tuple[str, Judge]] = {}
+        self._types: list[str] = []
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    @property
+    def unchanged(self) -> tuple[str, ...]:
+        """The built-in tools in their own versions, without those that were removed or replaced."""
+        return tuple(name for name, tool in self._own.items() if self._tools.get(name) is tool)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names."""
+        return tuple(self._tools)
+
+    def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
+        """Register a family's tools, all or `only` those named; rules hold for whatever is registered as another."""
+        if isinstance(family, Judges):
+            self._judges |= {name: (by, family.judge) for name, by in family.judged_by.items()}
+        chosen = list(family.value_types if only is None else only)
+        planner = family.plan if isinstance(family, Plans) else None
+        prepare = family.prepare if isinstance(family, Prepares) else None
+        for name in chosen:
+            func, label = getattr(family, name), family.labels.get(name, "")
+            tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner, prepare=prepare))
+            self.add_tool(tool)
+            self._own[name] = tool
+        if chosen and family.stub_types and family.stub_types not in self._types:
+            self._types.append(family.stub_types.strip())
+
+    def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
+        """Add one callable; its signature and docstring become the declaration that the model reads.
+
+        Raises:
+            SettingsError: the name is taken (and `replace` is not set) or cannot be a tool's, an annotation of
+                `func` cannot be resolved or checked, or rules decide calls of that name by a parameter that `func`
+                does not have.
+        """
+        by, judge = self._judges.get(name, ("", None)) if self._looks_into(name) else ("", None)
+        try:
+            tool = Tool(name, func, value_type(func), foreign=True, judge=judge)
+            tool.checks  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
+        except Exception as error:  # evaluating a stranger's annotations can raise anything
+            raise SettingsError(f"tool {name!r}: its signature cannot be used: {error}") from error
+        if by and by not in tool.signature.parameters:
+            raise SettingsError(
+                f"tool {name!r}: the agent's rules decide its calls by {by!r}, and this function has no parameter of "
+                "that name. Give it one, or register it under another name"
+            )
+        self.add_tool(tool, replace=replace)
+
+    def add_tool(self, tool: Tool, *, replace: bool = False) -> None:
+        """Add one tool as it is.
+
+        Raises:
+            SettingsError: its name is taken (and `replace` is not set) or cannot be a tool's.
+        """
+        name = tool.name
+        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name) or hasattr(builtins, name):
+            raise SettingsError(
+                f"tool {name!r}: use a Python identifier that is not Python's own and has no leading underscore"
+            )
+        if name in self._tools and not replace:
+            raise SettingsError(f"tool {name!r} is registered already; pass replace=True to put yours in its place")
+        self._tools[name] = tool
+
+    def tool(self, name: str | None = None, *, replace: bool = False) -> Callable[[F], F]:
+        """Register the function below, under its own name or `name`; it stays callable as it was.
+
+        Raises:
+            SettingsError: as for `register_tool`.
+        """
+
+        def decorate(func: F) -> F:
+            self.register_tool(name or func.__name__, func, replace=replace)
+            return func
+
+        return decorate
+
+    def remove_tool(self, name: str) -> None:
+        """Take one tool away; unknown names are fine."""
+        self._tools.pop(name, None)
+
+    def clear_tools(self) -> None:
+        """Take all tools away."""
+        self._tools.clear()
+
+    def reset_tools(self) -> None:
+        """Go back to the built-in tools, in their own versions."""
+        self._tools = dict(self._own)
+
+    def get(self, name: str) -> Tool:
+        """Look one up.
+
+        Raises:
+            ToolError: there is no such tool.
+        """
+        try:
+            return self._tools[name]
+        except KeyError:
+            raise ToolError(f"there is no tool {name!r}; there are: {', '.join(self._tools)}") from None
+
+    @property
+    def declarations(self) -> str:
+        """What the model is told: types and signatures with one paragraph each."""
+        return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
+
+    @property
+    def stubs(self) -> str:
+        """The same for the type checker."""
+        return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent_runtime.core.calls import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.core.errors import FormatCode
 from agent_runtime.core.events import Replied, Streamed
-from agent_runtime.core.images import Image
-from agent_runtime.core.policy import RunLimits
+from agent_runtime.core.values import CallTool, Image, Plain, ToolAnswer, ToolRequest
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
-from agent_runtime.tools.registry import Registry
-from agent_runtime.tools.tool import Tool
+from agent_runtime.tools.tool import Registry, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

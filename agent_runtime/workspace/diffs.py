@@ -2,12 +2,242 @@
 
 from __future__ import annotations
 
+import codecs
+import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeGuard
 
-from agent_runtime.workspace.edits import LineEdit, lines_of
+from agent_runtime.core.errors import ToolError
+
+# ---- A file's bytes as text, and back, so that everything an edit does not touch survives. Pure.
+
+
+_BOMS = (  # the longer ones first: UTF-32's little-endian mark begins with UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SNIFFED = 8000  # bytes that git, too, looks at for a NUL
+_TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
+_MAX_CONTROL_SHARE = 0.1
+
+
+def version_of(data: bytes) -> str:
+    """A short tag of a file's content: 8 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file, its line endings as they are.
+
+    Attributes:
+        raw: the text without a byte order mark.
+        encoding: Python's name of its encoding.
+        bom: the byte order mark, or nothing.
+    """
+
+    raw: str
+    encoding: str = "utf-8"
+    bom: bytes = b""
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The lines without their endings, numbered as ripgrep and git number them: only a newline ends one."""
+        lines = split(self.raw)
+        return tuple(lines) if self.newline == "\n" else tuple(line.removesuffix("\r") for line in lines)
+
+    @cached_property
+    def count(self) -> int:
+        """How many lines there are."""
+        return self.raw.count("\n") + (not self.ends_with_newline)
+
+    def first(self, count: int) -> tuple[str, ...]:
+        """The first lines; of a large file this takes much less room than all of them."""
+        if "lines" in self.__dict__ or count >= self.count:
+            return self.lines[:count]
+        lines = self.raw.split("\n", count)[:count]
+        return tuple(lines) if self.newline == "\n" else tuple(line.removesuffix("\r") for line in lines)
+
+    @cached_property
+    def newline(self) -> str:
+        """The line ending that most lines have."""
+        crlf = self.raw.count("\r\n")
+        return "\r\n" if crlf and crlf * 2 > self.raw.count("\n") else "\n"
+
+    @cached_property
+    def plain(self) -> str:
+        """The text with newlines only, whose `split` gives the lines; takes a thirtieth of their room."""
+        return self.raw if self.newline == "\n" else self.raw.replace("\r\n", "\n").removesuffix("\r")
+
+    @property
+    def ends_with_newline(self) -> bool:
+        """Whether the last line is terminated; an empty text counts as if it were."""
+        return not self.raw or self.raw.endswith("\n")
+
+    def encode(self, raw: str) -> bytes:
+        """The bytes of a new text in the same encoding, mark included.
+
+        Raises:
+            ToolError: the encoding has no such character.
+        """
+        try:
+            return self.bom + raw.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            bad = raw[error.start]
+            raise ToolError(
+                f"the file is {self.encoding} and cannot hold {bad!r} (U+{ord(bad):04X}); use other characters, or "
+                "write the whole file with mode='w', which makes it UTF-8",
+                kind="ValueError",
+            ) from error
+
+    @property
+    def peculiarities(self) -> str:
+        """What is unusual about the bytes, for a header; empty for plain UTF-8 with newlines."""
+        notes = [] if self.encoding == "utf-8" else [self.encoding]
+        if self.bom and self.encoding == "utf-8":
+            notes.append("UTF-8 with byte order mark")
+        if self.newline == "\r\n":
+            notes.append("CRLF line endings")
+        if not self.ends_with_newline:
+            notes.append("no newline at the end")
+        return ", ".join(notes)
+
+
+def split(raw: str) -> list[str]:
+    """Cut into lines at newlines only; a last newline ends the last line and begins none."""
+    lines = raw.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def decode(data: bytes) -> Text | None:
+    """Read a file's bytes as text: UTF-8, UTF-16 and UTF-32 with their marks, else Latin-1. None when it is binary."""
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            try:
+                return Text(data[len(bom) :].decode(encoding), encoding, bom)
+            except UnicodeDecodeError:
+                continue
+    if b"\0" in data[:_SNIFFED]:
+        return None
+    try:
+        return Text(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        sample = data[:_SNIFFED]
+        controls = sum(1 for byte in sample if (byte < 0x20 and byte not in _TEXT_CONTROLS) or 0x7F <= byte < 0xA0)  # noqa: PLR2004 - the C0 and C1 ranges
+        too_many = controls > len(sample) * _MAX_CONTROL_SHARE
+        return None if too_many else Text(data.decode("latin-1"), "latin-1")
+
+
+# ---- The edit engine: a text and line edits in, the new text out. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineEdit:
+    """Put `text` in place of the lines `start` to `end`.
+
+    Attributes:
+        start: first line replaced, from 1.
+        end: last line replaced; `start - 1` replaces nothing and inserts before `start`.
+        text: the new lines; empty to delete.
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+def replacement(name: str, start: object, end: object, text: str, count: int) -> LineEdit:
+    """An edit of existing lines, checked.
+
+    Args:
+        name: how the caller wrote the range, for the error text.
+        start: first line.
+        end: last line.
+        text: the new lines.
+        count: lines of the file.
+
+    Raises:
+        ToolError: the range is not within the file.
+    """
+    if not is_whole(start) or not is_whole(end):
+        raise ToolError(f"{name}: line numbers must be whole numbers", kind="TypeError")
+    if not 1 <= start <= end <= count:
+        least = f"it must hold 1 <= start <= end <= {count}" if count else "use mode='w' or mode='a'"
+        raise ToolError(f"{name}: out of range; the file has {count} lines, {least}", kind="ValueError")
+    return LineEdit(start=start, end=end, text=text)
+
+
+def insertion(after: object, text: str, count: int) -> LineEdit:
+    """An insertion after a line, 0 for the top, checked.
+
+    Raises:
+        ToolError: there is no such line.
+    """
+    if not is_whole(after):
+        raise ToolError("after_line must be a whole number", kind="TypeError")
+    if not 0 <= after <= count:
+        raise ToolError(f"after_line={after}: must be 0 (the top) to {count} (the last line)", kind="ValueError")
+    return LineEdit(start=after + 1, end=after, text=text)
+
+
+def apply(text: Text, edits: Sequence[LineEdit]) -> str:
+    """Make all edits, or none.
+
+    Raises:
+        ToolError: two edits touch the same lines.
+    """
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
+    for before, after in pairwise(ordered):
+        if after.start <= before.end:
+            raise ToolError(
+                f"edits overlap: lines {before.start}-{before.end} and {after.start}-{after.end}; "
+                "give every line to one edit only",
+                kind="ValueError",
+            )
+    carriage = text.newline.removesuffix("\n")
+    pieces = list(text.lines) if text.newline == "\n" else split(text.raw)
+    if pieces and not text.ends_with_newline:
+        pieces[-1] += carriage
+    for edit in reversed(ordered):
+        pieces[edit.start - 1 : edit.end] = [line + carriage for line in lines_of(edit.text)]
+    if not pieces:
+        return ""
+    if text.ends_with_newline:
+        return "\n".join(pieces) + "\n"
+    pieces[-1] = pieces[-1].removesuffix(carriage)
+    return "\n".join(pieces)
+
+
+def append(text: Text, payload: str) -> str:
+    """Add lines at the end; a last line without a newline gets one first, so that no two lines are joined.
+
+    The end is then the payload's own: with or without a newline as it was written.
+    """
+    added = payload.replace("\r\n", "\n").replace("\n", text.newline)
+    joint = "" if text.ends_with_newline or not added else text.newline
+    return text.raw + joint + added
+
+
+def lines_of(payload: str) -> list[str]:
+    """A payload's lines, whatever its line endings."""
+    return split(payload.replace("\r\n", "\n"))
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value can be a line number's type."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 _CONTEXT = 3
 _RUN = 12  # lines of one addition or removal that are shown
@@ -241,3 +471,51 @@ def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, 
     yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, start + half))
     yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
     yield from (numbered(i + 1, lines[i], width, mark) for i in range(stop - half, stop))
+
+
+# ---- A change as a unified diff, for people. Pure.
+
+
+_Span = tuple[int, int, int, int]
+
+
+def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The hunks that make one text of another, three lines of context each; none when nothing changed.
+
+    Args:
+        before: lines; one that keeps its line ending has one that the others have not.
+        after: the same of the new text.
+    """
+    hunks: list[str] = []
+    groups: list[list[_Span]] = []
+    for span in changed_spans(before, after):  # changes whose contexts touch, together
+        if groups and span[0] - groups[-1][-1][1] <= 2 * _CONTEXT:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    for group in groups:
+        (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
+        lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
+        old = _range(first - lead, last + trail)
+        hunks.append(f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@")
+        at = first - lead
+        for a, b, c, d in group:
+            hunks += [f" {line}" for line in before[at:a]]
+            hunks += [f"-{line}" for line in before[a:b]]
+            hunks += [f"+{line}" for line in after[c:d]]
+            at = b
+        hunks += [f" {line}" for line in before[at : last + trail]]
+    return hunks
+
+
+def unified_text(before: Sequence[str], after: Sequence[str], most: int) -> str:
+    """The same as one text, of which the middle is left out beyond `most` characters."""
+    text = "\n".join(unified(before, after)) or "(only line endings or the last newline changed)"
+    half = most // 2
+    cut = f"{text[:half]}\n... [{len(text) - 2 * half} characters truncated] ...\n{text[-half:]}"
+    return text if len(text) <= most else cut
+
+
+def _range(start: int, end: int) -> str:
+    """A range as diffs write it: the first line, from 1, and how many; an empty one names the line before it."""
+    return f"{start + (end > start)},{end - start}"

@@ -3,19 +3,484 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import re
+import secrets
 import stat
+import sys
+import unicodedata
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol, Self
 
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError, ToolErrorKind
-from agent_runtime.workspace import confined, paths
-from agent_runtime.workspace.staging import Staged, standing
+from agent_runtime.workspace.diffs import decode
+from agent_runtime.workspace.edits import listed
+
+# ---- Open files beneath a directory descriptor in a way that no symbolic link and no swap can lead out of it.
+
+
+_OPENAT2 = 437  # the same number on every architecture that Python's wheels are built for
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
+_MAX_LINKS = 40  # as in path_resolution(7)
+
+# Only Linux has the first, and Windows lacks the other.
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+Opener = Callable[[int, Sequence[str], int], int]
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
+    """Open an existing file beneath `root` in one system call.
+
+    Raises:
+        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
+        ValueError: a component holds a null byte, at which the kernel would end the name.
+    """
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
+    how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
+    name = os.fsencode("/".join(parts) or ".")
+    if b"\0" in name:
+        raise ValueError("embedded null byte")  # as `os.open` does
+    while True:
+        descriptor = int(_libc().syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
+        if descriptor >= 0:
+            return descriptor
+        code = ctypes.get_errno()
+        if code not in {errno.EINTR, errno.EAGAIN}:
+            raise OSError(code, os.strerror(code), "/".join(parts))
+
+
+def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
+    """The same by one `openat` a component.
+
+    Raises:
+        OSError: as for `open`; `ELOOP` or `ENOTDIR` when a component is a link.
+    """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    if not parts:
+        return os.open(".", flags, dir_fd=root)
+    with contextlib.ExitStack() as stack:
+        here = root
+        for part in parts[:-1]:
+            here = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            stack.callback(os.close, here)
+        descriptor = os.open(parts[-1], flags, dir_fd=here)
+    if flags & PATH_ONLY == PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+    return descriptor
+
+
+def choose_opener(root: int) -> Opener:
+    """Ask the kernel once whether `openat2` is available: old kernels and some container filters lack it."""
+    if sys.platform != "linux":  # elsewhere the number means something else
+        return open_by_walking
+    try:
+        os.close(open_by_kernel(root, (), PATH_ONLY | os.O_DIRECTORY))
+    except OSError as error:
+        if error.errno not in {errno.ENOSYS, errno.EPERM}:
+            raise
+        return open_by_walking
+    return open_by_kernel
+
+
+def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
+    """Follow the links of a path as long as they stay beneath `root`; what does not exist is taken as it is written.
+
+    With `beneath=False`, `root` must be the machine's own root, which no path can leave.
+
+    Only names are decided here: open the answer only with an `Opener`, which refuses what changed since.
+
+    Raises:
+        OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.
+    """
+    if _is_canonical(root, parts, opener):
+        return tuple(parts)
+    done: list[str] = []
+    todo = deque(parts)
+    links = 0
+    while todo:
+        part = todo.popleft()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            if not done and beneath:
+                raise OSError(errno.EXDEV, "leads out of the workspace", "/".join(parts))
+            del done[-1:]
+            continue
+        target = _link_target(root, done, part, opener)
+        if target is None:
+            done.append(part)
+            continue
+        links += 1
+        if target.startswith("/") and beneath:
+            raise OSError(errno.EXDEV, "is a link to an absolute path", "/".join(parts))
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+        if target.startswith("/"):
+            done.clear()
+        todo.extendleft(reversed(target.split("/")))
+    return tuple(done)
+
+
+@contextlib.contextmanager
+def held(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
+    """Whether nothing is to be followed, by one look: the opener refuses links above the last component."""
+    if not parts or not {"", ".", ".."}.isdisjoint(parts):
+        return False
+    try:
+        return _link_target(root, parts[:-1], parts[-1], opener) is None
+    except OSError:
+        return False
+
+
+def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -> str | None:
+    try:
+        with held(opener(root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
+            return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link; not there
+            return None
+        raise
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+# ---- Check the names that may be used in a workspace, before any file is looked at. Pure.
+
+
+_SHORT_GIT = re.compile(r"git~\d+\Z")
+
+
+def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
+    """Split a path that control code gave into its components, `.` and empty ones left out.
+
+    Args:
+        path: relative to the workspace, or absolute beneath one of `roots`.
+        roots: the absolute spellings of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
+    """
+    _check_text(path)
+    inside = beneath(path, roots)
+    if inside is None:
+        raise ToolError(
+            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+            kind="PermissionError",
+        )
+    parts = tuple(part for part in inside.split("/") if part not in {"", "."})
+    refuse_git(parts, path)
+    return parts
+
+
+def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tuple[str, ...]:
+    """The components, from the machine's root, of a path that may lie outside the workspace.
+
+    Args:
+        path: relative to the workspace, or absolute.
+        roots: the absolute spellings of the workspace's own path.
+        home: the components of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, or enters a git directory.
+    """
+    _check_text(path)
+    inside = beneath(path, roots)
+    given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
+    refuse_git(given, path)
+    return given if inside is None else (*home, *given)
+
+
+def in_line(path: str) -> str:
+    """A path as a part of a line: quoted where it has characters that break or hide a line, or cannot be encoded."""
+    return path if path.isprintable() else repr(path)
+
+
+def refuse_git(parts: Iterable[str], path: str) -> None:
+    """Keep out of git's own files, in every spelling that some file system takes for `.git`.
+
+    Raises:
+        ToolError: a component names a git directory.
+    """
+    if any(is_git(piece) for part in parts for piece in part.split("\\")):
+        raise ToolError(
+            f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
+            kind="PermissionError",
+        )
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system would open `.git` under this name.
+
+    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
+    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
+    """
+    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
+        return False
+    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
+    plain = visible.partition(":")[0].rstrip(". ").casefold()
+    return plain == ".git" or _SHORT_GIT.match(plain) is not None
+
+
+def _check_text(path: str) -> None:
+    if not path:
+        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
+    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
+        raise ToolError(
+            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
+            kind="ValueError",
+        )
+
+
+def beneath(path: str, roots: Iterable[str]) -> str | None:
+    """The path from the workspace's root; None for an absolute one elsewhere."""
+    if not path.startswith("/"):
+        return path
+    for root in roots:
+        prefix = root.rstrip("/")
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return path[len(prefix) + 1 :]
+    return None
+
+
+# ---- A file's new content beside it, ready to take its place in one step; and several of them, all or none.
+
+
+_LARGEST = 10_000_000  # bytes
+_AROUND, _SHOWN = 3, 40
+
+
+class Staged:
+    """New content that is written and synced, but not yet in its place.
+
+    Use as a context manager: whatever was not put in place by its end leaves nothing behind.
+    """
+
+    def __init__(
+        self, directory: int, name: str, data: bytes, mode: int | None, undo: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write and sync the content.
+
+        Args:
+            directory: descriptor of the directory, closed at the end.
+            name: the file's name in it.
+            data: the whole content.
+            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
+            undo: called if the content is not put in place.
+
+        Raises:
+            OSError: the disk refuses; nothing is left behind.
+        """
+        self._directory, self._name, self._undo = directory, name, undo
+        self._temporary = ""
+        try:
+            self._write(data, mode)
+        except BaseException:  # whatever it was, nobody closes a file that was never staged
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self) -> None:
+        """Take the file's place.
+
+        The content is on the disk before, so that a crash leaves the old file or the new one, whole. The directory is
+        not synced: which of the two it is does not matter, and waiting for it would double the cost of an edit.
+
+        Raises:
+            OSError: the file system refuses; the old file still stands.
+        """
+        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._temporary, self._undo = "", lambda: None
+
+    def close(self) -> None:
+        """Remove what was not put in place; idempotent."""
+        if self._directory < 0:
+            return
+        if self._temporary:
+            with contextlib.suppress(FileNotFoundError):  # a program in the workspace was faster
+                os.unlink(self._temporary, dir_fd=self._directory)
+        os.close(self._directory)
+        self._directory = -1
+        self._undo()
+
+    def _write(self, data: bytes, mode: int | None) -> None:
+        old = standing(self._directory, self._name)
+        if mode is None and old is not None:
+            mode = stat.S_IMODE(old.st_mode)
+        temporary = f".{secrets.token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self._directory)
+        self._temporary = temporary
+        with held(descriptor):
+            _write(descriptor, data)
+            new = os.fstat(descriptor)
+            if old is not None and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+                # An ordinary user cannot; the content matters more than the owner.
+                with contextlib.suppress(PermissionError):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """What is to become of one file.
+
+    Attributes:
+        path: which.
+        data: its new content; None to remove it.
+        old: the content that the change was worked out from; None when there is no file, or one that was not read.
+        mode: permission bits of the new content; None keeps them.
+        unread: whether it replaces a file that was not read, because it is large or no text.
+    """
+
+    path: str
+    data: bytes | None
+    old: bytes | None
+    mode: int | None = None
+    unread: bool = False
+
+
+class WritableFiles(Protocol):
+    """What is needed of a workspace."""
+
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> contextlib.AbstractContextManager[Staged]:
+        """Prepare a file's new content."""
+        ...
+
+    def mode(self, path: str) -> int | None:
+        """Permission bits; None when there is no file."""
+        ...
+
+    def read_bytes(self, path: str, limit: int) -> bytes:
+        """A file's content."""
+        ...
+
+    def put(self, path: str, staged: Staged) -> None:
+        """Put prepared content in place."""
+        ...
+
+    def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        """Put content in place of a file."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+
+def apply_all(files: WritableFiles, changes: Sequence[StagedFile]) -> None:
+    """Make several changes, or none.
+
+    All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
+    Right before a file is replaced or removed it is read again, so that what someone else wrote meanwhile is not lost.
+
+    Raises:
+        ToolError: a change cannot be made, or a file is no longer as the change found it.
+    """
+    modes = [files.mode(change.path) for change in changes]
+    done: list[tuple[StagedFile, int | None]] = []
+    with contextlib.ExitStack() as stack:
+        staged = [
+            None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
+            for each in changes
+        ]
+        try:
+            for change, content, mode in zip(changes, staged, modes, strict=True):
+                _require_unchanged(files, change)
+                if content is None:
+                    files.delete(change.path)
+                else:
+                    files.put(change.path, content)
+                done.append((change, mode))
+        except ToolError:
+            for change, mode in reversed(done):
+                if change.old is None:
+                    files.delete(change.path)
+                else:
+                    files.write_bytes(change.path, change.old, mode=mode)
+            raise
+
+
+def standing(directory: int, name: str) -> os.stat_result | None:
+    """What stands under a name, links not followed; None for nothing."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def is_unchanged(files: WritableFiles, change: StagedFile) -> bool:
+    """Whether a file is as a change found it."""
+    now = _content(files, change.path)
+    if change.unread:
+        return now is None or decode(now) is None
+    return now == change.old and (now is not None or files.mode(change.path) is None)
+
+
+def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:
+    if is_unchanged(files, change):
+        return
+    now = _content(files, change.path)
+    text = decode(now) if now is not None else None
+    head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
+    if text is None:
+        raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")
+    before = decode(change.old) if change.old is not None else None
+    both = zip(before.lines if before else (), text.lines, strict=False)
+    same = next((number for number, (old, new) in enumerate(both) if old != new), 0)
+    first, last = max(1, same + 1 - _AROUND), min(len(text.lines), same + _SHOWN)
+    shown, _ = listed(text.lines, first, last) if first <= last else ([], 0)
+    raise ToolError("\n".join([f"{head} It has {len(text.lines)} lines; now:", *shown]), kind="ValueError")
+
+
+def _content(files: WritableFiles, path: str) -> bytes | None:
+    """A file's content; None when it is gone or too large to be a text that was worked on."""
+    try:
+        return files.read_bytes(path, _LARGEST)
+    except ToolError as error:
+        if error.kind in {"FileNotFoundError", "ValueError"}:
+            return None
+        raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
 
 _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.ENOENT: ("FileNotFoundError", "does not exist"),
@@ -97,10 +562,10 @@ class Workspace:
         self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
         self.confined = confined_to_root
         self._seen_as = seen_as
-        self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
+        self._root = os.open(root if confined_to_root else "/", PATH_ONLY | os.O_DIRECTORY)
         # Also where nobody calls `close`: a sandbox's `/tmp` is closed after its last use.
         self._release = weakref.finalize(self, os.close, self._root)
-        self._open = confined.choose_opener(self._root)
+        self._open = choose_opener(self._root)
         self._scratch = scratch
         self.readable = dict(readable or {})
         self._others = {prefix: Workspace(directory) for prefix, directory in self.readable.items()}
@@ -183,11 +648,11 @@ class Workspace:
         parts = self._resolve(path)
         with (
             _told(path),
-            confined.held(self._open(self._root, parts, os.O_RDONLY | os.O_DIRECTORY)) as descriptor,
+            held(self._open(self._root, parts, os.O_RDONLY | os.O_DIRECTORY)) as descriptor,
             os.scandir(descriptor) as entries,
         ):
             found = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
-        return sorted(name for name in found if not paths.is_git(name.rstrip("/")))
+        return sorted(name for name in found if not is_git(name.rstrip("/")))
 
     def read_bytes(self, path: str, limit: int) -> bytes:
         """The whole content of a regular file.
@@ -200,7 +665,7 @@ class Workspace:
         parts = self._resolve(path)
         with _told(path):
             descriptor = self._open(self._root, parts, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-            with confined.held(descriptor):
+            with held(descriptor):
                 status = os.fstat(descriptor)
                 _require_regular(status.st_mode, path)
                 chunks, left = list[bytes](), limit + 1
@@ -271,7 +736,7 @@ class Workspace:
         if self.is_temporary(path) and self._scratch is not None:
             return self._scratch.files.delete(path)
         *parents, name = self._resolve(path) or (".",)
-        with _told(path), confined.held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
+        with _told(path), held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
             _require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode, path)
             os.unlink(name, dir_fd=directory)
             return None
@@ -281,7 +746,7 @@ class Workspace:
         scratch = self._scratch
         if scratch is None or not f"{path}/".startswith(f"{scratch.prefix}/"):
             return False
-        return paths.beneath(path, self._spellings) is None
+        return beneath(path, self._spellings) is None
 
     def mode(self, path: str) -> int | None:
         """A file's permission bits; None when there is none.
@@ -324,7 +789,7 @@ class Workspace:
         home = () if canonical.startswith("/") else self._home
         *parents, name = [*home, *canonical.strip("/").split("/")]
         try:
-            with confined.held(self._open(self._root, parents, confined.PATH_ONLY | os.O_DIRECTORY)) as directory:
+            with held(self._open(self._root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
                 return _stamp_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except FileNotFoundError:
             return None
@@ -342,11 +807,11 @@ class Workspace:
     def _resolve(self, path: str) -> tuple[str, ...]:
         with _told(path):
             if self.confined:
-                parts = confined.canonical(self._root, paths.parts_of(path, self._spellings), self._open)
+                parts = canonical(self._root, parts_of(path, self._spellings), self._open)
             else:
-                given = paths.parts_anywhere(path, self._spellings, self._home)
-                parts = confined.canonical(self._root, given, self._open, beneath=False)
-        paths.refuse_git(parts, path)
+                given = parts_anywhere(path, self._spellings, self._home)
+                parts = canonical(self._root, given, self._open, beneath=False)
+        refuse_git(parts, path)
         return parts
 
     def _elsewhere(self, path: str) -> tuple[str, Workspace, str] | None:
@@ -364,7 +829,7 @@ class Workspace:
         parts = self._resolve(path)
         with _told(path):
             try:
-                with confined.held(self._open(self._root, parts, confined.PATH_ONLY)) as descriptor:
+                with held(self._open(self._root, parts, PATH_ONLY)) as descriptor:
                     return os.fstat(descriptor)
             except FileNotFoundError:
                 return None
@@ -376,7 +841,7 @@ class Workspace:
             return self._open(self._root, parts, flags)
         except FileNotFoundError:
             with (
-                confined.held(self._directory(parts[:-1], made)) as parent,
+                held(self._directory(parts[:-1], made)) as parent,
                 contextlib.suppress(FileExistsError),  # someone else made it meanwhile; opening it decides
             ):
                 os.mkdir(parts[-1], dir_fd=parent)
@@ -388,7 +853,7 @@ class Workspace:
         for parts in reversed(made):
             with (
                 contextlib.suppress(OSError),  # someone else has put something there; it is theirs now
-                confined.held(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
+                held(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
             ):
                 os.rmdir(parts[-1], dir_fd=parent)
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 from bench.chaos.machines import Machine
 from bench.chaos.world import FIX, LOOK, World
 from bench.service import scripted, variables
-from bot.engine.durable.slots import ADVISORY_CLASS
+from bot.queue.worker import ADVISORY_CLASS
 from localhub import LocalHub
 from tests.waiting import eventually
 

@@ -39,7 +39,7 @@ _OURS = (
 import asyncio
 from pathlib import Path
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.terminals.spool import OutputLogs
+from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace

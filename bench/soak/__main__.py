@@ -29,8 +29,8 @@ from bench.service import variables
 from bench.soak.repositories import REPOSITORIES, Hostile
 from bench.soak.watching import Seen, Watched, watched
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from localhub import App, Comment, LocalHub, Repo
 from tests.model_server import ModelServer, Received
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, StartRecipe, Steering, Talk
-from bot.domain.recipe import RecipeBounds
+from bot.domain.commands import DEFAULT_TRIGGER, Command, RecipeBounds, RepoEvent, StartRecipe, Steering, Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,22 +6,23 @@ https://docs.github.com/webhooks/using-webhooks/automatically-redelivering-faile
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from github import GithubException
+from github import Auth, GithubException
 from jwt.exceptions import InvalidKeyError
 
-from bot.github.auth import Anonymous, AppIdentity
-from bot.github.connection import PAGE, GitHubConnection
-from bot.github.errors import GitHubError, unreadable
+from bot.github.auth import Anonymous, AppIdentity, InstallationAuth
+from bot.github.client import PAGE, GitHubConnection
+from bot.github.types import GitHubError, unreadable
 
 _NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
@@ -324,3 +325,151 @@ def _clock(headers: Mapping[str, str]) -> datetime | None:
         return parsedate_to_datetime(written)
     except ValueError:
         return None
+
+
+# ---- Tokens for git, narrowed to one repository and one purpose; jobs share them while they are good.
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of the installation; `minted` is called with each before it is used."""
+
+    connection: GitHubConnection
+    minted: Callable[[str], None] = field(repr=False)
+
+    async def for_clone(self, repo: str) -> str:
+        """A token that may read this repository's files and nothing else; a plain token gives itself."""
+        return await self._token(repo, {"contents": "read"})
+
+    async def for_push(self, repo: str, *, workflows: bool = False) -> str:
+        """A token that may write this repository's files and nothing else; a plain token gives itself.
+
+        Args:
+            repo: `owner/name`.
+            workflows: whether workflow files are among them, for which the installation must have a permission.
+        """
+        await self.connection.before_write()
+        return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
+
+    def forget(self, repo: str) -> None:
+        """Mint new ones the next time: git could not be served with those that there are."""
+        if isinstance(self.connection.auth, InstallationAuth):
+            self.connection.auth.tokens.forget(repo)
+
+    async def may_write_workflows(self) -> bool | None:
+        """Whether we may add and change workflow files; None for a plain token, which cannot be asked."""
+        app, auth = self.connection.app, self.connection.auth
+        if app is None or not isinstance(auth, InstallationAuth):
+            return None
+        path = f"/app/installations/{auth.installation_id}"
+        answer = await self.connection.json("read the App's installation", "GET", path, as_app=True)
+        return bool(answer["permissions"].get("workflows") == "write")
+
+    async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
+        auth = self.connection.auth
+        if not isinstance(auth, InstallationAuth):
+            return auth.token
+        scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
+        get = partial(auth.tokens.get, scope, partial(auth.mint, repo, permissions))
+        token = await self.connection.call(f"create a token for {repo}", get)
+        self.minted(token)
+        return token
+
+
+# ---- Sign people in by the App, and find out which repositories they may see.
+
+
+CALLBACK_PATH = "/dashboard/github/back"
+"""Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
+MOST_REPOSITORIES = 5_000
+"""Of a person who can reach more, the others are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthClient:
+    """The App as it signs people in.
+
+    Attributes:
+        client_id: the App's.
+        client_secret: the App's.
+        server_url: GitHub's address for people.
+        api_url: its REST address.
+        ca_file: see `GitHubConnection`.
+    """
+
+    client_id: str
+    client_secret: str
+    server_url: str
+    api_url: str
+    ca_file: Path | None = None
+
+    async def exchange(self, code: str, verifier: str) -> str:
+        """Exchange the code that GitHub sent a person back with for their token.
+
+        Args:
+            code: what GitHub sent; it works once.
+            verifier: what the challenge was made from that the person was sent to GitHub with.
+
+        Raises:
+            GitHubError: GitHub did not answer, or does not take the code.
+        """
+        what = "exchange the code of a sign-in"
+        body = {
+            "client_id": self.client_id,
+            "client_secret": self.client_secret,
+            "code": code,
+            "code_verifier": verifier,
+        }
+        async with _connected(Anonymous(), self.server_url, self.ca_file) as connection:
+            found = await connection.json(
+                what, "POST", "/login/oauth/access_token", body, accept="application/json", repeat=False
+            )
+        token = found.get("access_token") if isinstance(found, dict) else None
+        if not isinstance(token, str) or not token:
+            # GitHub answers 200 whatever went wrong; the description may repeat what it was sent.
+            raise unreadable(what, HTTPStatus.OK, "no token; was the code used before, or the client secret changed?")
+        return token
+
+    async def login(self, token: str) -> str:
+        """The login of the person whose token it is.
+
+        Raises:
+            GitHubError: GitHub did not answer, or refuses the token.
+        """
+        async with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+            return str((await connection.read("see who signs in", "/user"))["login"])
+
+    async def repositories(self, token: str) -> frozenset[int] | None:
+        """The ids of the repositories that a person can reach and the App is installed on; None for a token that ended.
+
+        Raises:
+            GitHubError: GitHub did not answer.
+        """
+        found = set[int]()
+        async with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+            try:
+                async for each in connection.entries(
+                    "list a person's installations", "/user/installations", within="installations"
+                ):
+                    path = f"/user/installations/{int(each['id'])}/repositories"
+                    listed = connection.entries("list a person's repositories", path, within="repositories")
+                    try:
+                        async for repo in listed:
+                            found.add(int(repo["id"]))
+                            if len(found) >= MOST_REPOSITORIES:
+                                return frozenset(found)
+                    except GitHubError as error:
+                        # Suspended, or removed meanwhile: its repositories are not known, those of the others are.
+                        if error.limited or error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+                            raise
+            except GitHubError as error:
+                if error.status == HTTPStatus.UNAUTHORIZED:
+                    return None
+                raise
+        return frozenset(found)
+
+
+@asynccontextmanager
+async def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> AsyncIterator[GitHubConnection]:
+    with closing(GitHubConnection(auth, url, ca_file=ca_file)) as connection:
+        yield connection

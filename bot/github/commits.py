@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from bot.github import graphql, parsing
-from bot.github.connection import GitHubConnection
-from bot.github.drafts import PullDraft
-from bot.github.errors import GitHubError, HeadMovedError
-from bot.github.models import CommitFacts, PullLink
-from bot.github.repos import Repos
-from bot.workspace.change import Change
+from bot.git.change import Change
+from bot.github import graphql, types
+from bot.github.client import GitHubConnection
+from bot.github.issues import Repos
+from bot.github.types import CommitFacts, GitHubError, HeadMovedError, PullDraft, PullLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Commits:
             done = await self.repos.commit(repo, head)
             if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
                 return done
-            if parsing.is_stale(error.said) or parsing.is_stale(str(error.__cause__)):
+            if types.is_stale(error.said) or types.is_stale(str(error.__cause__)):
                 raise HeadMovedError(
                     what, error.status, error.said, "Somebody pushed in the meantime: try again."
                 ) from error

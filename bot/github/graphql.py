@@ -6,9 +6,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from bot.github.errors import CannotExpressError
-from bot.github.models import CommitFacts, PullFacts, PullLink, RepoFacts, Snapshot, ThreadFacts
-from bot.workspace.change import Change
+from bot.git.change import Change
+from bot.github.types import CannotExpressError, CommitFacts, PullFacts, PullLink, RepoFacts, Snapshot, ThreadFacts
 
 Json = Mapping[str, Any]
 

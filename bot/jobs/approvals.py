@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from agent_runtime import PendingCall, alike_patterns
-from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.engine.job_record import ApprovalsRecord, StoredRecord
-from bot.gate.decision import Grant
+from agent_runtime import Outcome, PendingCall, SessionError, alike_patterns
+from bot.domain.errors import QueueError
+from bot.domain.job import Job
+from bot.github import GitHubError
+from bot.jobs.context import JobServices
+from bot.permissions.levels import Grant
+from bot.publishing.markdown import duration
+from bot.publishing.view import following, log_of, pack_log, unpack_log
+from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, ShownRequest, StoredRecord, Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +128,132 @@ def unanswered(waits: Waiting) -> str:
     """Why a job ends that nobody answered."""
     what = "question" if waits.kind == "question" else "request"
     return f"Nobody answered the {what} `{waits.request_id}` in time."
+
+
+# ---- Limit how long a job is put off because GitHub does not respond.
+
+
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+
+ACCESS_PATIENCE_SECONDS = 600.0
+"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
+
+_FIRST_PAUSE_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 1800.0
+"""After so much time without trouble, and more than any pause, the next trouble is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When to ask again.
+
+    Attributes:
+        seconds: for how long GitHub is asked again in all.
+        longest_pause: between two times.
+    """
+
+    seconds: float = PATIENCE_SECONDS
+    longest_pause: float = 60.0
+
+    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
+        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
+        if not (error.passing or error.unsettled):
+            return None
+        now = time.time()
+        met = (await record.read()).github_outage
+        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
+        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
+        lasts = now - begun
+        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
+            return None
+        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))
+
+
+# ---- Schedule the next attempt of a job that waits for a model service; kept with the job.
+
+
+FIRST_PAUSE = 120.0
+LONGEST_PAUSE = 1800.0
+
+
+async def last_outage(record: StoredRecord) -> Outage | None:
+    """The outage that a job has met last, if it ever met one."""
+    return (await record.read()).outage
+
+
+async def is_waited_out(record: StoredRecord, until: float | None) -> bool:
+    """Whether a job that waits until `until` waits for the model service, and not for a person."""
+    outage = await last_outage(record)
+    return outage is not None and outage.until == until
+
+
+async def wait_out(
+    record: StoredRecord, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
+) -> Outage | None:
+    """Keep that a job waits for the model service; None when it has waited for as long as it may.
+
+    Args:
+        record: the job's.
+        outcome: of its run, which is `model_unavailable`.
+        patience: seconds for which one outage is waited for.
+        chance: a number in [0, 1) to spread the tries of many jobs by.
+    """
+    now, last = time.time(), await last_outage(record)
+    same = last is not None and last.steps == outcome.steps
+    since, tries = (last.since, last.tries) if last is not None and same else (now, 0)
+    pause = min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * (0.75 + chance() / 2)
+    outage = Outage(
+        since=since, tries=tries + 1, steps=outcome.steps, until=now + max(pause, outcome.retry_after or 0.0)
+    )
+    if outage.until - since > patience:
+        return None
+    await record.update(lambda kept: replace(kept, outage=outage))
+    return outage
+
+
+def told(outage: Outage, reason: str, *, patience: float) -> str:
+    """What is said of a job that waits for the model service."""
+    until, last = _clock(outage.until), _clock(outage.since + patience)
+    return (
+        f"The model service is unavailable: {reason}\n\nThe work so far is kept. The job continues automatically: it "
+        f"retries at {until}, and until {last} at the latest. `stop` ends it."
+    )
+
+
+def given_up(outcome: Outcome, patience: float) -> str:
+    """Why a job ends that met an outage of the model service."""
+    most = f"`CODEPILOT_MODEL_PATIENCE` allows ({duration(patience)})"
+    return f"{outcome.reason or ''} Waiting for it would take longer than {most}.".strip()
+
+
+def _clock(seconds: float) -> str:
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when:%H:%M} UTC on {when.day} {when:%B}"
+
+
+# ---- Keep the log of a job's run for the dashboard, before its session is dropped.
+
+
+log = logging.getLogger(__name__)
+
+
+async def keep_log(services: JobServices, job: Job) -> None:
+    """Keep what the session of a job tells, where there is a session and a dashboard; no job fails for that."""
+    if services.history is None:
+        return
+
+    def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
+        events = services.session_events(job)
+        told = log_of(events, lambda text: services.without_places(services.redactor.redact(text)))
+        found = following(told, None if before is None else unpack_log(before))
+        return (pack_log(found), found.usage.cost_usd) if events else None
+
+    try:
+        kept = await asyncio.to_thread(packed, await services.history.log_of(job.id))
+        if kept is not None:
+            await services.history.keep_log(job, kept[0], cost_usd=kept[1])
+    except (SessionError, QueueError) as error:
+        log.warning("the log of the run is not kept for the dashboard: %s", error)
+    except Exception:  # also where a job is given up for a fault of ours, which may be this one
+        log.exception("the log of the run is not kept for the dashboard")

@@ -4,28 +4,112 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from agent_runtime import INSTRUCTION_FILES
-from bot.gate.repo_config import (
+from bot.domain.commands import FOLDER, path_of
+from bot.git import Blob, Source, WorkspaceError, Workspaces
+from bot.github import FileTooLargeError, GitHub
+from bot.jobs.context import JobContext, PhaseReader
+from bot.jobs.setup import RepoSettings
+from bot.jobs.storage import FRESH_SECONDS
+from bot.permissions.repo_config import (
     MAX_BYTES,
+    MAX_BYTES_REPO_CONFIG,
+    MAX_RECIPES,
     ORGANISATION_PATH,
     OTHER_SPELLING,
     PATH,
+    Recipe,
+    RecipeError,
     RepoConfig,
     RepoConfigError,
     defaults_when_broken,
     merged,
     parse_config,
+    parse_recipe,
+    too_large,
 )
-from bot.github import FileTooLargeError
-from bot.jobs.context import JobContext
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.receipt_filter import FRESH_SECONDS
-from bot.jobs.recipes import crons_of, find_recipes
-from bot.jobs.setup import RepoSettings
-from bot.workspace import Blob, Source, WorkspaceError, Workspaces
+
+# ---- The recipes of a repository, read from its default branch.
+
+
+_SUFFIX = ".md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRecipes:
+    """What the folder of recipes holds.
+
+    Attributes:
+        recipes: those that can be used, by name.
+        problems: what is wrong with the others, with file, line and key.
+    """
+
+    recipes: tuple[Recipe, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
+    """Read all recipes; an invalid one is reported, and the others count.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    recipes: list[Recipe] = []
+    problems: list[str] = []
+    files = {
+        name: file
+        for name, file in (await github.repos.files_in(repo, FOLDER)).items()
+        if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
+    }
+    looked_at = sorted(files)[:MAX_RECIPES]
+    small = [files[name].sha for name in looked_at if files[name].size <= MAX_BYTES]
+    contents = await github.repos.contents_of(repo, small)
+    for name in (each.removesuffix(_SUFFIX) for each in looked_at):
+        file = files[f"{name}{_SUFFIX}"]
+        try:
+            if file.size > MAX_BYTES:
+                raise too_large(name, file.size)
+            if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
+                recipe = await find_recipe(github, repo, name)
+            else:
+                recipe = await asyncio.to_thread(parse_recipe, content, name)
+        except RecipeError as error:
+            problems.append(str(error))
+            continue
+        if recipe is None:  # removed meanwhile
+            continue
+        label = recipe.on.label
+        if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
+            problems.append(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
+        else:
+            recipes.append(recipe)
+    if len(files) > MAX_RECIPES:
+        problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
+    return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
+
+
+def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
+    """The schedules of recipes, by name."""
+    return {each.name: each.on.schedule for each in recipes if each.on.schedule}
+
+
+async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
+    """Read one recipe; None where there is none of that name.
+
+    Raises:
+        RecipeError: it does not fit.
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    try:
+        content = await github.repos.file_at(repo, path_of(name))
+    except FileTooLargeError as error:
+        raise too_large(name, error.size) from error
+    return None if content is None else await asyncio.to_thread(parse_recipe, content, name)
+
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +163,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     """
     other = OTHER_SPELLING if path == PATH else ""
     paths = tuple(filter(None, (path, other, *INSTRUCTION_FILES)))
-    found = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES)
+    found = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES_REPO_CONFIG)
     blobs: dict[str, Blob | None] = {}
     for name, read in found.items():
         if not isinstance(read, WorkspaceError):
@@ -97,7 +181,11 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
         config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in blobs.items() if blob and name != path}
     skills = await workspaces.read_many(
-        repo_id, base, [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS], most=_MOST_SKILLS, limit=MAX_BYTES
+        repo_id,
+        base,
+        [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS],
+        most=_MOST_SKILLS,
+        limit=MAX_BYTES_REPO_CONFIG,
     )
     ids = {name: blob.id if blob else None for name, blob in {**blobs, **skills}.items()}
     asked = RepoSettings(

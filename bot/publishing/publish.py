@@ -5,23 +5,287 @@ It only ever adds. There is no force, no deletion, no tag, and the default branc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft
-from bot.publishing.plan import CommitPlan, Publication
-from bot.publishing.published import Published, RecordPart
+from bot.git import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
+from bot.git.change import Change, LargeFile
+from bot.git.errors import GitError
+from bot.github import (
+    CannotExpressError,
+    CommitFacts,
+    GitHub,
+    GitHubError,
+    HeadMovedError,
+    PullDraft,
+    PullLink,
+    RepoFacts,
+    ReviewDraft,
+    ReviewFacts,
+    check_expressible,
+    is_made,
+)
+from bot.github.types import remedy_for
+from bot.permissions.levels import OWN_PREFIX
+from bot.publishing.checks import Verdict
+from bot.publishing.markdown import code, counted
+from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
 from bot.publishing.redact import Redactor
-from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, Sent, Target
-from bot.publishing.text import code
-from bot.publishing.verdict import Verdict
-from bot.publishing.withheld import Withheld, WithheldCause
-from bot.publishing.wording import branch_name, pull_body
-from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
+from bot.publishing.view import CommitRef, Published, RecordPart, Withheld, WithheldCause
 
-__all__ = ["Delivered", "ForbiddenTargetError", "Pusher", "Target", "publish"]
+# ---- One commit onto one branch, once however often it is started again: by GitHub's API, else by a push.
+
+
+class Pusher(Protocol):
+    """The trusted git directory; `bot.git.Tree` is one."""
+
+    async def replay(self, change: Change, onto: Source) -> Change:
+        """The same change, made on another commit; the same one every time."""
+        ...
+
+    async def commit(self, change: Change, *, message: str) -> str:
+        """Make the commit; the same id every time."""
+        ...
+
+    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+        """The paths of those whose content has a part of which `holds` is true."""
+        ...
+
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
+        """Have Git LFS keep the objects that a change points to."""
+        ...
+
+    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
+        """Send it to the branch, which must stand at `expected`; empty for a branch that is not there yet.
+
+        Raises:
+            GitError: the server did not answer, or may take it the next time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a publication may go.
+
+    Attributes:
+        repo: `owner/name`, from the job.
+        default_branch: never written to.
+        clone_url: for a push from the trusted git directory.
+        html_url: the repository's page.
+        node_id: what GraphQL calls the repository.
+        branch_prefix: what the names of the bot's own branches begin with.
+    """
+
+    repo: str
+    default_branch: str
+    clone_url: str
+    html_url: str
+    node_id: str
+    branch_prefix: str = OWN_PREFIX
+
+    @classmethod
+    def of(cls, repo: RepoFacts, branch_prefix: str = OWN_PREFIX) -> Self:
+        """The repository as it is now."""
+        return cls(
+            repo=repo.full_name,
+            default_branch=repo.default_branch,
+            clone_url=repo.clone_url,
+            html_url=repo.html_url,
+            node_id=repo.node_id,
+            branch_prefix=branch_prefix,
+        )
+
+    @property
+    def server(self) -> str:
+        """GitHub's address for people."""
+        return self.html_url.removesuffix(f"/{self.repo}")
+
+
+class ForbiddenTargetError(BotError):
+    """Someone asked the publisher for what it has no verb for: a bug of ours, stopped before anything was sent."""
+
+
+class LeakError(BotError):
+    """A secret of the bot's is in a file that was to be published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A commit that is on GitHub.
+
+    Attributes:
+        branch: where it is.
+        pull: the pull request that was opened with it.
+    """
+
+    branch: str
+    facts: CommitFacts
+    pull: PullLink | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSender:
+    """What sends a job's commit.
+
+    Attributes:
+        github: acts for the job.
+        record: what earlier attempts sent.
+        target: where it may go.
+        pusher: for what GitHub's commit API cannot express.
+        redactor: knows the secrets.
+    """
+
+    github: GitHub
+    record: RecordPart[Published]
+    target: Target
+    pusher: Pusher
+    redactor: Redactor = field(repr=False)
+
+    async def sent_before(self) -> Sent | None:
+        """What an earlier attempt sent and noted."""
+        noted = (await self.record.read()).commit
+        if noted is None:
+            return None
+        return Sent(branch=noted.branch, facts=await self.github.repos.commit(self.target.repo, noted.sha))
+
+    async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> Sent:
+        """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
+
+        Args:
+            commit: what to send.
+            request: a pull request from its branch, which is opened with it where that is possible.
+
+        Raises:
+            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
+            LeakError: a secret is in it.
+            HeadMovedError: the branch does not stand where it is expected.
+            PushRejectedError: the same, or the server said no.
+            WorkflowsForbiddenError: it changes workflow files, and we may not.
+            LargeFileError: Git LFS did not take what the commit points to.
+            GitHubError: GitHub refused or stayed silent.
+            WorkspaceError: git failed.
+        """
+        await self.check(commit)
+        if commit.change.large:  # what Git LFS has already is not sent again
+            token = await self.github.tokens.for_push(self.target.repo)
+            await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
+        link = None
+        try:
+            made, link = await self._commit(commit, request)
+        except CannotExpressError:
+            # A try that pushed it may have been killed before it could note it.
+            head, earlier = await self.github.repos.branch_head(self.target.repo, commit.branch), None
+            if head is not None and head != commit.expected_head:
+                parent, tree = commit.expected_head, commit.change.tree_sha
+                earlier = await self.sent_on(commit, head, parent=parent, tree_sha=tree)
+            made = earlier.facts if earlier is not None else await self._push(commit)
+        return await self.note(Sent(branch=commit.branch, facts=made, pull=link))
+
+    async def sent_on(
+        self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
+    ) -> Sent | None:
+        """The commit that a branch stands at, when it is ours and was made on `parent`; of a tree, if one is given."""
+        facts = await self.github.repos.commit(self.target.repo, head)
+        tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
+        if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):
+            return None
+        return Sent(branch=commit.branch, facts=facts)
+
+    async def note(self, sent: Sent) -> Sent:
+        """Keep what was sent."""
+        commit = CommitRef(sha=sent.facts.sha, branch=sent.branch)
+        await self.record.update(lambda done: replace(done, commit=commit, pull=sent.pull or done.pull))
+        return sent
+
+    async def note_onto(self, head: str) -> None:
+        """Keep the commit onto which the change is replayed next."""
+        await self.record.update(lambda done: replace(done, onto=head))
+
+    async def check(self, commit: CommitPlan) -> None:
+        """See whether a commit may be sent at all.
+
+        Raises:
+            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
+            LeakError: a secret is in it.
+            WorkflowsForbiddenError: it changes workflow files, and we may not.
+            GitHubError: GitHub was asked about that, and refused or stayed silent.
+        """
+        if self.is_default(commit.branch):
+            raise ForbiddenTargetError(
+                f"{commit.branch} is the default branch of {self.target.repo}; nothing was pushed."
+            )
+        if commit.branch.startswith(("refs/", "-")) or (
+            commit.create_branch and not commit.branch.startswith(self.target.branch_prefix)
+        ):
+            raise ForbiddenTargetError(
+                f"{commit.branch!r} is not a branch that the bot may write to; nothing was pushed."
+            )
+        # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
+        leaks = await asyncio.to_thread(_leaks, commit.change, self.redactor)
+        leaks += await self.pusher.large_files_with(commit.change.large, self.redactor.holds)
+        if leaks:
+            named = ", ".join(code(self.redactor.redact(path)) for path in leaks)
+            raise LeakError(f"{named} contains one of the bot's secrets. Nothing was published.")
+        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is False:
+            raise WorkflowsForbiddenError
+
+    def is_default(self, branch: str) -> bool:
+        """Whether a branch is the one that is never written to."""
+        return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
+
+    async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
+        # Checked before the branch is made: a branch without its commit would be half a publication.
+        check_expressible(commit.change)
+        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is None:
+            raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
+        if not commit.create_branch:
+            facts = await self.github.commits.on_branch(
+                self.target.repo,
+                branch=commit.branch,
+                expected_head=commit.expected_head,
+                title=commit.title,
+                body=commit.body,
+                change=commit.change,
+            )
+            return facts, None
+        return await self.github.commits.on_new_branch(
+            self.target.repo,
+            node_id=self.target.node_id,
+            branch=commit.branch,
+            expected_head=commit.expected_head,
+            title=commit.title,
+            body=commit.body,
+            change=commit.change,
+            pull=request,
+        )
+
+    def _message(self, commit: CommitPlan) -> str:
+        return self.github.redacted(f"{commit.title}\n\n{commit.body}\n")
+
+    async def _push(self, commit: CommitPlan) -> CommitFacts:
+        sha = await self.pusher.commit(commit.change, message=self._message(commit))
+        token = await self.github.tokens.for_push(self.target.repo, workflows=commit.change.writes_workflows)
+        expected, url = "" if commit.create_branch else commit.expected_head, self.target.clone_url
+        try:
+            await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
+        except GitError as error:
+            what = f"push to {commit.branch} of {self.target.repo}"
+            raise GitHubError(what, 0, error.stderr.strip(), remedy_for(0, "")) from error
+        return await self.github.repos.commit(self.target.repo, sha)
+
+
+def _leaks(change: Change, redactor: Redactor) -> list[str]:
+    return [
+        file.path
+        for file in change.files
+        if redactor.holds(file.path) or (file.content and redactor.holds(file.content.decode("latin-1")))
+    ]
+
 
 REPLAYS = 2
 """How often a change follows a branch that people push to, before it gets a branch of its own."""
@@ -205,3 +469,65 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
 
 def _withheld(cause: WithheldCause, reason: str) -> Delivered:
     return Delivered(withheld=Withheld(cause=cause, reason=reason))
+
+
+# ---- Send a review, once however often this is started again.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewPlace:
+    """Where a review goes.
+
+    Attributes:
+        repo: `owner/name`, from the job.
+        number: of the pull request.
+        marker: the job's, from `marker.marker`; a review that was sent is known again by it.
+    """
+
+    repo: str
+    number: int
+    marker: str
+
+
+async def publish_review(
+    github: GitHub, record: RecordPart[Published], draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
+) -> Delivered:
+    """Review the pull request and give back where the review is.
+
+    Args:
+        github: acts for the job.
+        record: what earlier attempts sent.
+        draft: what to say.
+        place: where.
+        dry_run: send nothing, and tell what would be sent.
+
+    Raises:
+        GitHubError: GitHub refused or stayed silent; starting again sends nothing twice.
+    """
+    if dry_run:
+        count = len(draft.notes)
+        return Delivered(would=f"A review with {counted(count, 'comment')} on lines.")
+    done = await record.read()
+    if done.review_url is not None:
+        return Delivered(review_url=done.review_url)
+    review = await _find(github, place) if done.review_requested else None
+    if review is None:
+        # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
+        await record.update(lambda done: replace(done, review_requested=True))
+        marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
+        try:
+            review = await github.reviews.create(place.repo, place.number, marked)
+        except GitHubError as error:
+            # The answer was lost, but the review may be there, now or in a moment. Nobody can take a second one
+            # back, so this is started again later, and looks again first.
+            if not error.may_be_done or (review := await _find(github, place)) is None:
+                raise
+    url = review.html_url
+    await record.update(lambda done: replace(done, review_url=url))
+    return Delivered(review_url=url)
+
+
+async def _find(github: GitHub, place: ReviewPlace) -> ReviewFacts | None:
+    me = await github.accounts.me()
+    reviews = await github.reviews.of_pull(place.repo, place.number)
+    return next((each for each in reviews if each.author_id == me.id and place.marker in each.body), None)

@@ -13,12 +13,21 @@ from typing import cast
 
 from markdown_it import MarkdownIt
 
-from bot.gate.goals import MAX_REVIEW_COMMENTS
-from bot.github.drafts import ReviewDraft, ReviewNote, Side
-from bot.publishing.inert import Allowed, escape_markdown
-from bot.publishing.live import Own, sealed
-from bot.publishing.sections import unquoted
-from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
+from bot.github.types import ReviewDraft, ReviewNote, Side
+from bot.prompt.brief import MAX_REVIEW_COMMENTS
+from bot.publishing.markdown import (
+    COMMENT_LIMIT,
+    Allowed,
+    Own,
+    clean,
+    clip,
+    code,
+    escape_markdown,
+    fenced_exactly,
+    one_line,
+    sealed,
+)
+from bot.publishing.screening import unquoted
 
 _NOTE_LIMIT = 4_000
 _SUGGESTION_LIMIT = 10_000

@@ -3,17 +3,154 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Literal
 
 from agent_runtime import Policy, Rule
-from bot.gate.known_files import file_kinds
-from bot.publishing.sections import sections
-from bot.publishing.text import code
-from bot.publishing.unseen import adds_unseen, is_deceptive, spelled_out
-from bot.workspace.change import Change, FileChange
+from bot.git.change import Change, FileChange
+from bot.permissions.repo_config import file_kinds
+from bot.publishing.markdown import code, fenced
+
+# ---- A diff as git writes it, file by file. Pure.
+
+
+_HEAD = "diff --git "
+_WINDOW = 4 << 20
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def sections(patch: str) -> Iterator[tuple[str, str]]:
+    """Path and part of each file, in order; a file that becomes a link has two.
+
+    Args:
+        patch: without renames. No line in it begins with `diff --git` but those that head a file's part: others begin
+            with a mark, or hold base 85.
+    """
+    begin = 0 if patch.startswith(_HEAD) else _next(patch, 0)
+    while begin >= 0:
+        end = _next(patch, begin)
+        section = patch[begin : end if end >= 0 else len(patch)]
+        path = _path(section.partition("\n")[0].removeprefix(_HEAD))
+        if path is not None:
+            yield path, section
+        begin = end
+
+
+def unquoted(name: bytes) -> bytes:
+    """What stands between the quotes of a name that git has quoted."""
+
+    def meant(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _NAMED.get(escape[1], escape[1])
+
+    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
+    return _ESCAPE.sub(meant, name)
+
+
+def _next(patch: str, start: int) -> int:
+    """Where the next head stands behind `start`; looked for in windows, so that other threads come to their turn."""
+    mark = f"\n{_HEAD}"
+    for at in range(start, len(patch), _WINDOW):
+        if (found := patch.find(mark, at, at + _WINDOW + len(mark))) >= 0:
+            return found + 1
+    return -1
+
+
+def _path(names: str) -> str | None:
+    """The one name in `a/NAME b/NAME`; None where it is not one."""
+    if names.startswith('"'):
+        quoted = _QUOTED.match(names)
+        if quoted is None:
+            return None
+        raw = unquoted(quoted[1].encode("utf-8", "surrogateescape"))
+        return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
+    half = len(names) // 2
+    before, after = names[:half], names[half + 1 :]
+    same = before.startswith("a/") and after == f"b/{before[2:]}"
+    return before[2:] if same and names[half] == " " else None
+
+
+# ---- Characters that nobody sees: spelled out where names and code are shown, and found where they deceive. Pure.
+
+
+# What turns the order in which others are drawn: https://trojansource.codes
+_TURNS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+# What draws nothing: controls, fillers, marks, variation selectors, tags. A form feed stands between pages of old code.
+_DRAWS_NOTHING = (
+    "\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029"
+    "\u2060-\u2065\u206a-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
+_JOINED = "\u0590-\u0dff\u0f00-\u109f\u1780-\u18aa\ufb1d-\ufefc\ufe0f" + _PICTURES
+
+_SPELLED = re.compile(f"[{_TURNS}{_DRAWS_NOTHING}\f\u200c\u200d\ufe0e\ufe0f\ud800-\udfff\r]")
+_DECEIVES = re.compile(
+    f"[{_TURNS}{_DRAWS_NOTHING}]|(?<![{_PICTURES}])[\ufe0e\ufe0f](?!\u20e3)|(?<![{_JOINED}])[\u200c\u200d]"
+)
+# A lone carriage return lets a terminal draw a line over what stands before it.
+_ADDED = re.compile(f"{_DECEIVES.pattern}|\r(?!\n)")
+_BYTES = range(0xDC80, 0xDD00)
+_WINDOW_UNSEEN = 1 << 20
+_MOST_LINES = 100_000
+"""As many lines of other versions are passed over; a part with more counts as if it added some."""
+_FIRST_LINE = re.compile(r"@@ -\d+(?:,\d+)? \+1(?:,\d+)? @@[^\n]*\n(?:-[^\n]*+\n)*+\+\Z")
+
+
+def spelled_out(text: str) -> str:
+    """The text with each character that nobody sees as e.g. `[U+202E]`, and a byte that is no text as `[0xE9]`."""
+    return text if text.isascii() and text.isprintable() else _SPELLED.sub(_name, text)
+
+
+def is_deceptive(name: str) -> bool:
+    """Whether a name holds characters that make it look like another one."""
+    return _DECEIVES.search(name) is not None or "\r" in name
+
+
+def adds_unseen(section: str) -> bool:
+    """Whether a file's part of a diff adds characters that nobody sees, or that turn the order of others.
+
+    Args:
+        section: as git writes it, from its `diff --git` line on.
+    """
+    at = 0
+    for _ in range(_MOST_LINES):
+        at = _next_unseen(section, at)
+        if at < 0:
+            return False
+        begin = section.rfind("\n", 0, at) + 1
+        if section[begin] != "+":
+            at = section.find("\n", at)
+            if at < 0:
+                return False
+        elif section[at] == "\ufeff" and at == begin + 1 and _FIRST_LINE.search(section[max(0, begin - 1_000) : at]):
+            at += 1  # over the mark that says at the beginning of a file how it is encoded
+        else:
+            return True
+    return True
+
+
+def _next_unseen(section: str, start: int) -> int:
+    """Where the next one stands; looked for in windows, so that other threads come to their turn."""
+    while start < len(section):
+        found = _ADDED.search(section, start, min(len(section), start + _WINDOW_UNSEEN))
+        if found is None:
+            start += _WINDOW_UNSEEN
+        elif found[0] == "\r" and section[found.end() : found.end() + 1] == "\n":  # at the end of a window
+            start = found.end()
+        else:
+            return found.start()
+    return -1
+
+
+def _name(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"[0x{number - 0xDC00:02X}]" if number in _BYTES else f"[U+{number:04X}]"
+
 
 MAX_FILES = 100
 MAX_LINES = 5_000
@@ -183,3 +320,148 @@ def _rules(globs: tuple[str, ...]) -> Policy:
     ]
     own = [Rule(decision="ask", tool=_TOOL, paths=globs)] if globs else []
     return Policy(rules=(*own, *built_in))
+
+
+# ---- Show a person what to approve, whole and with nothing hidden, or say why it cannot be shown. Pure.
+
+
+PREVIEW_LIMIT = 45_000
+"""Characters of what a job's comment shows to be approved. The words before it and the lines to answer with have room
+beside it; what follows is cut where there is none."""
+PART_LIMIT = 60_000
+"""The same in a comment of its own."""
+MOST_PARTS = 8
+
+_FOLD = 160
+_BLANK_LINES = 3
+_BLANK = {" ": "blank lines", "+": "blank lines added", "-": "blank lines removed"}
+_BINARY = re.compile(r"^(?:GIT binary patch|Binary files .*)$", re.MULTILINE)
+_HOW = "Apply the patch yourself, or request smaller changes."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChange:
+    """What a change does to some of its files.
+
+    Attributes:
+        diff: all of it; empty where it cannot be shown.
+        hindrance: why it cannot be, and what to do, for the comment.
+        spells: whether characters in it are spelled out, as in `[U+202E]`.
+    """
+
+    diff: str
+    hindrance: str = ""
+    spells: bool = False
+
+
+def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], str]) -> ShownChange:
+    """The whole difference in some files, for people.
+
+    Args:
+        change: all of it.
+        paths: the files, in the order in which they are shown.
+        redacted: what becomes of a text on its way out.
+    """
+    wanted = dict.fromkeys(paths, "")
+    for path, section in sections(change.patch):
+        if path in wanted:
+            wanted[path] += section
+    pointed = {file.path for file in change.large if file.path in wanted}
+    binary = {file.path for file in change.files if file.path in wanted and file.binary and file.new_mode}
+    if unreadable := sorted(pointed | binary):
+        names = ", ".join(code(spelled_out(name)) for name in unreadable)
+        why = "which is binary" if not pointed else "which is binary or only a pointer to Git LFS"
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, {why}. {_HOW}")
+    if missing := [path for path, section in wanted.items() if not section]:
+        names = ", ".join(code(spelled_out(name)) for name in missing)
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: git shows no difference in {names}. {_HOW}")
+    size = sum(map(len, wanted.values()))
+    if size > MOST_PARTS * PART_LIMIT:
+        return ShownChange(diff="", hindrance=_too_long(size))
+    diff = "\n".join(line for section in wanted.values() for line in _lines(section))
+    blocks = parts_of(diff)
+    if len(blocks) > MOST_PARTS:
+        return ShownChange(diff="", hindrance=_too_long(len(diff)))
+    if any(redacted(each) != each for each in (fenced(diff, "diff"), *(fenced(block, "diff") for block in blocks))):
+        why = "it contains something like a secret, which would not be shown"
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
+    plain = (section.replace("\r\n", "\n") for section in wanted.values())
+    return ShownChange(diff=diff, spells=any(spelled_out(each) != each for each in plain))
+
+
+def parts_of(diff: str) -> tuple[str, ...]:
+    """A diff in parts that fit into comments of their own, cut between lines; one part where it fits into one."""
+    parts: list[list[str]] = [[]]
+    room = PART_LIMIT
+    for line in diff.split("\n"):
+        if len(line) + 1 > room:
+            parts.append([])
+            room = PART_LIMIT
+        parts[-1].append(line)
+        room -= len(line) + 1
+    return tuple("\n".join(part) for part in parts if part)
+
+
+def fits(preview: str) -> bool:
+    """Whether the job's own comment can show it whole."""
+    return len(fenced(preview)) <= PREVIEW_LIMIT
+
+
+def call_hindrance(preview: str, redacted: Callable[[str], str]) -> str:
+    """Why nobody can approve a call, for the model; empty where it can be shown.
+
+    Args:
+        preview: what the call would do.
+        redacted: what becomes of a text on its way out.
+    """
+    if not fits(preview):
+        return "it is too long to be approved: put it in a script, or make it shorter"
+    shown = fenced(preview)
+    if redacted(shown) != shown:
+        return "it contains something like a secret, so it cannot be shown in full; remove that"
+    return ""
+
+
+def denies_unshowable(redacted: Callable[[str], str]) -> Callable[..., str | None]:
+    """A handler of requests for permission that denies, in words, what nobody can be shown whole."""
+
+    def deny(preview: str, **_: object) -> str | None:
+        return call_hindrance(preview, redacted) or None
+
+    return deny
+
+
+def _too_long(size: int) -> str:
+    return (
+        f"It cannot be approved here: the diff of these files has {size:,} characters, and at most "
+        f"{MOST_PARTS * PART_LIMIT:,} can be shown. {_HOW}"
+    )
+
+
+def _lines(section: str) -> Iterator[str]:
+    """The lines of one file's part: what nobody sees is spelled out, long lines are folded, blank ones counted."""
+    text = section.removesuffix("\n")
+    if binary := _BINARY.search(text):
+        # Only of a file that is gone: what it held is of no interest.
+        text = f"{text[: binary.start()]}(binary, gone)"
+    lines = text.split("\n")
+    if all(line.endswith("\r") for line in lines if _is_content(line)) and any(map(_is_content, lines)):
+        lines = [*(line.removesuffix("\r") for line in lines), "(its lines end with CR LF)"]
+    for mark, run in groupby(lines, _blank_mark):
+        same = list(run)
+        if mark is not None and len(same) > _BLANK_LINES:
+            yield f"… {len(same):,} {_BLANK[mark]}"
+            continue
+        for line in same:
+            shown = spelled_out(line)
+            yield shown[:_FOLD]
+            yield from (f"… {shown[at : at + _FOLD]}" for at in range(_FOLD, len(shown), _FOLD))
+
+
+def _is_content(line: str) -> bool:
+    return line[:1] in _BLANK and not line.startswith(("+++ ", "--- "))
+
+
+def _blank_mark(line: str) -> str | None:
+    """The mark of a line without text; None for any other."""
+    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, Literal, Protocol, TypeVar
 
-from agent_runtime import Usage
-from bot.publishing.inert import Allowed
-from bot.publishing.verdict import Check, Verdict
-from bot.workspace.change import FileChange
+from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["Activity", "CandidateView", "Check", "DeniedCall", "PendingView", "State", "StatusView", "Verdict"]
+from agent_runtime import (
+    ChildRecorded,
+    ChildWatched,
+    Ended,
+    Event,
+    MessageInjected,
+    ModelAwaited,
+    NetworkLost,
+    Parked,
+    Paused,
+    Recovered,
+    Replied,
+    ReplyBroken,
+    Resumed,
+    Started,
+    StepStarted,
+    Summarised,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
+from bot.git.change import FileChange
+from bot.github.types import PullLink
+from bot.publishing.checks import Check, Edits, Rerun, Verdict, checking, judged, step_lines
+from bot.publishing.markdown import Allowed, clean, duration, one_line
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
@@ -195,3 +219,436 @@ class StatusView:
     model: str = ""
     sandbox: str = ""
     level: str = ""
+
+
+# ---- The record of what a job has sent to GitHub.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRef:
+    """A commit on a branch."""
+
+    sha: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What has been sent.
+
+    Attributes:
+        commit: the commit.
+        pull: the pull request that it is in.
+        onto: the commit onto which the change was replayed last.
+        review_requested: whether a review was sent, of which GitHub has not told the page yet.
+        review_url: the page of the review.
+    """
+
+    commit: CommitRef | None = None
+    pull: PullLink | None = None
+    onto: str | None = None
+    review_requested: bool = False
+    review_url: str | None = None
+
+
+class RecordPart(Protocol[T]):
+    """A part of what is recorded of one job, kept over restarts."""
+
+    async def read(self) -> T:
+        """What is recorded now."""
+        ...
+
+    async def update(self, change: Callable[[T], T]) -> T:
+        """Record what the pure `change` makes of it; it is on disk when this returns."""
+        ...
+
+
+# ---- The reason why something was not published: a code for programs and a text for people.
+
+
+WithheldCause = Literal[
+    "branch-moved",
+    "default-branch",
+    "denied",
+    "large-file",
+    "left-out",
+    "needs-approval",
+    "no-pull-request",
+    "no-reversal",
+    "other-commit",
+    "published-already",
+    "read-only",
+    "refused",
+    "secret",
+    "unfinished",
+    "unproven",
+    "weak-proof",
+    "workflows",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """What was not published, and why.
+
+    Attributes:
+        cause: names the rule.
+        reason: for the comment: one or more sentences.
+    """
+
+    cause: WithheldCause
+    reason: str
+
+
+# ---- Summarise the agent's progress from its events for the status comment. Pure.
+
+
+_MOST_DENIED = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run so far.
+
+    Attributes:
+        activities: what the agent did, oldest first.
+        checks: commands it ran whose exit codes say whether something is right: the host's account, not the model's.
+        running: checks that went on after the agent had stopped waiting for them, by their terminals.
+        edits: when it changed files, as far as that is known.
+        places: where its terminals are, by their names.
+        failing: for a job that failed checks began: the commands of the workflow's steps that failed.
+        rerun: what the command that failed comes to after the change; None where nothing is to be proven.
+        denied: calls that needed a person where nobody could be asked, each once, oldest first.
+        steps: model replies asked for.
+        usage: tokens and money of the replies so far.
+        run_id: the newest run that `usage` includes; empty before the agent starts.
+        network_lost: why the sandbox has no network any more; empty while it has what it was given.
+        servers_down: MCP servers that did not answer a call, each once.
+        reach: what the agent's commands may reach, for the comment; empty before that is known.
+        awaits: what the run waits for to go on, or empty.
+        warning: what the comment says of what went wrong before the agent started, or empty.
+        setup_failed: the setup command that failed before the agent started, and how, or empty.
+        attempts: for a fix with candidates: all of them, once they have ended.
+    """
+
+    activities: tuple[Activity, ...] = ()
+    checks: tuple[Check, ...] = ()
+    running: tuple[tuple[str, Check], ...] = ()
+    edits: Edits | None = None
+    places: tuple[tuple[str, str], ...] = ()
+    failing: tuple[str, ...] = ()
+    rerun: Rerun | None = None
+    denied: tuple[DeniedCall, ...] = ()
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    run_id: str = ""
+    network_lost: str = ""
+    servers_down: tuple[str, ...] = ()
+    reach: str = ""
+    warning: str = ""
+    awaits: str = ""
+    setup_failed: str = ""
+    attempts: tuple[CandidateView, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Check, ...]:
+        """The checks, each with what it says of the files as they are now."""
+        return judged(self.checks, self.edits)
+
+    @property
+    def warnings(self) -> str:
+        """All that went wrong and ended nothing."""
+        named = ", ".join(f"`{each}`" for each in self.servers_down)
+        down = f"MCP servers did not answer a call: {named}. The agent continued without them." if named else ""
+        return "\n\n".join(filter(None, (self.warning, down)))
+
+    @property
+    def shown(self) -> tuple[Activity, ...]:
+        """What the agent did, and what it waits for."""
+        return (*self.activities, Activity(label=self.awaits, state="doing")) if self.awaits else self.activities
+
+    def told(self, activity: Activity) -> Progress:
+        """The progress once something that no agent does began, or ended."""
+        begun = self.activities and self.activities[-1] == replace(activity, state="doing")
+        return replace(self, activities=(*(self.activities[:-1] if begun else self.activities), activity))
+
+    def without(self, call: DeniedCall) -> Progress:
+        """The progress once a call was denied because nobody could be asked."""
+        if call in self.denied or len(self.denied) >= _MOST_DENIED:
+            return self
+        return replace(self, denied=(*self.denied, call))
+
+    def edited(self, edits: Edits | None) -> Progress:
+        """The progress once it is known when files were changed, whatever changed them."""
+        return replace(self, edits=Edits.joined(self.edits, edits))
+
+    def resumed(self, log: Iterable[Event]) -> Progress:
+        """What it is once another process, which began the run, has recorded all of `log`; this is how it began."""
+        begun = self
+        if self.steps:  # an earlier version kept what the log tells, too, when a run came to wait
+            begun = replace(
+                self, activities=(), checks=(), running=(), edits=None, places=(), steps=0, usage=Usage(), awaits=""
+            )
+        done = reduce(Progress.after, log, begun)
+        # The attempt that kept this ended with its process before it could drop the log of the run that it gave up.
+        return replace(done, usage=begun.usage) if begun.run_id and begun.run_id == done.run_id else done
+
+    def after(self, event: Event) -> Progress:
+        """The progress once `event` has happened."""
+        changed: dict[str, Any] = {}
+        match event:
+            case Started():
+                changed = {"run_id": event.run_id}
+            case StepStarted():
+                changed = {"steps": event.step}
+            case Replied():
+                changed = {"usage": self.usage + event.usage, "steps": event.step, "awaits": ""}
+            # What several attempts spend counts, until one of them is taken.
+            case (
+                ReplyBroken(usage=spent)
+                | Summarised(usage=spent)
+                | ChildWatched(event=Replied(usage=spent) | ReplyBroken(usage=spent) | Summarised(usage=spent))
+            ):
+                changed = {"usage": self.usage + spent}
+            case ChildWatched(task=task, event=ToolReturned(label=label, ok=ok)):
+                label = f"attempt {task.removeprefix('t')}: {label}"
+                return self.told(Activity(label=label, state="done" if ok else "failed"))
+            case ModelAwaited():
+                again = duration(event.seconds)
+                changed = {"awaits": f"the model service does not answer; trying again in {again}"}
+            case NetworkLost():
+                changed = {"network_lost": event.reason}
+            case ToolCalled():
+                return self.told(Activity(label=event.label, state="doing"))
+            case ToolReturned():
+                return self._returned(event)
+            case _:
+                return self
+        return replace(self, **changed)
+
+    def _returned(self, event: ToolReturned) -> Progress:
+        """The progress once a tool has run: what it checked, and whether it changed a file."""
+        progress = self.told(Activity(label=event.label, state="done" if event.ok else "failed"))
+        if event.server_down:
+            return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
+        at = event.file_time
+        if event.tool == "write_file":
+            return progress.edited(Edits(first=at, last=at)) if event.ok else progress
+        value = event.value if isinstance(event.value, dict) else {}
+        terminal = str(event.args.get("session_id", ""))
+        if "status" not in value:  # nothing was run
+            return progress
+        places = {**dict(self.places), terminal: str(value.get("cwd", ""))}
+        progress = replace(progress, places=tuple(places.items()))
+        begun = self._begun(event) if event.tool == "execute" else dict(self.running).get(terminal)
+        running = tuple(each for each in self.running if each[0] != terminal)
+        if begun is None:
+            return replace(progress, running=running) if event.tool == "execute" else progress
+        code, seconds = value.get("exit_code"), begun.seconds
+        if event.tool != "execute":
+            seconds += max(0.0, at - begun.ended)
+            # Of a pipe only the last stage is told then.
+            code = None if "|" in begun.command else code
+        check = replace(begun, exit_code=code if isinstance(code, int) else None, seconds=seconds, ended=at)
+        checks = [each for each in self.checks if each != begun]
+        if value["status"] == "running":
+            running = (*running, (terminal, check))
+        return replace(progress, checks=(*checks, check), running=running)
+
+    def _begun(self, event: ToolReturned) -> Check | None:
+        """The check that a command is; None where its exit code proves nothing."""
+        command = str(event.args.get("command", ""))
+        # The very line of the step that failed needs no declaration. Of a pipe only `check=True` knows every stage.
+        is_step = "|" not in command and command.strip() in step_lines(self.failing)
+        declared = event.args.get("check") is True or is_step
+        if checking(command, declared=declared) is None:
+            return None
+        directory = dict(self.places).get(str(event.args.get("session_id", "")), "")
+        return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)
+
+
+# ---- Distil the log of a run to what its page shows: each step with what was written, called and answered. Pure.
+
+
+_MOST_TEXT = 8_000
+_MOST_TITLE = 300
+_MOST_ENTRIES = 2_000
+_MOST_BEFORE = 200
+_MOST_CHARACTERS = 1_000_000
+_MOST_BYTES = 16 * 1024 * 1024
+
+EntryKind = Literal["reply", "call", "message", "wait", "answer", "note", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """One thing that happened in a run.
+
+    Attributes:
+        kind: a reply of the model, a call of a tool, a message of a person, a wait for one, their answer, a note about
+            the run, or its end.
+        title: one line.
+        text: the whole, with the middle of long texts left out.
+        ok: whether it succeeded.
+        seconds: how long it took; 0 where that is not known.
+        at: when it ended, in seconds since the epoch; 0 where that is not known.
+        terminal: whether the text is the output of a command.
+    """
+
+    kind: EntryKind
+    title: str
+    text: str = ""
+    ok: bool = True
+    seconds: float = 0.0
+    at: float = 0.0
+    terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """The log of a run, bounded.
+
+    Attributes:
+        entries: what happened, oldest first.
+        left_out: how many entries are missing in the middle.
+        head: how many entries stand before these.
+        usage: tokens and money of the replies so far.
+        run_id: names the run; empty in logs of earlier versions.
+        before: how many of the first entries are of attempts before it.
+        spent: tokens and money of those attempts, which `usage` includes.
+    """
+
+    entries: tuple[RunEntry, ...] = ()
+    left_out: int = 0
+    head: int = 0
+    usage: Usage = field(default_factory=Usage)
+    run_id: str = ""
+    before: int = 0
+    spent: Usage = field(default_factory=Usage)
+
+
+_LOG = TypeAdapter(RunLog)
+_ANEW = RunEntry(kind="note", title="The run started again from the beginning: its earlier work was lost", ok=False)
+
+
+def log_of(events: Iterable[Event], redact: Callable[[str], str]) -> RunLog:
+    """What there is to show of the events of a session.
+
+    Args:
+        events: what is recorded, oldest first.
+        redact: takes secrets out of text.
+    """
+    events = tuple(events)
+    entries = [each for event in events for each in _entries(event)]
+    head, room = 0, _MOST_CHARACTERS // 2
+    while head < min(len(entries), _MOST_ENTRIES // 2) and (room := room - _shown(entries[head])) >= 0:
+        head += 1
+    first, room = len(entries), _MOST_CHARACTERS // 2
+    while (
+        first > head and len(entries) - first < _MOST_ENTRIES // 2 and (room := room - _shown(entries[first - 1])) >= 0
+    ):
+        first -= 1
+    # Redacting takes most of the time, so it is done for these only; before texts are cut, since the parts of a secret
+    # may be too short to be known.
+    kept: list[RunEntry] = []
+    for each in (*entries[:head], *entries[first:]):
+        text = clean(redact(each.text))
+        if len(text) > _MOST_TEXT:
+            begins, ends = _MOST_TEXT // 4, _MOST_TEXT * 3 // 4
+            text = f"{text[:begins]}\n… {len(text) - begins - ends:,} characters are left out …\n{text[-ends:]}"
+        kept.append(replace(each, title=one_line(redact(each.title), _MOST_TITLE), text=text))
+    return RunLog(
+        entries=tuple(kept),
+        left_out=first - head,
+        head=head,
+        usage=sum(map(_usage, events), Usage()),
+        run_id=next((event.run_id for event in events if isinstance(event, Started)), ""),
+    )
+
+
+def following(log: RunLog, kept: RunLog | None) -> RunLog:
+    """A log with what is kept of the attempts at the same job that were lost before it began.
+
+    Args:
+        log: the newest.
+        kept: what was stored last: of this run, or of the one before; None where nothing was.
+    """
+    if kept is None:
+        return log
+    if kept.run_id == log.run_id:
+        before, spent = kept.entries[: kept.before], kept.spent
+    else:
+        before, spent = (*kept.entries[-_MOST_BEFORE:], _ANEW), kept.usage
+    return replace(
+        log,
+        entries=(*before, *log.entries),
+        head=len(before) + log.head,
+        usage=spent + log.usage,
+        before=len(before),
+        spent=spent,
+    )
+
+
+def pack_log(log: RunLog) -> bytes:
+    """A log as it is stored."""
+    return zlib.compress(_LOG.dump_json(log))
+
+
+def unpack_log(body: bytes) -> RunLog | None:
+    """A log as it was stored; None where this version cannot read it."""
+    opened = zlib.decompressobj()
+    try:
+        text = opened.decompress(body, _MOST_BYTES)
+        return _LOG.validate_json(text) if opened.eof else None
+    except (zlib.error, ValidationError):
+        return None
+
+
+def _shown(entry: RunEntry) -> int:
+    return min(len(entry.text), _MOST_TEXT)
+
+
+def _usage(event: Event) -> Usage:
+    if isinstance(event, ChildRecorded):
+        return _usage(event.event)
+    return event.usage if isinstance(event, Replied | ReplyBroken | Summarised) else Usage()
+
+
+def _entries(event: Event) -> Iterator[RunEntry]:
+    match event:
+        case Replied():
+            yield RunEntry(kind="reply", title=f"Step {event.step}", text=event.text)
+        case ToolReturned():
+            yield RunEntry(
+                kind="call",
+                title=event.label,
+                text=event.text,
+                ok=event.ok,
+                seconds=event.seconds,
+                at=event.ended,
+                terminal="command" in event.args,
+            )
+        case MessageInjected():
+            yield RunEntry(kind="message", title="Message to the agent", text=event.text)
+        case Paused(pending=pending):
+            asked = "asks a question" if pending.kind == "question" else f"requires approval of {pending.tool}"
+            yield RunEntry(kind="wait", title=f"The agent {asked}", text=f"{pending.reason}\n{pending.preview}")
+        case Resumed():
+            said = "Answered" if event.approved else "Denied or not answered"
+            yield RunEntry(kind="answer", title=said, text=event.note, ok=event.approved)
+        case ReplyBroken() | Parked():
+            title = "The model service failed" if isinstance(event, Parked) else "A reply of the model broke off"
+            yield RunEntry(kind="note", title=title, text=event.reason, ok=False)
+        case Recovered():
+            yield RunEntry(kind="note", title="The run was resumed after its process had ended", text=event.text)
+        case ChildRecorded(task=task, event=inner):
+            yield from (replace(each, title=f"{task}: {each.title}") for each in _entries(inner))
+        case Ended(outcome=outcome):
+            title = f"The run ended: {outcome.status.value.replace('_', ' ')}"
+            ok = outcome.status.value in {"finished", "answered"}
+            yield RunEntry(kind="end", title=title, text=str(outcome), ok=ok, seconds=outcome.seconds)
+        case _:
+            return

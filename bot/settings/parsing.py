@@ -16,12 +16,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr
 
 from agent_runtime import Network, SandboxLimits
-from bot.domain.access import Caps
-from bot.domain.commands import ReviewEvent
-from bot.domain.listening import TrustedBots
-from bot.domain.options import is_safe_branch
-from bot.domain.recipe import FOLDER, is_recipe_name
-from bot.gate.repo_keys import command_pattern, trigger_word
+from bot.domain.access import Caps, TrustedBots
+from bot.domain.commands import FOLDER, ReviewEvent, is_recipe_name, is_safe_branch
+from bot.permissions.repo_config import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")

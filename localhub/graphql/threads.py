@@ -2,23 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from graphql import GraphQLResolveInfo
 
+from localhub.api.auth import can_write, demand
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.graphql import checks
-from localhub.graphql.basics import actor, connection, person
-from localhub.operations.search import mentioned
-from localhub.state.model import Comment, Issue, Label, Pull, PullRequestReview, Repo, ReviewComment, reaction_kind
-from localhub.state.site import Json, iso, iso_or_none, node_id
+from localhub.operations import branches
+from localhub.operations.threads import mentioned
+from localhub.state.model import (
+    CheckRun,
+    Comment,
+    CommitStatus,
+    Issue,
+    Label,
+    Pull,
+    PullRequestReview,
+    Release,
+    Repo,
+    ReviewComment,
+    User,
+    reaction_kind,
+)
+from localhub.state.store import Json, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
-from localhub.views import reviews as reviews_views
-from localhub.views import threads as threads_views
+from localhub.views import git as git_views
+from localhub.views import threads as reviews_views
+
+# ---- The parts shared by all of GraphQL's values: lists with pages, and people.
+
+
+T = TypeVar("T")
+Lazy = Callable[..., Any]
+
+
+def connection(items: Callable[[], Sequence[T]], show: Callable[[T], Any]) -> Lazy:
+    """A list with pages, as GraphQL has it; nothing is looked up before it is asked for."""
+
+    def page(
+        _info: GraphQLResolveInfo[Any],
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        **_others: object,
+    ) -> Json:
+        found = items()
+        start = int(after) if after and after.isdecimal() else 0
+        end = int(before) - 1 if before and before.isdecimal() else len(found)
+        if first is not None:
+            end = min(end, start + first)
+        if last is not None:
+            start = max(start, end - last)
+        return {
+            "nodes": [show(each) for each in found[start:end]],
+            "totalCount": len(found),
+            "pageInfo": {
+                "hasNextPage": end < len(found),
+                "hasPreviousPage": start > 0,
+                "startCursor": str(start + 1) if start < end else None,
+                "endCursor": str(end) if start < end else None,
+            },
+        }
+
+    return page
+
+
+def person(call: Call, user_id: int | None) -> Json | None:
+    """`Actor`, by number."""
+    found = None if user_id is None else call.site.store.users.get(user_id)
+    return None if found is None else actor(call, found.login)
+
+
+def actor(call: Call, login: str) -> Json | None:
+    """`Actor`: a user, a bot or an organisation."""
+    found = call.site.store.user(login)
+    if found is None:
+        return None
+    # As an actor a bot goes without the suffix that REST gives its login, and that it has as a user.
+    name = found.login.removesuffix("[bot]") if found.type == "Bot" else found.login
+    return user(call, found) | {"__typename": found.type, "login": name}
+
+
+def user(call: Call, value: User) -> Json:
+    """`User`, which a bot is, too, where it signs in or commits."""
+    return {
+        "__typename": "User",
+        "id": node_id(value.type, value.id),
+        "databaseId": value.id,
+        "login": value.login,
+        "name": value.name,
+        "url": call.site.html(value.login),
+    }
+
+
+# ---- Commits in GraphQL, with the checks and statuses on them.
+
+
+_BAD = frozenset({"FAILURE", "ERROR", "TIMED_OUT", "CANCELLED", "ACTION_REQUIRED"})
+
+
+def commit(call: Call, repo: Repo, value: git.Commit) -> Json:
+    """`Commit`."""
+    signature = {"isValid": True, "state": "VALID", "wasSignedByGitHub": True}
+    return {
+        "__typename": "Commit",
+        "id": node_id("Commit", f"{repo.id}:{value.sha}"),
+        "oid": value.sha,
+        "url": git_views.commit_page(call.site, repo, value.sha),
+        "message": value.message,
+        "messageHeadline": value.message.partition("\n")[0],
+        "messageBody": value.message.partition("\n")[2].strip("\n"),
+        "authoredDate": iso(value.author.date),
+        "authors": connection(lambda: [value.author], lambda each: _git_actor(call, each)),
+        "author": _git_actor(call, value.author),
+        "committer": _git_actor(call, value.committer),
+        "parents": connection(lambda: value.parents, lambda sha: commit(call, repo, git.commit(repo.path, sha))),
+        "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
+        "committedDate": iso(value.committer.date),
+        "signature": signature if value.sha in call.site.store.signed else None,
+        "statusCheckRollup": lambda _info: _rollup(call, repo, value.sha),
+    }
+
+
+def _git_actor(call: Call, person: git.Person) -> Json:
+    found = git_views.account_of(call.site, person)
+    shown = None if found is None else user(call, found)
+    return {"name": person.name, "email": person.email, "date": iso(person.date), "user": shown}
+
+
+def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
+    """The newest check run of each name and the newest status of each context; None when there is neither."""
+    store = call.site.store
+    runs = {(run.app_id, run.name): run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)}
+    statuses = {each.context: each for each in store.statuses if (each.repo_id, each.sha) == (repo.id, sha)}
+    if not runs and not statuses:
+        return None
+    found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
+    words = {_word(each) for each in found}
+    bad = "FAILURE" if words & _BAD else None
+    state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
+    return {"state": state, "contexts": connection(lambda: found, _context)}
+
+
+def _word(value: CheckRun | CommitStatus) -> str:
+    return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
+
+
+def _context(value: CheckRun | CommitStatus) -> Json:
+    if isinstance(value, CommitStatus):
+        return {
+            "__typename": "StatusContext",
+            "context": value.context,
+            "state": value.state.upper(),
+            "description": value.description,
+            "targetUrl": value.target_url,
+            "createdAt": iso(value.created_at),
+            "isRequired": _never,
+        }
+
+    return {
+        "__typename": "CheckRun",
+        "name": value.name,
+        "status": value.status.upper(),
+        "conclusion": value.conclusion.upper() if value.conclusion else None,
+        "startedAt": iso(value.started_at),
+        "completedAt": iso_or_none(value.completed_at),
+        "detailsUrl": value.details_url,
+        "checkSuite": lambda _info: {"workflowRun": None},
+        "isRequired": _never,
+    }
+
+
+def _never(_info: GraphQLResolveInfo[Any], **_pull: object) -> bool:
+    """The hub protects no branch, so nothing is required."""
+    return False
+
 
 _REACTIONS: Mapping[str, str] = {
     "+1": "THUMBS_UP",
@@ -46,7 +210,7 @@ def thread(call: Call, repo: Repo, value: Issue) -> Json:
         "closed": value.state == "closed",
         "closedAt": iso_or_none(value.closed_at),
         "locked": value.locked,
-        "url": threads_views.thread_page(site, repo, value),
+        "url": reviews_views.thread_page(site, repo, value),
         "milestone": None,
         "projectCards": connection(list, dict),
         "repository": lambda _info: repository(call, repo),
@@ -133,7 +297,7 @@ def comment(call: Call, repo: Repo, value: Comment) -> Json:
         "__typename": "IssueComment",
         "id": node_id("IssueComment", value.id),
         "databaseId": value.id,
-        "url": threads_views.comment(call.site, repo, value)["html_url"],
+        "url": reviews_views.comment(call.site, repo, value)["html_url"],
         "includesCreatedEdit": value.updated_at != value.created_at,
         "isMinimized": False,
         "minimizedReason": None,
@@ -151,7 +315,7 @@ def review(call: Call, repo: Repo, value: PullRequestReview) -> Json:
         "body": value.body,
         "state": value.state,
         "submittedAt": iso(value.submitted_at),
-        "commit": lambda _info: checks.commit(call, repo, git.commit(repo.path, value.commit_sha)),
+        "commit": lambda _info: commit(call, repo, git.commit(repo.path, value.commit_sha)),
         "reactionGroups": [],
         "url": reviews_views.review(call.site, repo, value)["html_url"],
     }
@@ -184,8 +348,8 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "deletions": lambda _info: sum(file.deletions for file in git_diff.of_pull(repo.path, pull)),
         "changedFiles": lambda _info: len(git_diff.of_pull(repo.path, pull)),
         "commits": connection(
-            lambda: threads_views.pull_commits(repo, value),
-            lambda each: {"commit": checks.commit(call, repo, each)},
+            lambda: reviews_views.pull_commits(repo, value),
+            lambda each: {"commit": commit(call, repo, each)},
         ),
         "reviews": connection(lambda: site.store.reviews_of(value), partial(review, call, repo)),
         "reviewRequests": connection(lambda: asked, lambda each: {"requestedReviewer": each}),
@@ -197,7 +361,7 @@ def _ref(call: Call, repo: Repo, value: git.Ref) -> Json:
     return {
         "name": value.name.removeprefix("refs/heads/"),
         "prefix": "refs/heads/",
-        "target": lambda _info: checks.commit(call, repo, git.commit(repo.path, value.sha)),
+        "target": lambda _info: commit(call, repo, git.commit(repo.path, value.sha)),
     }
 
 
@@ -213,7 +377,7 @@ def _mergeable(repo: Repo, value: Issue, pull: Pull) -> str:
 
 def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:
     sha = pull.merge_commit_sha
-    return None if sha is None else checks.commit(call, repo, git.commit(repo.path, sha))
+    return None if sha is None else commit(call, repo, git.commit(repo.path, sha))
 
 
 def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
@@ -223,3 +387,55 @@ def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
         if state in newest.values():
             return state
     return None
+
+
+# ---- Releases, as GraphQL has them.
+
+
+def of(call: Call, repo: Repo) -> Json:
+    """The fields of `Repository` that are about releases."""
+    return {"release": partial(_one, call, repo), "releases": partial(_listed, call, repo)}
+
+
+def _known(call: Call, repo: Repo) -> list[Release]:
+    demand(call.site, call.viewer, repo, permission="contents", level="read", role="read")
+    return branches.of_repo(call.site, repo, drafts=can_write(call.site, call.viewer, repo))
+
+
+def _one(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, tagName: str) -> Json | None:  # noqa: N803 - GraphQL's name
+    """The release of a tag."""
+    found = next((each for each in _known(call, repo) if each.tag == tagName), None)
+    return None if found is None else _release(call, repo, found)
+
+
+def _listed(
+    call: Call,
+    repo: Repo,
+    info: GraphQLResolveInfo[Any],
+    *,
+    orderBy: Json | None = None,  # noqa: N803 - GraphQL's name
+    **page: Any,  # noqa: ANN401 - whatever pages have
+) -> Json:
+    """A repository's releases, newest first unless asked otherwise."""
+    found = _known(call, repo)
+    ascending = orderBy is not None and orderBy["direction"] == "ASC"
+    shown: Json = connection(lambda: found[::-1] if ascending else found, partial(_release, call, repo))(info, **page)
+    return shown
+
+
+def _release(call: Call, repo: Repo, value: Release) -> Json:
+    """`Release`."""
+    rest, newest = branches.view(call.site, repo, value), branches.latest(call.site, repo)
+    return {
+        "id": rest["node_id"],
+        "databaseId": value.id,
+        "createdAt": rest["created_at"],
+        "description": value.body,
+        "isDraft": value.draft,
+        "isLatest": newest is not None and newest.id == value.id,
+        "isPrerelease": value.prerelease,
+        "name": value.name,
+        "publishedAt": rest["published_at"],
+        "tagName": value.tag,
+        "url": rest["html_url"],
+    }

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from localhub.api.auth import client_id
-from localhub.operations import branches, creation, installations, moves, threads, webhooks, workflows
-from localhub.state.model import App, Permissions, Repo, Role, User
-from localhub.state.site import Site
-from localhub.state.workflows import WorkflowRun
+from localhub.operations import accounts, branches, checks, threads, webhooks
+from localhub.state.model import App, Permissions, Repo, Role, User, WorkflowRun
+from localhub.state.store import Site
 
 
 class AccountActions:
@@ -29,7 +28,7 @@ class AccountActions:
     def add_user(self, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
         """Make an account; asking again for a login that is there returns it."""
         with self._site.lock:
-            return creation.user(self._site, login, name=name, kind=kind)
+            return accounts.user(self._site, login, name=name, kind=kind)
 
     def add_repo(
         self,
@@ -53,11 +52,11 @@ class AccountActions:
             fork_of: the repository to fork; its branches are copied.
             description: one line.
         """
-        wanted = creation.NewRepo(
+        wanted = accounts.NewRepo(
             full_name=full_name, private=private, source=source, fork_of=fork_of, description=description
         )
         with self._site.lock:
-            repo = creation.repo(self._site, wanted)
+            repo = accounts.repo(self._site, wanted)
             if owner is not None:
                 self.add_collaborator(repo, owner, "admin")
             if files:
@@ -97,7 +96,7 @@ class AccountActions:
         with self._site.lock:
             now = self._now(repo)
             name = branch or now.default_branch
-            return creation.commit(self._site, now, files, message=message, author=author, branch=name)
+            return accounts.commit(self._site, now, files, message=message, author=author, branch=name)
 
     def sync(self, repo: Repo, *, author: str) -> None:
         """Announce what was written to the bare repository behind the hub's back."""
@@ -121,7 +120,7 @@ class AccountActions:
         webhook_url: str = "",
         webhook_secret: str = "",
         permissions: Permissions | None = None,
-        events: Sequence[str] = creation.APP_EVENTS,
+        events: Sequence[str] = accounts.APP_EVENTS,
         app_id: int = 0,
         private_key_pem: str = "",
     ) -> App:
@@ -140,18 +139,18 @@ class AccountActions:
         Raises:
             ValueError: the key is none.
         """
-        wanted = creation.NewApp(
+        wanted = accounts.NewApp(
             slug=slug,
             owner=owner,
             webhook_url=webhook_url,
             webhook_secret=webhook_secret,
-            permissions=creation.APP_PERMISSIONS if permissions is None else permissions,
+            permissions=accounts.APP_PERMISSIONS if permissions is None else permissions,
             events=tuple(events),
             id=app_id,
             private_key_pem=private_key_pem,
         )
         with self._site.lock:
-            return creation.app(self._site, wanted)
+            return accounts.app(self._site, wanted)
 
     def app(self, app_id: int) -> App:
         """An App as it is now."""
@@ -176,33 +175,33 @@ class AccountActions:
         """Install an App on a repository; returns the installation's id, one for each account."""
         with self._site.lock:
             now = self._now(repo)
-            return installations.install(self._site, self._site.store.apps[app.id], now, self._user(by or now.owner))
+            return accounts.install(self._site, self._site.store.apps[app.id], now, self._user(by or now.owner))
 
     def uninstall(self, installation_id: int, *, by: str | None = None) -> None:
         """Remove an installation: its tokens stop working at once."""
         with self._site.lock:
-            installations.uninstall(self._site, installation_id, self._keeper(installation_id, by))
+            accounts.uninstall(self._site, installation_id, self._keeper(installation_id, by))
 
     def suspend(self, installation_id: int, *, by: str | None = None) -> None:
         """Suspend an installation: its tokens are refused and it gets no events of its repositories."""
         with self._site.lock:
-            installations.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=True)
+            accounts.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=True)
 
     def unsuspend(self, installation_id: int, *, by: str | None = None) -> None:
         """Let a suspended installation work again."""
         with self._site.lock:
-            installations.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=False)
+            accounts.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=False)
 
     def permit(self, installation_id: int, permissions: Permissions) -> None:
         """Let an App do only this where it is installed, as an owner may who does not accept all that it wants."""
         with self._site.lock:
-            installations.permit(self._site, installation_id, permissions)
+            accounts.permit(self._site, installation_id, permissions)
 
     def take_out(self, installation_id: int, repo: Repo, *, by: str | None = None) -> None:
         """Take a repository out of an installation."""
         with self._site.lock:
             installation = self._site.store.installations[installation_id]
-            installations.leave(self._site, installation, self._now(repo), self._keeper(installation_id, by))
+            accounts.leave(self._site, installation, self._now(repo), self._keeper(installation_id, by))
 
     def _keeper(self, installation_id: int, by: str | None) -> User:
         """Who acts on an installation: by default the account it is on."""
@@ -216,7 +215,7 @@ class AccountActions:
         """
         with self._site.lock:
             now = self._now(repo)
-            return moves.rename(self._site, now, name, self._user(by or now.owner))
+            return accounts.rename(self._site, now, name, self._user(by or now.owner))
 
     def transfer(self, repo: Repo, new_owner: str, *, by: str | None = None) -> Repo:
         """Give a repository to another account, made as an organisation if need be.
@@ -226,19 +225,19 @@ class AccountActions:
         """
         with self._site.lock:
             now = self._now(repo)
-            return moves.transfer(self._site, now, new_owner, self._user(by or now.owner))
+            return accounts.transfer(self._site, now, new_owner, self._user(by or now.owner))
 
     def archive(self, repo: Repo, *, by: str | None = None) -> Repo:
         """Make a repository read-only."""
         with self._site.lock:
             now = self._now(repo)
-            return moves.archive(self._site, now, self._user(by or now.owner), archived=True)
+            return accounts.archive(self._site, now, self._user(by or now.owner), archived=True)
 
     def unarchive(self, repo: Repo, *, by: str | None = None) -> Repo:
         """Make an archived repository writable again."""
         with self._site.lock:
             now = self._now(repo)
-            return moves.archive(self._site, now, self._user(by or now.owner), archived=False)
+            return accounts.archive(self._site, now, self._user(by or now.owner), archived=False)
 
     def workflow_run(
         self,
@@ -253,7 +252,7 @@ class AccountActions:
         workflow: str = "CI",
         path: str = ".github/workflows/ci.yml",
         event: str = "push",
-        jobs: Sequence[workflows.EndedJob] = (),
+        jobs: Sequence[checks.EndedJob] = (),
     ) -> WorkflowRun:
         """Say that a run of a GitHub Actions workflow has ended.
 
@@ -271,7 +270,7 @@ class AccountActions:
             jobs: its jobs, with their logs.
         """
         with self._site.lock:
-            ended = workflows.EndedRun(
+            ended = checks.EndedRun(
                 workflow=workflow,
                 path=path,
                 event=event,
@@ -283,7 +282,7 @@ class AccountActions:
                 triggering_actor=self._user(triggering_actor or actor),
                 jobs=jobs,
             )
-            return workflows.end(self._site, self._now(repo), ended)
+            return checks.end_workflows(self._site, self._now(repo), ended)
 
     def branches(self, repo: Repo) -> dict[str, str]:
         """Branches and where they stand."""

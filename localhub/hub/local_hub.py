@@ -5,29 +5,79 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 
-from localhub.hub.automation import AutomationActions
-from localhub.operations import webhooks
+from localhub.hub.threads import ThreadActions
+from localhub.operations import checks, webhooks
 from localhub.operations.webhooks import WebhookSender
 from localhub.pages import Pages
-from localhub.server.attachments import Attachments
-from localhub.server.dispatch import MAX_REQUEST, Exchange, Server
-from localhub.server.faults import Faults
-from localhub.server.git_http import GitHttp
-from localhub.server.large_files import LargeFiles
-from localhub.server.own_host import own_host
-from localhub.server.workflow_files import WorkflowFiles
-from localhub.state.model import WebhookDelivery
-from localhub.state.site import Site
-from localhub.state.store import Store
+from localhub.server.dispatch import MAX_REQUEST, Attachments, Exchange, Faults, Server, own_host
+from localhub.server.git_http import GitHttp, LargeFiles, WorkflowFiles
+from localhub.state.model import App, Artifact, CheckRun, Repo, WebhookDelivery, WorkflowRun
+from localhub.state.store import Site, Store
+
+# ---- Actions of CI: attempts of workflow runs, their artifacts, and the check runs of other Apps.
+
+
+class AutomationActions(ThreadActions):
+    """The part of `LocalHub` about CI; `workflow_run` says that a run has ended."""
+
+    def run_again(self, run: WorkflowRun, *, by: str) -> WorkflowRun:
+        """Ask for another attempt of a run, as a person does on its page."""
+        with self._site.lock:
+            now = self._site.store.workflow_runs[run.id]
+            return checks.ask_again(self._site, self._site.store.repos[now.repo_id], now, self._user(by))
+
+    def end_attempt(self, run: WorkflowRun, *, conclusion: str, jobs: Sequence[checks.EndedJob] = ()) -> WorkflowRun:
+        """Say that the attempt that was asked for has ended.
+
+        Raises:
+            ValueError: none was asked for.
+        """
+        with self._site.lock:
+            now = self._site.store.workflow_runs[run.id]
+            if not now.is_queued:
+                raise ValueError(f"no further attempt of run {run.id} was asked for; call run_again first")
+            repo = self._site.store.repos[now.repo_id]
+            return checks.end_again(self._site, repo, now, conclusion=conclusion, jobs=jobs)
+
+    def workflow_runs(self, repo: Repo) -> list[WorkflowRun]:
+        """The runs of a repository's workflows, oldest first."""
+        with self._site.lock:
+            return [run for run in self._site.store.workflow_runs if run.repo_id == repo.id]
+
+    def keep_artifact(
+        self,
+        repo: Repo,
+        name: str,
+        files: Mapping[str, bytes],
+        *,
+        run_id: int,
+        days: int = 90,
+        fork: Repo | None = None,
+    ) -> Artifact:
+        """Keep files for a workflow's run, as `actions/upload-artifact` does; `fork` has the branch that it ran for."""
+        with self._site.lock:
+            life, head = timedelta(days=days), fork or repo
+            return checks.keep(self._site, repo, name, files, run_id=run_id, life=life, head_repo_id=head.id)
+
+    def artifacts(self, repo: Repo) -> list[Artifact]:
+        """What the runs of a repository's workflows kept, oldest first."""
+        with self._site.lock:
+            return [each for each in self._site.store.artifacts if each.repo_id == repo.id]
+
+    def check(self, repo: Repo, app: App, *, head_sha: str, name: str, conclusion: str, summary: str = "") -> CheckRun:
+        """Say that another App's check of a commit has ended, as CI that is no workflow reports it."""
+        with self._site.lock:
+            ended = checks.EndedCheck(app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary)
+            return checks.end(self._site, self._now(repo), ended)
 
 
 class LocalHub(AutomationActions):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from localhub.hub.accounts import AccountActions
-from localhub.operations import check_runs, reviews, threads
-from localhub.operations import pulls as pull_requests
-from localhub.operations.reviews import NewComment
-from localhub.server import attachments
+from localhub.operations import checks, pulls, threads
+from localhub.operations.pulls import NewComment
+from localhub.server import dispatch
 from localhub.state.model import (
     CheckRun,
     Comment,
@@ -48,20 +47,18 @@ class ThreadActions(AccountActions):
         """Open a pull request; `head` is a branch, or `owner:branch` in a fork."""
         with self._site.lock:
             now = self._now(repo)
-            wanted = pull_requests.NewPull(
-                head=head, base=base or now.default_branch, title=title, body=body, draft=draft
-            )
-            return pull_requests.open_pull(self._site, now, self._user(author), wanted)
+            wanted = pulls.NewPull(head=head, base=base or now.default_branch, title=title, body=body, draft=draft)
+            return pulls.open_pull(self._site, now, self._user(author), wanted)
 
     def set_draft(self, repo: Repo, number: int, *, draft: bool, by: str) -> Issue:
         """Say that a pull request is ready for review, or a draft again."""
         with self._site.lock:
-            return pull_requests.set_draft(self._site, self.issue(repo, number), self._user(by), draft=draft)
+            return pulls.set_draft(self._site, self.issue(repo, number), self._user(by), draft=draft)
 
     def merge(self, repo: Repo, number: int, *, by: str) -> str:
         """Merge a pull request; returns the new commit's SHA."""
         with self._site.lock:
-            return pull_requests.merge(self._site, self.issue(repo, number), self._user(by))
+            return pulls.merge(self._site, self.issue(repo, number), self._user(by))
 
     def comment(self, repo: Repo, number: int, *, author: str, body: str) -> Comment:
         """Comment in a thread, as the account with this login."""
@@ -134,7 +131,7 @@ class ThreadActions(AccountActions):
     def attach(self, repo: Repo, content: bytes, *, author: str, media_type: str = "image/png") -> str:
         """Upload a picture as the page's text box does; its address, to be written into a text."""
         with self._site.lock:
-            return attachments.attach(self._site, self._now(repo), self._user(author), content, media_type)
+            return dispatch.attach(self._site, self._now(repo), self._user(author), content, media_type)
 
     def large_files(self, repo: Repo) -> dict[str, bytes]:
         """What Git LFS keeps for a repository, by object id."""
@@ -186,7 +183,7 @@ class ThreadActions(AccountActions):
         """
         with self._site.lock:
             issue, user = self.issue(repo, number), self._user(author)
-            made, _ = reviews.submit(self._site, issue, user, state=state, body=body, comments=comments)
+            made, _ = pulls.submit(self._site, issue, user, state=state, body=body, comments=comments)
             return made
 
     def review_comment(
@@ -211,20 +208,20 @@ class ThreadActions(AccountActions):
             issue, user = self.issue(repo, number), self._user(author)
             if in_reply_to is not None:
                 parent = self._site.store.review_comments[in_reply_to]
-                return reviews.reply(self._site, issue, user, parent, body)
+                return pulls.reply(self._site, issue, user, parent, body)
             wanted = NewComment(path=path, body=body, line=line, side=side, start_line=start_line)
-            _, [made] = reviews.submit(self._site, issue, user, state="COMMENTED", body="", comments=[wanted])
+            _, [made] = pulls.submit(self._site, issue, user, state="COMMENTED", body="", comments=[wanted])
             return made
 
     def edit_review_comment(self, comment: ReviewComment, *, by: str, body: str) -> ReviewComment:
         """Change a comment on a line."""
         with self._site.lock:
-            return reviews.edit(self._site, comment, self._user(by), body)
+            return pulls.edit(self._site, comment, self._user(by), body)
 
     def delete_review_comment(self, comment: ReviewComment, *, by: str) -> None:
         """Remove a comment on a line."""
         with self._site.lock:
-            reviews.delete(self._site, comment, self._user(by))
+            pulls.delete(self._site, comment, self._user(by))
 
     def reviews(self, repo: Repo, number: int) -> list[PullRequestReview]:
         """A pull request's reviews, oldest first."""
@@ -253,7 +250,7 @@ class ThreadActions(AccountActions):
             HubError: the run has no such button, or is not completed.
         """
         with self._site.lock:
-            check_runs.press(self._site, self._site.store.check_runs[run.id], self._user(by), identifier)
+            checks.press(self._site, self._site.store.check_runs[run.id], self._user(by), identifier)
 
     def rerun(self, run: CheckRun, *, by: str) -> None:
         """Ask for a completed check run to be run again; its App is sent `rerequested`.
@@ -262,4 +259,4 @@ class ThreadActions(AccountActions):
             HubError: the run is not completed.
         """
         with self._site.lock:
-            check_runs.rerun(self._site, self._site.store.check_runs[run.id], self._user(by))
+            checks.rerun(self._site, self._site.store.check_runs[run.id], self._user(by))

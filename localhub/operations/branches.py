@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from localhub.api.auth import unprocessable
+from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import threads, webhooks
-from localhub.state.model import Issue, Pull, Repo, User
-from localhub.state.site import Json, Site
+from localhub.operations import checks, threads, webhooks
+from localhub.operations.webhooks import emit
+from localhub.state.model import Issue, Pull, Release, Repo, User
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
+from localhub.views import accounts as account_views
 from localhub.views import git as git_views
 
 MAX_COMMITS = 20
@@ -123,4 +127,91 @@ def _push_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
         "added": [path for status, path in changed if status == "added"],
         "removed": [path for status, path in changed if status == "removed"],
         "modified": [path for status, path in changed if status not in {"added", "removed"}],
+    }
+
+
+# ---- Making a reference, for REST and GraphQL alike.
+
+
+def create(call: Call, repo: Repo, name: str, sha: str) -> git.Ref:
+    """Make a branch or a tag.
+
+    Raises:
+        HubError: the name or the object will not do, it is there already, or the viewer may not.
+    """
+    if not name.startswith(("refs/heads/", "refs/tags/")) or not git.is_ref_name(repo.path, name):
+        raise unprocessable(
+            "Reference name is not valid"
+            if name.startswith("refs/")
+            else "Reference must start with 'refs/' and have at least two slashes."
+        )
+    if git.kind_of(repo.path, sha) not in {"commit", "tag"}:
+        raise unprocessable("Object does not exist")
+    if git.ref(repo.path, name) is not None:
+        raise unprocessable("Reference already exists")
+    move(call, repo, name, sha, git.NULL_SHA)
+    made = git.ref(repo.path, name)
+    assert made is not None  # noqa: S101 - it was just made, under the hub's lock
+    return made
+
+
+def move(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
+    """Let a reference that stands at `old` stand at `new`.
+
+    Raises:
+        HubError: it does not point there, or the viewer may not.
+    """
+    checks.demand_for_commit(repo.path, call.viewer, new)
+    try:
+        git.update_ref(repo.path, name, new, old)
+    except git.HubGitError as error:  # a push came in between, or the name collides with a folder of names
+        raise unprocessable("Reference update failed") from error
+    sync(call.site, repo, call.user)
+
+
+# ---- Releases: a tag with words beside it. The hub keeps no files that belong to one.
+
+
+def of_repo(site: Site, repo: Repo, *, drafts: bool) -> list[Release]:
+    """A repository's releases, newest first."""
+    found = [each for each in site.store.releases if each.repo_id == repo.id and (drafts or not each.draft)]
+    return found[::-1]
+
+
+def latest(site: Site, repo: Repo) -> Release | None:
+    """The newest release that is neither a draft nor a prerelease."""
+    return next((each for each in of_repo(site, repo, drafts=False) if not each.prerelease), None)
+
+
+def announce(site: Site, value: Release, sender: User, *actions: str) -> None:
+    """Tell Apps of a release; of a draft nobody is told."""
+    repo = site.store.repos[value.repo_id]
+    for action in actions if not value.draft else ():
+        emit(site, "release", repo, sender, {"action": action, "release": view(site, repo, value)})
+
+
+def view(site: Site, repo: Repo, value: Release) -> Json:
+    """`release`."""
+    url = site.api("repos", repo.owner, repo.name, "releases", value.id)
+    return {
+        "id": value.id,
+        "node_id": node_id("Release", value.id),
+        "url": url,
+        "html_url": site.html(repo.owner, repo.name, "releases", "tag", value.tag),
+        "assets_url": f"{url}/assets",
+        "upload_url": f"{url}/assets{{?name,label}}",
+        "tarball_url": site.api("repos", repo.owner, repo.name, "tarball", value.tag),
+        "zipball_url": site.api("repos", repo.owner, repo.name, "zipball", value.tag),
+        "tag_name": value.tag,
+        "target_commitish": value.target,
+        "name": value.name,
+        "body": value.body,
+        "draft": value.draft,
+        "prerelease": value.prerelease,
+        "immutable": False,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "published_at": iso_or_none(value.published_at),
+        "author": account_views.user_by_id(site, value.author_id),
+        "assets": [],
     }

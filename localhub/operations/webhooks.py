@@ -13,7 +13,7 @@ from dataclasses import replace
 import aiohttp
 
 from localhub.state.model import App, Installation, Repo, User, WebhookDelivery
-from localhub.state.site import Json, Site, iso, node_id
+from localhub.state.store import Json, Site, iso, node_id
 from localhub.views import accounts as account_views
 
 TIMEOUT = 10.0

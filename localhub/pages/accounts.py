@@ -1,14 +1,96 @@
-"""The list of repositories, and who there is."""
+"""Signing a person in to an App's site.
+
+https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-user-access-token-for-a-github-app
+"""
 
 from __future__ import annotations
 
+import base64
 import colorsys
+import hashlib
+import hmac
 import html
+import json
+import re
+import secrets
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode, urlsplit
 
-from localhub.api.errors import not_found
+from localhub.api.auth import HubError, client_id, not_found
+from localhub.operations import accounts
 from localhub.pages.view import Page, PageVisit, render
-from localhub.state.model import User
+from localhub.state.model import App, SignInCode, User, UserToken
+
+_CODE_LIFE = timedelta(minutes=10)
+_TOKEN_LIFE = timedelta(hours=8)
+
+
+def ask(visit: PageVisit) -> Page:
+    """Ask whether the App's site may know who is signed in."""
+    app = _app(visit, visit.query)
+    if visit.session.user is None:
+        return Page(location=f"/login?{urlencode({'to': f'{visit.path}?{urlencode(visit.query)}'})}")
+    values = {
+        "title": f"Authorize {app.slug}",
+        "app": app,
+        "asked": {name: visit.query.get(name, "") for name in ("client_id", "state", "code_challenge")},
+    }
+    target = urlsplit(visit.site.store.callbacks[app.id])
+    page = render(visit, "authorize.html", values)
+    return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
+
+
+def agree(visit: PageVisit) -> Page:
+    """Send a person back to the App's site with a code."""
+    app, store = _app(visit, visit.form), visit.site.store
+    person = visit.session.user
+    if person is None:
+        raise HubError(403, "Sign in first.")
+    code = secrets.token_hex(10)
+    store.sign_in_codes[code] = SignInCode(
+        app_id=app.id,
+        user_id=person.id,
+        challenge=visit.form.get("code_challenge", ""),
+        expires_at=visit.site.now() + _CODE_LIFE,
+    )
+    return Page(location=f"{store.callbacks[app.id]}?{urlencode({'code': code, 'state': visit.form.get('state', '')})}")
+
+
+def exchange(visit: PageVisit) -> Page:
+    """Give a token for a code, to who knows the App's secret and what the code was asked for with."""
+    asked, store = visit.form, visit.site.store
+    code = store.sign_in_codes.pop(asked.get("code", ""), None)
+    app = None if code is None else store.apps.get(code.app_id)
+    if code is None or app is None or code.expires_at <= visit.site.now():
+        return _json({"error": "bad_verification_code", "error_description": "The code is incorrect or expired."})
+    known = (asked.get("client_id", ""), asked.get("client_secret", "")) == (client_id(app), store.client_secret(app))
+    if not known:
+        return _json({"error": "incorrect_client_credentials", "error_description": "The client is not known."})
+    digest = base64.urlsafe_b64encode(hashlib.sha256(asked.get("code_verifier", "").encode()).digest())
+    if code.challenge and not hmac.compare_digest(digest.rstrip(b"="), code.challenge.encode()):
+        return _json({"error": "bad_verification_code", "error_description": "The code verifier is wrong."})
+    token = f"ghu_{secrets.token_hex(18)}"
+    store.user_tokens[token] = UserToken(app_id=app.id, user_id=code.user_id, expires_at=visit.site.now() + _TOKEN_LIFE)
+    return _json({"access_token": token, "token_type": "bearer", "scope": "", "expires_in": 28_800})
+
+
+def _app(visit: PageVisit, asked: Mapping[str, str]) -> App:
+    """The App with the client id that is asked for, if it has a page to go back to."""
+    store = visit.site.store
+    found = next((app for app in store.apps if client_id(app) == asked.get("client_id", "")), None)
+    if found is None or found.id not in store.callbacks:
+        raise not_found()
+    return found
+
+
+def _json(answer: Mapping[str, str | int]) -> Page:
+    return Page(body=json.dumps(answer).encode(), media_type="application/json; charset=utf-8")
+
+
+# ---- The list of repositories, and who there is.
 
 
 def repositories(visit: PageVisit) -> Page:
@@ -50,3 +132,141 @@ def avatar(visit: PageVisit) -> Page:
         f"{letter}</text></svg>"
     )
     return Page(body=svg.encode(), media_type="image/svg+xml")
+
+
+# ---- Registering an App by its manifest, and installing it.
+
+
+_LONGEST_NAME = 34
+"""Characters that GitHub lets an App's name have."""
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
+_LEVELS = frozenset({"read", "write", "admin"})
+
+
+def ask_apps(visit: PageVisit) -> Page:
+    """Show what an App would be, and ask a person whether to make it."""
+    manifest = _manifest(visit)
+    target = urlsplit(manifest["redirect_url"])
+    values = {
+        "title": "Create GitHub App",
+        "manifest": manifest,
+        "written": visit.form["manifest"],
+        "state": visit.query.get("state", ""),
+        "owner": visit.params.get("org", ""),
+    }
+    page = render(visit, "new_app.html", values)
+    return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
+
+
+def register(visit: PageVisit) -> Page:
+    """Make the App, and send its maker back with a code for its secrets."""
+    manifest, store = _manifest(visit), visit.site.store
+    hook = manifest["hook_attributes"]
+    name = visit.form.get("name", "").strip() or manifest["name"]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if not slug or any(app.slug == slug for app in store.apps):
+        raise HubError(422, f"The name {name!r} is already taken.")
+    wanted = accounts.NewApp(
+        slug=slug,
+        owner=visit.form.get("owner", "") or _maker(visit),
+        webhook_url=hook.get("url", "") if hook.get("active", True) else "",
+        webhook_secret=secrets.token_hex(20),
+        permissions=manifest["default_permissions"],
+        events=tuple(manifest["default_events"]),
+    )
+    made = accounts.app(visit.site, wanted)
+    code = secrets.token_hex(20)
+    store.conversions[code] = made.id
+    if callbacks := manifest["callback_urls"]:
+        store.callbacks[made.id] = callbacks[0]
+    answer = {"code": code, **({"state": visit.form["state"]} if visit.form.get("state") else {})}
+    return Page(location=f"{manifest['redirect_url']}?{urlencode(answer)}")
+
+
+def choose_repositories(visit: PageVisit) -> Page:
+    """Ask which repository to install an App in."""
+    app = _app_apps(visit)
+    repos = sorted(visit.site.store.repos, key=lambda repo: repo.full_name)
+    return render(visit, "install_app.html", {"title": f"Install {app.slug}", "app": app, "repos": repos})
+
+
+def install(visit: PageVisit) -> Page:
+    """Install an App in a repository."""
+    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_maker(visit))
+    if repo is None or person is None:
+        raise not_found()
+    accounts.install(visit.site, _app_apps(visit), repo, person)
+    return Page(location=visit.site.html(*repo.full_name.split("/")))
+
+
+def _app_apps(visit: PageVisit) -> App:
+    found = next((app for app in visit.site.store.apps if app.slug == visit.params["slug"]), None)
+    if found is None:
+        raise not_found()
+    return found
+
+
+def _maker(visit: PageVisit) -> str:
+    """Who makes or installs an App: who is signed in, otherwise the hub's first person."""
+    if visit.session.user is not None:
+        return visit.session.user.login
+    return next((user.login for user in visit.site.store.users if user.type == "User"), "local")
+
+
+def _manifest(visit: PageVisit) -> dict[str, Any]:
+    """The manifest in the form, if it is one.
+
+    Raises:
+        HubError: 422, with what is wrong.
+    """
+    try:
+        manifest: Any = json.loads(visit.form.get("manifest", ""))
+    except (ValueError, RecursionError) as error:
+        raise HubError(422, f"The manifest is no JSON: {error}") from error
+    if isinstance(manifest, dict):
+        given = {name: value for name, value in manifest.items() if value is not None}
+        usual: dict[str, Any] = {
+            "hook_attributes": {},
+            "callback_urls": [],
+            "default_permissions": {},
+            "default_events": [],
+        }
+        manifest = {**usual, **given}
+    wrong = _problem(manifest)
+    if wrong:
+        raise HubError(422, f"The manifest cannot be used: {wrong}.")
+    return dict(manifest)
+
+
+def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
+    """What is wrong with a manifest; empty for nothing."""
+    if not isinstance(manifest, dict):
+        return "it is no object"
+    hook, permissions, events = (
+        manifest[name] for name in ("hook_attributes", "default_permissions", "default_events")
+    )
+    if not isinstance(hook, dict) or not isinstance(permissions, dict) or not isinstance(events, list):
+        return "`hook_attributes` and `default_permissions` must be objects, and `default_events` a list"
+    name, addresses = manifest.get("name"), [manifest.get("url"), manifest.get("redirect_url")]
+    callbacks = manifest["callback_urls"]
+    tests = {
+        "`callback_urls` must be a list of addresses": isinstance(callbacks, list) and all(map(_is_address, callbacks)),
+        "`url`, `redirect_url` and `hook_attributes.url` must be addresses": all(
+            map(_is_address, [*addresses, *([hook.get("url")] if hook else [])])
+        ),
+        f"`name` must have 1 to {_LONGEST_NAME} characters": isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME,
+        "`default_permissions` must give levels": all(
+            isinstance(level, str) and level in _LEVELS for level in permissions.values()
+        ),
+        "`default_events` must be a list of names": all(isinstance(event, str) for event in events),
+    }
+    return next((problem for problem, fits in tests.items() if not fits), "")
+
+
+def _is_address(value: object) -> bool:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        # The host stands in a page's policy, which anything else could change.
+        return parts is not None and parts.scheme in {"http", "https"} and bool(_HOST.fullmatch(parts.netloc))
+    except ValueError:  # e.g. a bracket that is not closed
+        return False

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from localhub.api.errors import HubError, not_found
-from localhub.pages import accounts, apps, checks, code, people, reviews, sign_in, threads
+from localhub.api.auth import HubError, not_found
+from localhub.pages import accounts, code
+from localhub.pages import threads as threads_module
+from localhub.pages import view as view_module
 from localhub.pages.markup import code_styles
-from localhub.pages.sessions import session_of
-from localhub.pages.view import Page, PageVisit, View, error_page
-from localhub.state.site import Site
+from localhub.pages.view import Page, PageVisit, View, error_page, session_of
+from localhub.state.store import Site
 
 POLICY = (
     "default-src 'none'; "
@@ -32,17 +33,17 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/", accounts.repositories),
     ("GET", "/avatars/{number}.svg", accounts.avatar),
     ("GET", "/apps/{slug}", accounts.app),
-    ("GET", "/apps/{slug}/installations/new", apps.choose_repositories),
-    ("POST", "/apps/{slug}/installations/new", apps.install),
-    ("POST", "/settings/apps/new", apps.ask),
-    ("POST", "/organizations/{org}/settings/apps/new", apps.ask),
-    ("POST", "/settings/apps", apps.register),
-    ("GET", "/login", people.choose),
-    ("POST", "/login", people.sign_in),
-    ("POST", "/logout", people.sign_out),
-    ("GET", "/login/oauth/authorize", sign_in.ask),
-    ("POST", "/login/oauth/authorize", sign_in.agree),
-    ("POST", "/login/oauth/access_token", sign_in.exchange),
+    ("GET", "/apps/{slug}/installations/new", accounts.choose_repositories),
+    ("POST", "/apps/{slug}/installations/new", accounts.install),
+    ("POST", "/settings/apps/new", accounts.ask_apps),
+    ("POST", "/organizations/{org}/settings/apps/new", accounts.ask_apps),
+    ("POST", "/settings/apps", accounts.register),
+    ("GET", "/login", view_module.choose),
+    ("POST", "/login", view_module.sign_in),
+    ("POST", "/logout", view_module.sign_out),
+    ("GET", "/login/oauth/authorize", accounts.ask),
+    ("POST", "/login/oauth/authorize", accounts.agree),
+    ("POST", "/login/oauth/access_token", accounts.exchange),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
@@ -50,29 +51,29 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/{owner}/{repo}/raw/{place:.+}", code.raw),
     ("GET", "/{owner}/{repo}/commits/{ref:.+}", code.history),
     ("GET", "/{owner}/{repo}/commit/{sha}", code.commit),
-    ("GET", "/{owner}/{repo}/runs/{number}", checks.check_run),
-    ("POST", "/{owner}/{repo}/runs/{number}/actions", checks.press),
-    ("GET", "/{owner}/{repo}/issues", threads.issues),
-    ("POST", "/{owner}/{repo}/issues", threads.open_issue),
-    ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),
-    ("GET", "/{owner}/{repo}/issues/{number}", threads.conversation),
-    ("POST", "/{owner}/{repo}/issues/{number}/labels", threads.set_labels),
-    ("GET", "/{owner}/{repo}/pulls", threads.pulls),
-    ("POST", "/{owner}/{repo}/pulls", threads.open_pull),
-    ("GET", "/{owner}/{repo}/pulls/new", threads.new_pull),
-    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads.diff),
-    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads.patch),
-    ("GET", "/{owner}/{repo}/pull/{number}", threads.conversation),
-    ("GET", "/{owner}/{repo}/pull/{number}/commits", threads.pull_commits),
-    ("GET", "/{owner}/{repo}/pull/{number}/files", threads.pull_files),
-    ("POST", "/{owner}/{repo}/pull/{number}/merge", threads.merge),
-    ("POST", "/{owner}/{repo}/pull/{number}/reviews", reviews.submit),
-    ("POST", "/{owner}/{repo}/pull/{number}/files", reviews.comment),
-    ("POST", "/{owner}/{repo}/pull/{number}/replies", reviews.reply),
-    ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
+    ("GET", "/{owner}/{repo}/runs/{number}", threads_module.check_run),
+    ("POST", "/{owner}/{repo}/runs/{number}/actions", threads_module.press),
+    ("GET", "/{owner}/{repo}/issues", threads_module.issues),
+    ("POST", "/{owner}/{repo}/issues", threads_module.open_issue),
+    ("GET", "/{owner}/{repo}/issues/new", threads_module.new_issue),
+    ("GET", "/{owner}/{repo}/issues/{number}", threads_module.conversation),
+    ("POST", "/{owner}/{repo}/issues/{number}/labels", threads_module.set_labels),
+    ("GET", "/{owner}/{repo}/pulls", threads_module.pulls),
+    ("POST", "/{owner}/{repo}/pulls", threads_module.open_pull),
+    ("GET", "/{owner}/{repo}/pulls/new", threads_module.new_pull),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads_module.diff),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads_module.patch),
+    ("GET", "/{owner}/{repo}/pull/{number}", threads_module.conversation),
+    ("GET", "/{owner}/{repo}/pull/{number}/commits", threads_module.pull_commits),
+    ("GET", "/{owner}/{repo}/pull/{number}/files", threads_module.pull_files),
+    ("POST", "/{owner}/{repo}/pull/{number}/merge", threads_module.merge),
+    ("POST", "/{owner}/{repo}/pull/{number}/reviews", threads_module.submit),
+    ("POST", "/{owner}/{repo}/pull/{number}/files", threads_module.comment_reviews),
+    ("POST", "/{owner}/{repo}/pull/{number}/replies", threads_module.reply),
+    ("POST", "/{owner}/{repo}/issues/{number}/comments", threads_module.comment),
 )
 
-_FROM_ANYWHERE = frozenset({apps.ask, sign_in.exchange})
+_FROM_ANYWHERE = frozenset({accounts.ask_apps, accounts.exchange})
 """Forms that other sites may send: they change nothing, and a person is asked; or a secret is needed."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localhub.api.errors import HubError, not_found
+from localhub.api.auth import HubError, not_found
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.git.rows import rows
+from localhub.git.plumbing import rows
 from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.state.model import Repo
 from localhub.views import git as git_views

@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlencode
 
-from localhub.api.errors import HubError, not_found
+from localhub.api.auth import HubError, not_found
 from localhub.api.routing import check_length
 from localhub.git import diff as git_diff
-from localhub.git.rows import rows
-from localhub.operations import branches, threads
+from localhub.git.plumbing import Row, rows
+from localhub.operations import branches, checks, threads
 from localhub.operations import pulls as pull_requests
-from localhub.pages.conversation import LineConversation, conversations, timeline
-from localhub.pages.people import actor
-from localhub.pages.view import Page, PageVisit, plain, render
-from localhub.state.model import Issue, Pull
+from localhub.operations.pulls import NewComment, UnplacedError
+from localhub.pages.view import Page, PageVisit, actor, digits, plain, render
+from localhub.state.model import (
+    CheckRun,
+    Comment,
+    Issue,
+    IssueEvent,
+    Pull,
+    PullRequestReview,
+    ReviewComment,
+    ReviewState,
+    Side,
+)
+from localhub.state.store import Store
 from localhub.views import threads as threads_views
+
+# ---- The entries of a thread's page, in the order in which they happened.
+
+
+SHOWN_ROWS = 6
+"""Lines of the difference above a comment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineConversation:
+    """A comment on a line and the answers to it.
+
+    Attributes:
+        rows: the end of the difference that the comment is about.
+        replaced: the lines that a suggestion would take away.
+    """
+
+    first: ReviewComment
+    replies: tuple[ReviewComment, ...]
+    rows: tuple[Row, ...]
+    replaced: tuple[str, ...]
+
+    @property
+    def comments(self) -> tuple[ReviewComment, ...]:
+        """All of them, oldest first."""
+        return (self.first, *self.replies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """A review with the conversations that it began."""
+
+    review: PullRequestReview
+    conversations: tuple[LineConversation, ...]
+
+
+Entry: TypeAlias = Comment | Reviewed | IssueEvent
+
+
+def conversations(store: Store, issue: Issue) -> list[LineConversation]:
+    """The conversations on a pull request's lines, in the order in which they began."""
+    said = store.review_comments_of(issue)
+    return [_conversation(first, said) for first in said if first.in_reply_to is None]
+
+
+def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> LineConversation:
+    found = rows(first.diff_hunk)
+    wanted = range(first.start_line or first.line, first.line + 1)
+    return LineConversation(
+        first=first,
+        replies=tuple(comment for comment in said if comment.in_reply_to == first.id),
+        rows=tuple(found[-SHOWN_ROWS:]),
+        replaced=tuple(row.text for row in found if row.new in wanted),
+    )
+
+
+def timeline(store: Store, issue: Issue) -> list[Entry]:
+    """Comments, reviews and events; a review that only answers elsewhere is left out."""
+    began: dict[int, list[LineConversation]] = {}
+    for each in conversations(store, issue):
+        began.setdefault(each.first.review_id, []).append(each)
+    reviewed = [Reviewed(review=r, conversations=tuple(began.get(r.id, ()))) for r in store.reviews_of(issue)]
+    shown = [r for r in reviewed if r.review.body or r.conversations or r.review.state != "COMMENTED"]
+    entries: list[Entry] = [*store.comments_of(issue), *shown, *store.history_of(issue)]
+    return sorted(entries, key=_moment)
+
+
+def _moment(entry: Entry) -> tuple[datetime, int]:
+    if isinstance(entry, Reviewed):
+        return entry.review.submitted_at, entry.review.id
+    return entry.created_at, entry.id
+
 
 _LONGEST_LABEL = 50
 """Characters that GitHub lets a label have."""
@@ -182,3 +267,89 @@ def merge(visit: PageVisit) -> Page:
     issue, _ = _pull_of(visit)
     pull_requests.merge(visit.site, issue, actor(visit, "write"))
     return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
+
+
+# ---- Reviews of a pull request and comments on its lines, as people write them in the browser.
+
+
+def _text_reviews(visit: PageVisit) -> str:
+    value = visit.form.get("body", "").strip()
+    check_length(value, "Page", "body")
+    return value
+
+
+def submit(visit: PageVisit) -> Page:
+    """Take a review: a comment, an approval, or a request for changes."""
+    states: dict[str, ReviewState] = {
+        "comment": "COMMENTED",
+        "approve": "APPROVED",
+        "request_changes": "CHANGES_REQUESTED",
+    }
+    state, body = states.get(visit.form.get("verdict", "")), _text_reviews(visit)
+    if state is None:
+        raise HubError(422, "Choose what the review says: comment, approve, or request changes.")
+    if not body and state != "APPROVED":
+        raise HubError(422, "Please write something: only an approval needs no words.")
+    pull_requests.submit(visit.site, visit.thread, actor(visit), state=state, body=body)
+    return Page(location=visit.path.removesuffix("/reviews"))
+
+
+def comment_reviews(visit: PageVisit) -> Page:
+    """Take a comment on a line, or on several."""
+    given, side = visit.form.get("start_line", ""), visit.form.get("side", "RIGHT")
+    line, first = digits(visit.form.get("line", "")), digits(given)
+    body = _text_reviews(visit)
+    if not body:
+        raise HubError(422, "Please write something.")
+    if line is None or (given and first is None) or side not in get_args(Side):
+        raise HubError(422, "A comment needs the number of a line.")
+    wanted = NewComment(
+        path=visit.form.get("path", ""),
+        body=body,
+        line=line,
+        side="LEFT" if side == "LEFT" else "RIGHT",
+        start_line=first if first is not None and first < line else None,
+    )
+    try:
+        pull_requests.submit(visit.site, visit.thread, actor(visit), state="COMMENTED", body="", comments=[wanted])
+    except UnplacedError as error:
+        raise HubError(422, f"The difference does not show this {error.field.replace('_', ' ')}.") from error
+    return Page(location=visit.path)
+
+
+def reply(visit: PageVisit) -> Page:
+    """Take an answer to a comment on a line."""
+    number, body, issue = digits(visit.form.get("to", "")), _text_reviews(visit), visit.thread
+    parent = None if number is None else visit.site.store.review_comments.get(number)
+    if parent is None or (parent.repo_id, parent.number) != (visit.repo.id, issue.number):
+        raise not_found()
+    if not body:
+        raise HubError(422, "Please write something.")
+    made = pull_requests.reply(visit.site, issue, actor(visit), parent, body)
+    return Page(location=f"{visit.path.removesuffix('/replies')}#discussion_r{made.id}")
+
+
+# ---- Check runs and their buttons.
+
+
+def _run_of(visit: PageVisit) -> CheckRun:
+    run = visit.site.store.check_runs.get(visit.number)
+    if run is None or run.repo_id != visit.repo.id:
+        raise not_found()
+    return run
+
+
+def check_run(visit: PageVisit) -> Page:
+    """One check run."""
+    run, repo = _run_of(visit), visit.repo
+    return render(visit, "run.html", {"title": run.name, "repo": repo, "run": run})
+
+
+def press(visit: PageVisit) -> Page:
+    """Take the press of a button: one of the App's own, or the one that runs the check again."""
+    run, user = _run_of(visit), actor(visit, "write")
+    if "rerun" in visit.form:
+        checks.rerun(visit.site, run, user)
+    else:
+        checks.press(visit.site, run, user, visit.form.get("identifier", ""))
+    return Page(location=visit.path.removesuffix("/actions"))

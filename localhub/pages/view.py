@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,11 +15,50 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from localhub.api.errors import HubError, not_found
+from localhub.api.auth import HubError, may, not_found, role_of
 from localhub.pages.markup import highlight, markdown
-from localhub.pages.sessions import PageSession
-from localhub.state.model import Issue, Repo
-from localhub.state.site import Site
+from localhub.state.model import Issue, Repo, Role, User
+from localhub.state.store import Site
+
+# ---- Sign-in: a signed cookie says who a browser acts as, a token in each form that the hub's own page sent it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSession:
+    """One browser.
+
+    Attributes:
+        cookie: its cookie, signed.
+        user: who it acts as; None before somebody signs in.
+        token: what every form has to send along.
+    """
+
+    cookie: str
+    user: User | None
+    token: str
+
+
+def session_of(site: Site, cookie: str) -> PageSession:
+    """The session that a cookie names; without a valid one, a new session of the hub's only person, or of nobody."""
+    signed, _, mac = cookie.rpartition(".")
+    number = signed.partition(".")[0]
+    if signed and number.isdecimal() and hmac.compare_digest(_mac(site, "cookie", signed).encode(), mac.encode()):
+        user = site.store.users.get(int(number))
+        return PageSession(cookie=cookie, user=user, token=_mac(site, "form", cookie))
+    people = [user for user in site.store.users if user.type == "User"]
+    return new_session(site, people[0] if len(people) == 1 else None)
+
+
+def new_session(site: Site, user: User | None) -> PageSession:
+    """A session of somebody who signs in, or of nobody."""
+    signed = f"{user.id if user else 0}.{secrets.token_hex(16)}"
+    cookie = f"{signed}.{_mac(site, 'cookie', signed)}"
+    return PageSession(cookie=cookie, user=user, token=_mac(site, "form", cookie))
+
+
+def _mac(site: Site, purpose: str, text: str) -> str:
+    return hmac.new(site.store.signing_key.encode(), f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
+
 
 _MOST_DIGITS = 18
 
@@ -156,3 +197,45 @@ def _ago(then: datetime, now: datetime) -> str:
         if count:
             return f"{count} {name}{'s' if count > 1 else ''} ago"
     return "just now"
+
+
+# ---- Sign in as one of the hub's people, and decide what they may do. There are no passwords.
+
+
+def choose(visit: PageVisit) -> Page:
+    """Show the people one can sign in as."""
+    people = [user for user in visit.site.store.users if user.type == "User"]
+    return render(visit, "login.html", {"title": "Sign in", "people": people, "back": _back(visit.query.get("to", ""))})
+
+
+def sign_in(visit: PageVisit) -> Page:
+    """Take the choice."""
+    user = visit.site.store.user(visit.form.get("login", ""))
+    if user is None or user.type != "User":
+        raise HubError(422, "There is nobody of this name. Choose one of the people.")
+    return Page(location=_back(visit.form.get("to", "")), session=new_session(visit.site, user))
+
+
+def sign_out(visit: PageVisit) -> Page:
+    """Be nobody again."""
+    return Page(location="/login", session=new_session(visit.site, None))
+
+
+def _back(path: str) -> str:
+    """Where to go afterwards: a page of the hub."""
+    local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if local else "/"
+
+
+def actor(visit: PageVisit, role: Role = "read") -> User:
+    """Who sends a form about a repository.
+
+    Raises:
+        HubError: 403, nobody is signed in, or their role in the repository is weaker than `role`.
+    """
+    user = visit.session.user
+    if user is None:
+        raise HubError(403, "Sign in first.")
+    if not may(role_of(visit.site, visit.repo, user), role):
+        raise HubError(403, f"{user.login} may not do this: it needs the role `{role}` in {visit.repo.full_name}.")
+    return user

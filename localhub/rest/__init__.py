@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from localhub.api.routing import Route
-from localhub.rest import (
-    actions,
-    apps,
-    checks,
-    commits,
-    contents,
-    git_data,
-    history,
-    issues,
-    pulls,
-    reactions,
-    releases,
-    repos,
-    reviews,
-    search,
-    users,
-)
+from localhub.rest import checks, commits, issues, pulls, repos, users
 
 TABLES = (
     users.routes,
-    search.routes,
-    apps.routes,
-    reactions.routes,
+    issues.routes_search,
+    users.routes_apps,
+    issues.routes_reactions,
     issues.routes,
-    history.routes,
-    reviews.routes,
+    issues.routes_history,
+    pulls.routes_reviews,
     pulls.routes,
     checks.routes,
-    actions.routes,
+    checks.routes_actions,
     commits.routes,
-    git_data.routes,
-    contents.routes,
-    releases.routes,
+    commits.routes_git_data,
+    commits.routes_contents,
+    repos.routes_releases,
     repos.routes,
 )
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from localhub.api.errors import HubError, invalid, not_accessible, not_found, unprocessable
+from localhub.api.auth import HubError, invalid, not_accessible, not_found, unprocessable
 from localhub.api.routing import Call, Response, Routes, listed, wrapped
-from localhub.operations import check_runs
-from localhub.operations.check_limits import demand_within_limits
+from localhub.operations import checks
+from localhub.operations.checks import demand_within_limits
 from localhub.rest.commits import commit_named
-from localhub.state.model import App, CheckRun
-from localhub.state.site import Json
+from localhub.state import store as store_module
+from localhub.state.model import App, Artifact, CheckRun, Workflow, WorkflowJob, WorkflowRun
+from localhub.state.store import Json
 from localhub.views import checks as checks_views
 
 routes = Routes()
@@ -40,7 +41,7 @@ def create_run(call: Call) -> Response:
     """Start a check run on a commit."""
     app, store = _app(call), call.site.store
     sha = commit_named(call, call.text("head_sha", "CheckRun")).sha
-    beside = check_runs.suite_at(call.site, call.repo, app, sha)
+    beside = checks.suite_at(call.site, call.repo, app, sha)
     fresh = CheckRun(
         id=store.new_id(),
         suite_id=beside[0].suite_id if beside else store.new_id(),
@@ -59,7 +60,7 @@ def create_run(call: Call) -> Response:
         text=None,
     )
     run = store.check_runs.put(_changed(call, fresh))
-    check_runs.announce(call.site, run, call.user, "created")
+    checks.announce(call.site, run, call.user, "created")
     if run.status == "completed":
         _tell_completed(call, run)
     shown = checks_views.check_run(call.site, call.repo, run)
@@ -79,9 +80,9 @@ def update_run(call: Call) -> Response:
 
 
 def _tell_completed(call: Call, run: CheckRun) -> None:
-    check_runs.announce(call.site, run, call.user, "completed")
-    suite = check_runs.suite_at(call.site, call.repo, call.site.store.apps[run.app_id], run.head_sha)
-    check_runs.announce_suite(call.site, call.repo, suite, call.user)
+    checks.announce(call.site, run, call.user, "completed")
+    suite = checks.suite_at(call.site, call.repo, call.site.store.apps[run.app_id], run.head_sha)
+    checks.announce_suite(call.site, call.repo, suite, call.user)
 
 
 def _changed(call: Call, run: CheckRun) -> CheckRun:
@@ -201,3 +202,210 @@ def runs_for(call: Call) -> Response:
         if name in call.query:
             found = [run for run in found if value(run) == call.query[name]]
     return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))
+
+
+# ---- Runs of GitHub Actions workflows.
+
+
+routes_actions = Routes()
+READ_ACTIONS, WRITE_ACTIONS = "actions:read", "actions:write"
+BASE_ACTIONS = "/repos/{owner}/{repo}/actions"
+
+
+def _workflow_of(call: Call) -> Workflow:
+    """The workflow that the path names by its number or by its file's name."""
+    wanted = call.params["workflow_id"]
+    for known in call.site.store.workflows:
+        if known.repo_id == call.repo.id and wanted in {str(known.id), known.path.rpartition("/")[2]}:
+            return known
+    raise not_found()
+
+
+def _states(run: WorkflowRun) -> set[str]:
+    """The words that `status` may name a run by."""
+    return {"queued"} if run.is_queued else {"completed", run.conclusion}
+
+
+def _listed(call: Call, found: list[WorkflowRun]) -> Response:
+    """Newest first, those that the query wants; `status` may also name a conclusion."""
+    query, users = call.query, call.site.store.users
+    kept = [
+        run
+        for run in reversed(found)
+        if query.get("branch", run.head_branch) == run.head_branch
+        and query.get("head_sha", run.head_sha) == run.head_sha
+        and query.get("event", run.event) == run.event
+        and query.get("status", "queued" if run.is_queued else "completed") in _states(run)
+        and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
+    ]
+    return wrapped(call, "workflow_runs", kept, lambda run: checks_views.run(call.site, call.repo, run))
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs", allow=READ_ACTIONS)
+def runs(call: Call) -> Response:
+    """The repository's runs."""
+    return _listed(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/workflows", allow=READ_ACTIONS)
+def list_workflows(call: Call) -> Response:
+    """The repository's workflows."""
+    found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
+    return wrapped(call, "workflows", found, lambda each: checks_views.workflow(call.site, call.repo, each))
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/workflows/{workflow_id}", allow=READ_ACTIONS)
+def one_workflow(call: Call) -> Response:
+    """One workflow."""
+    return Response(body=checks_views.workflow(call.site, call.repo, _workflow_of(call)))
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/workflows/{workflow_id}/runs", allow=READ_ACTIONS)
+def runs_of_workflow(call: Call) -> Response:
+    """A workflow's runs."""
+    workflow = _workflow_of(call)
+    return _listed(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
+
+
+def _run_of_actions(call: Call) -> WorkflowRun:
+    found = call.site.store.workflow_runs.get(call.number("run_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+def _job_of(call: Call) -> WorkflowJob:
+    found = call.site.store.workflow_jobs.get(call.number("job_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}", allow=READ_ACTIONS)
+def one_run_actions(call: Call) -> Response:
+    """One run."""
+    return Response(body=checks_views.run(call.site, call.repo, _run_of_actions(call)))
+
+
+def _attempt(call: Call) -> int:
+    number = call.number("attempt_number")
+    if not 1 <= number <= _run_of_actions(call).attempt:
+        raise not_found()
+    return number
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}", allow=READ_ACTIONS)
+def one_attempt(call: Call) -> Response:
+    """One attempt of a run."""
+    return Response(body=checks_views.run(call.site, call.repo, _run_of_actions(call), attempt=_attempt(call)))
+
+
+@routes_actions.on("POST", BASE_ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE_ACTIONS, role="write")
+def rerun_failed_jobs(call: Call) -> Response:
+    """Ask for another attempt of what failed in a run."""
+    run = _run_of_actions(call)
+    if run.is_queued:
+        raise HubError(403, "This workflow is already running")
+    checks.ask_again(call.site, call.repo, run, call.user)
+    return Response(status=201, body={})
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/jobs", allow=READ_ACTIONS)
+def jobs_of_run(call: Call) -> Response:
+    """The jobs of a run's newest attempt, or with `filter=all` of every one."""
+    run, every = _run_of_actions(call), call.query.get("filter") == "all"
+    jobs = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
+    found = [job for job in jobs if every or job.attempt == run.attempt]
+    return wrapped(call, "jobs", found, lambda job: checks_views.job(call.site, call.repo, job))
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow=READ_ACTIONS)
+def jobs_of_attempt(call: Call) -> Response:
+    """The jobs of one attempt of a run."""
+    run, number = _run_of_actions(call), _attempt(call)
+    found = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, number)]
+    return wrapped(call, "jobs", found, lambda job: checks_views.job(call.site, call.repo, job))
+
+
+def _artifacts(call: Call, found: list[Artifact]) -> Response:
+    kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
+    return wrapped(call, "artifacts", kept, lambda each: checks_views.artifact(call.site, call.repo, each))
+
+
+def _artifact_of(call: Call) -> Artifact:
+    found = call.site.store.artifacts.get(call.number("artifact_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/artifacts", allow=READ_ACTIONS)
+def artifacts_of_run(call: Call) -> Response:
+    """What a run kept, newest first."""
+    run = _run_of_actions(call)
+    return _artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/artifacts", allow=READ_ACTIONS)
+def artifacts(call: Call) -> Response:
+    """What the repository's runs kept, newest first."""
+    return _artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/artifacts/{artifact_id}", allow=READ_ACTIONS)
+def one_artifact(call: Call) -> Response:
+    """One artifact."""
+    return Response(body=checks_views.artifact(call.site, call.repo, _artifact_of(call)))
+
+
+@routes_actions.on("DELETE", BASE_ACTIONS + "/artifacts/{artifact_id}", allow=WRITE_ACTIONS)
+def delete_artifact(call: Call) -> Response:
+    """Remove an artifact."""
+    call.site.store.artifacts.remove(_artifact_of(call).id)
+    return Response(status=204)
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/artifacts/{artifact_id}/{archive_format}", allow=READ_ACTIONS)
+def download_artifact(call: Call) -> Response:
+    """Where an artifact's zip file is."""
+    found = _artifact_of(call)
+    if call.params["archive_format"] != "zip":
+        raise not_found()
+    if found.expires_at <= call.site.now():
+        raise HubError(410, "Artifact has expired")
+    return Response(status=302, body=b"", headers={"Location": store_module.archive_of(call.site, found)})
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/jobs/{job_id}", allow=READ_ACTIONS)
+def one_job(call: Call) -> Response:
+    """One job."""
+    return Response(body=checks_views.job(call.site, call.repo, _job_of(call)))
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/jobs/{job_id}/logs", allow=READ_ACTIONS)
+def log_of_job(call: Call) -> Response:
+    """Where a job's log is."""
+    job = _job_of(call)
+    if job.log is None:
+        raise HubError(410, "Server Error")
+    return Response(status=302, body=b"", headers={"Location": store_module.log_of(call.site, job)})
+
+
+def _logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
+    jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
+    if jobs and all(job.log is None for job in jobs):
+        raise HubError(410, "Server Error")
+    return Response(status=302, body=b"", headers={"Location": store_module.logs_of(call.site, run, attempt)})
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/logs", allow=READ_ACTIONS)
+def logs_of_run(call: Call) -> Response:
+    """Where the logs of a run's jobs are, as a zip file."""
+    run = _run_of_actions(call)
+    return _logs(call, run, run.attempt)
+
+
+@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/logs", allow=READ_ACTIONS)
+def logs_of_attempt(call: Call) -> Response:
+    """The same of one attempt."""
+    return _logs(call, _run_of_actions(call), _attempt(call))

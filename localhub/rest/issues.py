@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
-from localhub.api.auth import demand_author_or_writer, demand_unlocked, may, role_of
-from localhub.api.errors import HubError, invalid, not_accessible, not_found
-from localhub.api.routing import Call, Response, Routes, check_length, listed, moment_of
+from localhub.api.auth import (
+    HubError,
+    demand_author_or_writer,
+    demand_unlocked,
+    invalid,
+    may,
+    not_accessible,
+    not_found,
+    role_of,
+)
+from localhub.api.routing import Call, Response, Routes, check_length, listed, moment_of, page_of
 from localhub.operations import threads
-from localhub.operations.search import mentioned
-from localhub.state.model import Comment, Issue, User
+from localhub.operations.threads import mentioned
+from localhub.rest.pulls import review_comment_of
+from localhub.state.model import Comment, Issue, ReviewComment, User
 from localhub.views import accounts as account_views
+from localhub.views import git as history_views
 from localhub.views import threads as threads_views
 
 routes = Routes()
@@ -278,3 +288,132 @@ def remove_assignees(call: Call) -> Response:
     stay = [call.site.store.users[number] for number in issue.assignees if number not in gone]
     changed = threads.set_assignees(call.site, issue, call.user, stay)
     return Response(body=threads_views.issue(call.site, call.repo, changed))
+
+
+# ---- Reactions to issues, pull requests and comments.
+
+
+routes_reactions = Routes()
+ISSUE = "/repos/{owner}/{repo}/issues/{issue_number}/reactions"
+COMMENT = "/repos/{owner}/{repo}/issues/comments/{comment_id}/reactions"
+LINE = "/repos/{owner}/{repo}/pulls/comments/{comment_id}/reactions"
+
+Subject: TypeAlias = Issue | Comment | ReviewComment
+
+
+def _list(call: Call, subject: Subject) -> Response:
+    wanted = call.query.get("content")
+    found = [given for given in call.site.store.reactions_to(subject) if wanted in {None, given.content}]
+    return listed(call, found, lambda given: threads_views.reaction(call.site, given))
+
+
+def _create(call: Call, subject: Subject) -> Response:
+    content = call.text("content", "Reaction")
+    if content not in threads_views.REACTIONS:
+        raise invalid("Reaction", "content", "invalid")
+    given, new = threads.react(call.site, subject, call.user, content)
+    return Response(status=201 if new else 200, body=threads_views.reaction(call.site, given))
+
+
+def _delete(call: Call, subject: Subject) -> Response:
+    given = call.site.store.reactions.get(call.number("reaction_id"))
+    if given is None or given not in call.site.store.reactions_to(subject) or given.user_id != call.user.id:
+        raise not_found()
+    call.site.store.reactions.remove(given.id)
+    return Response(status=204)
+
+
+@routes_reactions.on("GET", COMMENT, allow=READ)
+def of_comment(call: Call) -> Response:
+    """A comment's reactions."""
+    return _list(call, comment_of(call))
+
+
+@routes_reactions.on("POST", COMMENT, allow=WRITE, role="read")
+def to_comment(call: Call) -> Response:
+    """React to a comment."""
+    return _create(call, comment_of(call))
+
+
+@routes_reactions.on("DELETE", COMMENT + "/{reaction_id}", allow=WRITE, role="read")
+def off_comment(call: Call) -> Response:
+    """Take back a reaction to a comment."""
+    return _delete(call, comment_of(call))
+
+
+@routes_reactions.on("GET", ISSUE, allow=READ)
+def of_issue(call: Call) -> Response:
+    """An issue's reactions."""
+    return _list(call, call.issue())
+
+
+@routes_reactions.on("POST", ISSUE, allow=WRITE, role="read")
+def to_issue(call: Call) -> Response:
+    """React to an issue."""
+    return _create(call, call.issue())
+
+
+@routes_reactions.on("DELETE", ISSUE + "/{reaction_id}", allow=WRITE, role="read")
+def off_issue(call: Call) -> Response:
+    """Take back a reaction to an issue."""
+    return _delete(call, call.issue())
+
+
+@routes_reactions.on("GET", LINE, allow="pull_requests:read")
+def of_line(call: Call) -> Response:
+    """Reactions to a comment on a line."""
+    return _list(call, review_comment_of(call))
+
+
+@routes_reactions.on("POST", LINE, allow="pull_requests:write", role="read")
+def to_line(call: Call) -> Response:
+    """React to a comment on a line."""
+    return _create(call, review_comment_of(call))
+
+
+@routes_reactions.on("DELETE", LINE + "/{reaction_id}", allow="pull_requests:write", role="read")
+def off_line(call: Call) -> Response:
+    """Take back a reaction to a comment on a line."""
+    return _delete(call, review_comment_of(call))
+
+
+# ---- Search.
+
+
+routes_search = Routes()
+
+
+@routes_search.on("GET", "/search/issues")
+def issues(call: Call) -> Response:
+    """Issues and pull requests that fit `q`."""
+    found = threads.search(call.site, call.viewer, call.query.get("q", ""))
+    if call.query.get("order") == "asc":
+        found.reverse()
+    some, headers = page_of(call, found)
+    repos = call.site.store.repos
+    shown = [threads_views.found_issue(call.site, repos[issue.repo_id], issue) for issue in some]
+    body = {"total_count": len(found), "incomplete_results": False, "items": shown, "search_type": "lexical"}
+    return Response(body=body, headers=headers)
+
+
+# ---- The history of a thread: each action with its actor.
+
+
+routes_history = Routes()
+ONE_HISTORY = "/repos/{owner}/{repo}/issues/{issue_number}"
+
+
+@routes_history.on("GET", ONE_HISTORY + "/events", allow=READ)
+def events(call: Call) -> Response:
+    """What was done to a thread besides talking, oldest first."""
+    found = call.site.store.history_of(call.issue())
+    return listed(call, found, lambda value: history_views.event(call.site, call.repo, value))
+
+
+@routes_history.on("GET", ONE_HISTORY + "/timeline", allow=READ)
+def timeline(call: Call) -> Response:
+    """The same with the comments and reviews in between."""
+    issue, store = call.issue(), call.site.store
+    found: list[history_views.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
+    found.sort(key=history_views.moment)
+    return listed(call, found, lambda value: history_views.timeline_entry(call.site, call.repo, value))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import secrets
+import string
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import urlencode
 
-from localhub.api.auth import can_read
-from localhub.api.errors import HubError, not_accessible, not_found
-from localhub.api.routing import Call, Response, Routes, listed, wrapped
-from localhub.state.model import Installation, Repo
+from localhub.api.auth import HubError, can_read, not_accessible, not_found, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed, page_size, wrapped
+from localhub.operations import webhooks
+from localhub.state.model import App, Installation, InstallationToken, Repo
+from localhub.state.store import Json, iso
 from localhub.views import accounts as account_views
+from localhub.views import checks as checks_views
 
 routes = Routes()
 
@@ -136,3 +146,223 @@ def root(call: Call) -> Response:
 def meta(_call: Call) -> Response:
     """Facts about the installation of GitHub."""
     return Response(body={"verifiable_password_authentication": False})
+
+
+# ---- Apps: themselves, their installations, tokens and webhook deliveries.
+
+
+routes_apps = Routes()
+_CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
+TOKEN_LIFE = timedelta(hours=1)
+
+
+def _app(call: Call) -> App:
+    """The App that a JWT speaks for; nothing else may come here."""
+    if call.viewer.app is None or call.viewer.installation is not None:
+        raise HubError(401, "A JSON web token could not be decoded")
+    return call.viewer.app
+
+
+def _installation_of(call: Call) -> Installation:
+    app = _app(call)
+    found = call.site.store.installations.get(call.number("installation_id"))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    return found
+
+
+def _delivery_id(call: Call) -> int:
+    return call.number("delivery_id")
+
+
+@routes_apps.on("GET", "/app")
+def myself_apps(call: Call) -> Response:
+    """The App itself."""
+    app = _app(call)
+    count = sum(i.app_id == app.id for i in call.site.store.installations)
+    return Response(body=account_views.integration(call.site, app) | {"installations_count": count})
+
+
+@routes_apps.on("GET", "/apps/{app_slug}")
+def one_app(call: Call) -> Response:
+    """An App as everybody sees it."""
+    app = next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None)
+    if app is None:
+        raise not_found()
+    return Response(body=account_views.integration(call.site, app))
+
+
+@routes_apps.on("POST", "/app-manifests/{code}/conversions")
+def convert(call: Call) -> Response:
+    """The App that was made of a manifest, with its secrets; a code works once, and nobody has to sign in.
+
+    https://docs.github.com/rest/apps/apps#create-a-github-app-from-a-manifest
+    """
+    made = call.site.store.conversions.pop(call.params["code"], None)
+    if made is None:
+        raise not_found()
+    app = call.site.store.apps[made]
+    secrets_of = {"client_secret": call.site.store.client_secret(app), "webhook_secret": app.webhook_secret or None}
+    return Response(
+        status=201, body=account_views.integration(call.site, app) | secrets_of | {"pem": app.private_key_pem}
+    )
+
+
+@routes_apps.on("GET", "/app/installations")
+def installations(call: Call) -> Response:
+    """Where the App is installed."""
+    app = _app(call)
+    found = [i for i in call.site.store.installations if i.app_id == app.id]
+    return listed(call, found, lambda value: account_views.installation(call.site, value))
+
+
+@routes_apps.on("GET", "/app/installations/{installation_id}")
+def one_installation(call: Call) -> Response:
+    """One installation."""
+    return Response(body=account_views.installation(call.site, _installation_of(call)))
+
+
+@routes_apps.on("POST", "/app/installations/{installation_id}/access_tokens")
+def create_token(call: Call) -> Response:
+    """A token for an hour, narrowed to repositories and permissions if asked."""
+    installation, site = _installation_of(call), call.site
+    if installation.suspended_at is not None:
+        raise HubError(403, "This installation has been suspended")
+    chosen = _chosen_repos(call, installation)
+    permissions = dict(call.body.get("permissions") or installation.permissions)
+    for name, level in permissions.items():
+        held = installation.permissions.get(name)
+        if held is None or (level == "write" and held != "write"):
+            raise unprocessable("The permissions requested are not granted to this installation.")
+    token = InstallationToken(
+        value=_token_value(installation.app_id, number=len(site.store.tokens)),
+        installation_id=installation.id,
+        repo_ids=tuple(repo.id for repo in chosen),
+        permissions={"metadata": "read", **permissions},
+        expires_at=site.now() + TOKEN_LIFE,
+    )
+    site.store.tokens[token.value] = token
+    body: Json = {
+        "token": token.value,
+        "expires_at": iso(token.expires_at),
+        "permissions": dict(token.permissions),
+        "repository_selection": "selected",
+    }
+    if "repository_ids" in call.body or "repositories" in call.body:
+        body["repositories"] = [account_views.repository(site, repo) for repo in chosen]
+    return Response(status=201, body=body)
+
+
+def _token_value(app_id: int, *, number: int) -> str:
+    """Every other token has the new form, which carries a JWT: GitHub gives out both until the change is complete.
+
+    https://docs.github.com/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
+    """
+    if number % 2 == 0:
+        return f"ghs_{''.join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))}"
+    parts = ({"alg": "RS256", "typ": "JWT"}, {"iss": str(app_id), "jti": secrets.token_hex(16), "exp": 4_102_444_800})
+    spelled = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
+    words = (base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*spelled, secrets.token_bytes(256)))
+    return f"ghs_{app_id}_{'.'.join(words)}"
+
+
+def _chosen_repos(call: Call, installation: Installation) -> list[Repo]:
+    mine = [call.site.store.repos[number] for number in installation.repo_ids]
+    numbers, names = call.body.get("repository_ids"), call.body.get("repositories")
+    if numbers is None and names is None:
+        return mine
+    chosen = [repo for repo in mine if repo.id in (numbers or []) or repo.name in (names or [])]
+    if len(chosen) != len(numbers or []) + len(names or []):
+        raise unprocessable(
+            "There is at least one repository that does not exist or is not accessible to the parent installation."
+        )
+    return chosen
+
+
+@routes_apps.on("GET", "/repos/{owner}/{repo}/installation")
+def installation_of_repo(call: Call) -> Response:
+    """The App's installation on a repository."""
+    found = call.site.store.installation_for(_app(call), call.repo)
+    if found is None:
+        raise not_found()
+    return Response(body=account_views.installation(call.site, found))
+
+
+@routes_apps.on("GET", "/users/{username}/installation")
+def installation_of_user(call: Call) -> Response:
+    """The App's installation on an account."""
+    app, login = _app(call), call.params["username"].lower()
+    for value in call.site.store.installations:
+        if value.app_id == app.id and value.account.lower() == login:
+            return Response(body=account_views.installation(call.site, value))
+    raise not_found()
+
+
+@routes_apps.on("GET", "/installation/repositories")
+def installation_repos(call: Call) -> Response:
+    """Repositories that an installation's token may use."""
+    if call.viewer.installation is None:
+        raise HubError(403, "You must authenticate with an installation access token to list its repositories.")
+    found = [call.site.store.repos[number] for number in call.viewer.repo_ids]
+    return wrapped(call, "repositories", found, lambda repo: account_views.repository(call.site, repo))
+
+
+@routes_apps.on("DELETE", "/installation/token")
+def revoke_token(call: Call) -> Response:
+    """Make the token that asks useless."""
+    if call.viewer.installation is None:
+        raise HubError(403, "You must authenticate with an installation access token in order to revoke it.")
+    token = call.authorization.partition(" ")[2].strip()
+    call.site.store.tokens.pop(token, None)
+    return Response(status=204)
+
+
+@routes_apps.on("GET", "/app/hook/config")
+def hook_config(call: Call) -> Response:
+    """Where the App's webhook points."""
+    app = _app(call)
+    secret = {"secret": "********"} if app.webhook_secret else {}
+    return Response(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
+
+
+@routes_apps.on("GET", "/app/hook/deliveries")
+def deliveries(call: Call) -> Response:
+    """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
+    app, status, cursor = _app(call), call.query.get("status"), call.query.get("cursor", "")
+    if status not in {None, "success", "failure"} or not _CURSOR.fullmatch(cursor):
+        raise unprocessable("Invalid request.")
+    wanted = {None: range(1000), "success": range(200, 400), "failure": range(400, 600)}[status]
+    below = int(cursor.removeprefix("v1_")) if cursor else None
+    found = [
+        each
+        for each in call.site.store.deliveries
+        if each.app_id == app.id
+        and each.status != "pending"
+        and each.status_code in wanted
+        and (below is None or each.id <= below)
+    ][::-1]
+    size = page_size(call)
+    answer = Response(body=[checks_views.delivery_item(each) for each in found[:size]])
+    if len(found) <= size:
+        return answer
+    query = urlencode({**call.query, "per_page": size, "cursor": f"v1_{found[size].id}"})
+    return replace(answer, headers={"Link": f'<{call.site.api_url}{call.path}?{query}>; rel="next"'})
+
+
+@routes_apps.on("GET", "/app/hook/deliveries/{delivery_id}")
+def one_delivery(call: Call) -> Response:
+    """One delivery with what was sent and answered."""
+    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    return Response(body=checks_views.delivery(found))
+
+
+@routes_apps.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
+def redeliver(call: Call) -> Response:
+    """Deliver again."""
+    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    webhooks.redeliver(call.site, found)
+    return Response(status=202, body={})

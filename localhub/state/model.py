@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 ROLES: tuple[Role, ...] = ("none", "read", "triage", "write", "maintain", "admin")
@@ -350,3 +350,180 @@ class WebhookDelivery:
     duration: float = 0.0
     response_headers: Mapping[str, str] = field(default_factory=dict)
     response_body: str = ""
+
+
+# ---- A release, as the hub keeps it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release.
+
+    Attributes:
+        target: the branch or commit that its tag was, or is to be, made at.
+        draft: seen only by those who may write, and its tag is not made yet.
+        published_at: None for a draft.
+    """
+
+    id: int
+    repo_id: int
+    author_id: int
+    tag: str
+    target: str
+    name: str
+    body: str
+    draft: bool
+    prerelease: bool
+    created_at: datetime
+    updated_at: datetime
+    published_at: datetime | None
+
+
+# ---- GitHub Actions as values: workflows, their runs, jobs and steps.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A workflow file of a repository, e.g. `.github/workflows/ci.yml`."""
+
+    id: int
+    repo_id: int
+    name: str
+    path: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRun:
+    """A finished run of a workflow; nothing runs here, it is only announced.
+
+    Attributes:
+        conclusion: of the newest attempt that has ended.
+        attempt: the newest attempt, from 1.
+        earlier: how the attempts before it ended.
+        is_queued: whether the newest attempt was asked for and has not ended.
+        head_repo_id: where the commit came from; a fork's for a fork's pull request.
+        actor_id: who caused the run.
+        triggering_actor_id: who started this attempt of it.
+    """
+
+    id: int
+    repo_id: int
+    workflow_id: int
+    suite_id: int
+    run_number: int
+    event: str
+    head_branch: str
+    head_sha: str
+    head_repo_id: int
+    conclusion: str
+    actor_id: int
+    triggering_actor_id: int
+    created_at: datetime
+    attempt: int = 1
+    earlier: tuple[str, ...] = ()
+    is_queued: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowStep:
+    """One step of a workflow's job."""
+
+    name: str
+    conclusion: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowJob:
+    """A finished job of a workflow's run.
+
+    Attributes:
+        log: what its steps wrote, as GitHub keeps it; None once it expired.
+        attempt: the attempt of the run that it belongs to.
+        annotations: as a check run's.
+    """
+
+    id: int
+    repo_id: int
+    run_id: int
+    name: str
+    conclusion: str
+    created_at: datetime
+    steps: tuple[WorkflowStep, ...] = ()
+    log: str | None = field(default="", repr=False)
+    attempt: int = 1
+    annotations: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Files that a workflow's run kept.
+
+    Attributes:
+        run_id: the run; it need not be one that the hub knows.
+        head_repo_id: the repository with the branch that the run was for.
+        content: a zip file.
+    """
+
+    id: int
+    repo_id: int
+    run_id: int
+    head_repo_id: int
+    name: str
+    content: bytes = field(repr=False)
+    created_at: datetime
+    expires_at: datetime
+
+
+# ---- Attachments that people uploaded.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A picture that somebody attached; who may see the repository may see it.
+
+    Attributes:
+        asset: the UUID in its address.
+        media_type: as it was uploaded.
+    """
+
+    id: int
+    asset: str
+    repo_id: int
+    author_id: int
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+# ---- The rate limit as answers tell it. The hub counts and never refuses; faults can be injected for that.
+
+
+LIMIT = 5000
+WINDOW = 3600
+
+
+class RateCounter:
+    """Requests by viewer and resource in the current hour."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, str, int], int] = {}
+
+    def count(self, key: str, now: datetime, resource: str) -> None:
+        """Count one request. An answer of 304 costs nothing, nor does asking for the limit."""
+        place = (key, resource, _window(now))
+        self._used[place] = self._used.get(place, 0) + 1
+
+    def left(self, key: str, now: datetime, resource: str) -> dict[str, int]:
+        """What is left: `rate-limit`."""
+        window = _window(now)
+        used = self._used.get((key, resource, window), 0)
+        return {"limit": LIMIT, "used": used, "remaining": max(LIMIT - used, 0), "reset": (window + 1) * WINDOW}
+
+    def headers(self, key: str, now: datetime, resource: str) -> dict[str, str]:
+        """The same as headers."""
+        told = {f"X-RateLimit-{name.capitalize()}": str(value) for name, value in self.left(key, now, resource).items()}
+        return told | {"X-RateLimit-Resource": resource}
+
+
+def _window(now: datetime) -> int:
+    return int(now.timestamp()) // WINDOW

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import Generic, Protocol, TypeVar
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import jwt
 
 from localhub.state.model import (
     App,
+    Artifact,
     CheckRun,
     Comment,
     CommitStatus,
@@ -19,19 +27,22 @@ from localhub.state.model import (
     IssueEvent,
     Label,
     PullRequestReview,
+    RateCounter,
     Reaction,
+    Release,
     Repo,
     ReviewComment,
     Role,
     SignInCode,
+    Upload,
     User,
     UserToken,
     WebhookDelivery,
+    Workflow,
+    WorkflowJob,
+    WorkflowRun,
     reaction_kind,
 )
-from localhub.state.releases import Release
-from localhub.state.uploads import Upload
-from localhub.state.workflows import Artifact, Workflow, WorkflowJob, WorkflowRun
 
 
 class HasId(Protocol):
@@ -199,3 +210,99 @@ class Store:
     def installation_for(self, app: App, repo: Repo) -> Installation | None:
         """The App's installation that covers the repository."""
         return next((i for i in self.installations if i.app_id == app.id and repo.id in i.repo_ids), None)
+
+
+# ---- The parts shared by the whole hub: the store, the clock, the addresses, one lock, and the sender of webhooks.
+
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Site:
+    """The hub's inner state. Hold `lock` to read or change it.
+
+    Attributes:
+        url: the root of every address, without a slash at its end; known once the socket listens.
+        directory: where the bare repositories lie.
+        now: the clock.
+        send: puts a recorded delivery on its way; returns at once.
+    """
+
+    directory: Path
+    now: Callable[[], datetime]
+    send: Callable[[WebhookDelivery], None]
+    url: str = ""
+    store: Store = field(default_factory=Store)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    rates: RateCounter = field(default_factory=RateCounter)
+    seen_payload: Callable[[str, Mapping[str, Any]], None] | None = None
+
+    @property
+    def api_url(self) -> str:
+        """Where REST begins, in the shape of GitHub Enterprise."""
+        return f"{self.url}/api/v3"
+
+    def api(self, *parts: str | int) -> str:
+        """An address in the API."""
+        return "/".join([self.api_url, *(quote(str(part)) for part in parts)])
+
+    def html(self, *parts: str | int) -> str:
+        """An address of a page."""
+        return "/".join([self.url, *(quote(str(part)) for part in parts)])
+
+
+def node_id(kind: str, number: int | str) -> str:
+    """The opaque global id that GraphQL uses."""
+    return base64.b64encode(f"{kind}:{number}".encode()).decode()
+
+
+def iso(moment: datetime) -> str:
+    """A time as GitHub writes it: UTC, whole seconds, `Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def iso_or_none(moment: datetime | None) -> str | None:
+    """The same, for a time that may not have come yet."""
+    return None if moment is None else iso(moment)
+
+
+# ---- Addresses that are valid for a few minutes without a token: attachments and logs.
+
+
+LIFE = timedelta(minutes=5)
+
+
+def signed(site: Site, path: str) -> str:
+    """The address of a path, signed."""
+    claims = {"path": path, "exp": int((site.now() + LIFE).timestamp())}
+    return f"{site.url}{path}?jwt={jwt.encode(claims, site.store.signing_key, algorithm='HS256')}"
+
+
+def is_signed(site: Site, path: str, signature: str) -> bool:
+    """Whether a signature is of this path, and still good."""
+    try:
+        claims = jwt.decode(signature, site.store.signing_key, algorithms=["HS256"], options={"verify_exp": False})
+    except jwt.InvalidTokenError:
+        return False
+    return bool(claims["path"] == path and claims["exp"] > site.now().timestamp())
+
+
+def log_of(site: Site, job: WorkflowJob) -> str:
+    """Where a job's log is given out, for a while."""
+    return on_other_host(signed(site, f"/logs/jobs/{job.id}"))
+
+
+def logs_of(site: Site, run: WorkflowRun, attempt: int) -> str:
+    """Where the logs of all jobs of an attempt are given out, for a while."""
+    return on_other_host(signed(site, f"/logs/runs/{run.id}/{attempt}"))
+
+
+def archive_of(site: Site, artifact: Artifact) -> str:
+    """Where an artifact's zip file is given out, for a while."""
+    return on_other_host(signed(site, f"/artifacts/{artifact.id}"))
+
+
+def on_other_host(address: str) -> str:
+    """The same address under this machine's other name, for which a certificate of the hub's is none."""
+    return address.replace("http://127.0.0.1:", "http://localhost:", 1)

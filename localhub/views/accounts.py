@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from localhub.api.auth import client_id, may, role_of
 from localhub.state.model import ROLES, App, Installation, Issue, Label, Repo, Role, User
-from localhub.state.site import Json, Site, iso, iso_or_none, node_id
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 
 
 def simple_user(site: Site, user: User) -> Json:

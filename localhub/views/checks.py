@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 
 from localhub.git import plumbing as git
-from localhub.state.model import CheckRun, CommitStatus, Repo, WebhookDelivery
-from localhub.state.site import Json, Site, iso, iso_or_none, node_id
+from localhub.state.model import (
+    Artifact,
+    CheckRun,
+    CommitStatus,
+    Repo,
+    WebhookDelivery,
+    Workflow,
+    WorkflowJob,
+    WorkflowRun,
+)
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 from localhub.views import git as git_views
 from localhub.views import threads as threads_views
@@ -126,3 +136,128 @@ def delivery(value: WebhookDelivery) -> Json:
         "request": {"headers": dict(value.request_headers), "payload": json.loads(value.body)},
         "response": {"headers": dict(value.response_headers), "payload": value.response_body},
     }
+
+
+# ---- Workflows and their runs as GitHub's JSON.
+
+
+def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
+    """`workflow`."""
+    page = site.html(repo.owner, repo.name)
+    return {
+        "id": value.id,
+        "node_id": node_id("Workflow", value.id),
+        "name": value.name,
+        "path": value.path,
+        "state": "active",
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+        "url": git_views.api(site, repo, "actions", "workflows", value.id),
+        "html_url": f"{page}/blob/{repo.default_branch}/{value.path}",
+        "badge_url": f"{page}/workflows/{value.name}/badge.svg",
+    }
+
+
+def _conclusion(value: WorkflowRun, attempt: int) -> str | None:
+    """How an attempt ended; None while it is queued."""
+    return (*value.earlier, None if value.is_queued else value.conclusion)[attempt - 1]
+
+
+def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
+    """A run as events tell it, at its newest attempt or at an earlier one."""
+    number = attempt or value.attempt
+    conclusion = _conclusion(value, number)
+    named, home = site.store.workflows[value.workflow_id], site.store.repos[value.head_repo_id]
+    url = git_views.api(site, repo, "actions", "runs", value.id)
+    head = git.commit(home.path, value.head_sha)
+    when = iso(value.created_at)
+    return {
+        "id": value.id,
+        "name": named.name,
+        "node_id": node_id("WorkflowRun", value.id),
+        "check_suite_id": value.suite_id,
+        "check_suite_node_id": node_id("CheckSuite", value.suite_id),
+        "head_branch": value.head_branch,
+        "head_sha": value.head_sha,
+        "path": named.path,
+        "run_number": value.run_number,
+        "run_attempt": number,
+        "referenced_workflows": [],
+        "event": value.event,
+        "status": "queued" if conclusion is None else "completed",
+        "conclusion": conclusion,
+        "workflow_id": named.id,
+        "url": url,
+        **{f"{name}_url": f"{url}/{name}" for name in ("jobs", "logs", "artifacts", "cancel", "rerun")},
+        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.id),
+        "pull_requests": threads_views.pulls_at(site, repo, value.head_sha),
+        "created_at": when,
+        "updated_at": when,
+        "run_started_at": when,
+        "actor": account_views.user_by_id(site, value.actor_id),
+        "triggering_actor": account_views.user_by_id(site, value.triggering_actor_id),
+        "check_suite_url": git_views.api(site, repo, "check-suites", value.suite_id),
+        "previous_attempt_url": f"{url}/attempts/{number - 1}" if number > 1 else None,
+        "workflow_url": git_views.api(site, repo, "actions", "workflows", named.id),
+        "head_commit": git_views.simple_commit(head),
+        "repository": account_views.simple_repository(site, repo),
+        "head_repository": account_views.simple_repository(site, home),
+        "display_title": head.message.partition("\n")[0],
+    }
+
+
+def artifact(site: Site, repo: Repo, value: Artifact) -> Json:
+    """`artifact`."""
+    url = git_views.api(site, repo, "actions", "artifacts", value.id)
+    return {
+        "id": value.id,
+        "node_id": node_id("Artifact", value.id),
+        "name": value.name,
+        "size_in_bytes": len(value.content),
+        "url": url,
+        "archive_download_url": f"{url}/zip",
+        "expired": value.expires_at <= site.now(),
+        "digest": f"sha256:{hashlib.sha256(value.content).hexdigest()}",
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+        "expires_at": iso(value.expires_at),
+        "workflow_run": {"id": value.run_id, "repository_id": repo.id, "head_repository_id": value.head_repo_id},
+    }
+
+
+def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
+    """`job`."""
+    run_of = site.store.workflow_runs[value.run_id]
+    when = iso(value.created_at)
+    done = {"status": "completed", "started_at": when, "completed_at": when}
+    return {
+        "id": value.id,
+        "run_id": value.run_id,
+        "workflow_name": site.store.workflows[run_of.workflow_id].name,
+        "head_branch": run_of.head_branch,
+        "run_url": git_views.api(site, repo, "actions", "runs", value.run_id),
+        "run_attempt": value.attempt,
+        "node_id": node_id("WorkflowJob", value.id),
+        "head_sha": run_of.head_sha,
+        "url": git_views.api(site, repo, "actions", "jobs", value.id),
+        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.run_id, "job", value.id),
+        "conclusion": value.conclusion,
+        "created_at": when,
+        **done,
+        "name": value.name,
+        "steps": [
+            {"name": step.name, "conclusion": step.conclusion, "number": number, **done}
+            for number, step in enumerate(value.steps, 1)
+        ],
+        "check_run_url": git_views.api(site, repo, "check-runs", value.id),
+        "labels": ["ubuntu-latest"],
+        "runner_id": 1,
+        "runner_name": "localhub",
+        "runner_group_id": 1,
+        "runner_group_name": "Default",
+    }
+
+
+def run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
+    """`workflow-run`."""
+    return told_run(site, repo, value, attempt=attempt) | {"head_repository_id": value.head_repo_id}

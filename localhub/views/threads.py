@@ -6,10 +6,31 @@ from typing import Any
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Comment, Issue, Pull, Repo
-from localhub.state.site import Json, Site, iso, iso_or_none, node_id
+from localhub.state.model import Comment, Issue, Pull, PullRequestReview, Reaction, Repo, ReviewComment
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
-from localhub.views import reactions as reactions_views
+
+# ---- Reactions as GitHub's JSON.
+
+
+REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
+
+
+def reaction(site: Site, value: Reaction) -> Json:
+    """`reaction`."""
+    return {
+        "id": value.id,
+        "node_id": node_id("Reaction", value.id),
+        "user": account_views.user_by_id(site, value.user_id),
+        "content": value.content,
+        "created_at": iso(value.created_at),
+    }
+
+
+def rollup(site: Site, url: str, subject: Issue | Comment | ReviewComment) -> Json:
+    """`reaction-rollup`: how many of each."""
+    given = [reaction.content for reaction in site.store.reactions_to(subject)]
+    return {"url": f"{url}/reactions", "total_count": len(given)} | {name: given.count(name) for name in REACTIONS}
 
 
 def issue(site: Site, repo: Repo, value: Issue) -> Json:
@@ -44,7 +65,7 @@ def issue(site: Site, repo: Repo, value: Issue) -> Json:
         "updated_at": iso(value.updated_at),
         "author_association": account_views.association(site, repo, value.author_id),
         "performed_via_github_app": account_views.app_by_id(site, value.app_id),
-        "reactions": reactions_views.rollup(site, url, value),
+        "reactions": rollup(site, url, value),
     }
     if value.pull is not None:
         shown |= {"draft": value.pull.draft, "pull_request": _pull_links(site, repo, value, value.pull)}
@@ -84,7 +105,7 @@ def comment(site: Site, repo: Repo, value: Comment) -> Json:
         "issue_url": site.api("repos", repo.owner, repo.name, "issues", value.number),
         "author_association": account_views.association(site, repo, value.author_id),
         "performed_via_github_app": account_views.app_by_id(site, value.app_id),
-        "reactions": reactions_views.rollup(site, url, value),
+        "reactions": rollup(site, url, value),
     }
 
 
@@ -229,3 +250,66 @@ def _pull(value: Issue) -> Pull:
     if value.pull is None:
         raise ValueError(f"#{value.number} is an issue, not a pull request")
     return value.pull
+
+
+# ---- Reviews and comments on lines as GitHub's JSON.
+
+
+def review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
+    """`pull-request-review`."""
+    page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#pullrequestreview-{value.id}"
+    pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
+    submitted = {} if value.state == "PENDING" else {"submitted_at": iso(value.submitted_at)}
+    return submitted | {
+        "id": value.id,
+        "node_id": node_id("PullRequestReview", value.id),
+        "user": account_views.user_by_id(site, value.author_id),
+        "body": value.body,
+        "state": value.state,
+        "html_url": page,
+        "pull_request_url": pull,
+        "_links": {"html": {"href": page}, "pull_request": {"href": pull}},
+        "commit_id": value.commit_sha,
+        "author_association": account_views.association(site, repo, value.author_id),
+    }
+
+
+def told_review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
+    """The same as events tell it: the state in small letters, and no text where it is empty."""
+    return review(site, repo, value) | {"state": value.state.lower(), "body": value.body or None}
+
+
+def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
+    """`pull-request-review-comment`."""
+    pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
+    url = site.api("repos", repo.owner, repo.name, "pulls", "comments", value.id)
+    page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#discussion_r{value.id}"
+    shown: Json = {
+        "url": url,
+        "pull_request_review_id": value.review_id,
+        "id": value.id,
+        "node_id": node_id("PullRequestReviewComment", value.id),
+        "diff_hunk": value.diff_hunk,
+        "path": value.path,
+        "commit_id": value.commit_sha,
+        "original_commit_id": value.commit_sha,
+        "user": account_views.user_by_id(site, value.author_id),
+        "body": value.body,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "html_url": page,
+        "pull_request_url": pull,
+        "author_association": account_views.association(site, repo, value.author_id),
+        "_links": {"self": {"href": url}, "html": {"href": page}, "pull_request": {"href": pull}},
+        "reactions": rollup(site, url, value),
+        "position": value.position,
+        "original_position": value.position,
+        "start_line": value.start_line,
+        "original_start_line": value.start_line,
+        "start_side": value.start_side,
+        "line": value.line,
+        "original_line": value.line,
+        "side": value.side,
+        "subject_type": "line",
+    }
+    return shown if value.in_reply_to is None else shown | {"in_reply_to_id": value.in_reply_to}

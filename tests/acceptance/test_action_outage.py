@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bot.apps.action.work import work_step
+from bot.action.step import work_step
 from bot.domain.job import JobState
 from bot.settings.load import load_action
-from bot.settings.model import ActionSettings
+from bot.settings.models import ActionSettings
 from localhub import LocalHub, Repo
 from tests.agent_runtime.providers.conversations import KEY
 from tests.model_server import Fails, ModelServer

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.action.outputs import OUTPUTS
+from bot.action.outputs import OUTPUTS
 from bot.domain.errors import InputsError
 from bot.domain.job import JobState
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from localhub import LocalHub
 from tests.origin import git
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, acting

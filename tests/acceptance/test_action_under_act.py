@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bot.apps.action.outputs import OUTPUTS
-from bot.control.save_artifact import SESSION_FILE
+from bot.action.outputs import OUTPUTS
+from bot.jobs.handover import SESSION_FILE
 from localhub import LocalHub, Repo, User
 from tests.act import ActRun, run_action
 from tests.origin import git

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bot.domain.access import TrustedBots
 from bot.domain.job import JobState
-from bot.domain.listening import TrustedBots
 from localhub import LocalHub
 from tests.stage import acting, staged
 from tests.workflow_runs import Workflows

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from agent_runtime import SessionUnavailableError
 from bot.domain.job import Job, JobState
-from bot.jobs.services import JobServices
-from bot.pipeline import worker
-from bot.publishing.run_log import unpack_log
+from bot.jobs import pipeline
+from bot.jobs.context import JobServices
+from bot.publishing.view import unpack_log
 from localhub import LocalHub
 from tests import s3
 from tests.pauses import ASKING, Pause, pause_of
@@ -154,7 +154,7 @@ async def test_a_lost_run_counts_once_though_its_session_could_not_be_dropped_at
         forget(services, job)
 
     monkeypatch.setattr(JobServices, "forget_session", forgotten)
-    monkeypatch.setattr(worker, "_SESSION_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "_SESSION_SECONDS", 0.1)
     again = [acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)]
     async with staged(hub, tmp_path, again, after=first) as stage:
         assert (await stage.ended(job_id)).state is JobState.DONE
@@ -167,7 +167,7 @@ async def test_a_lost_run_counts_once_though_its_session_could_not_be_dropped_at
 async def test_a_store_that_is_down_is_waited_for(
     hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.apps.composition._LONGEST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("bot.server.serve._LONGEST_PAUSE_SECONDS", 0.2)
     storage = {"storage_url": (tmp_path / "shared").as_uri()}
     async with staged(hub, tmp_path, [ASKS], operator=ASKING, serving=storage, files=IGNORING) as first:
         number = first.issue().number

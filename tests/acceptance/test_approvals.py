@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
+from bot.domain.access import TrustedBots
 from bot.domain.job import JobState
-from bot.domain.listening import TrustedBots
 from localhub import Comment, LocalHub
 from tests.acceptance.test_service_process import Site, site
 from tests.pauses import (

@@ -11,8 +11,8 @@ import pytest
 
 from agent_runtime import Ended, Network, Observed, Replied, SandboxLimits, Status
 from agent_runtime.sandbox import bubblewrap
-from agent_runtime.sandbox.egress.tunnel import Tunnel
-from agent_runtime.sandbox.machine import find
+from agent_runtime.sandbox.bubblewrap import find
+from agent_runtime.sandbox.egress import Tunnel
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests import stage as stage_module

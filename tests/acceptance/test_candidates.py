@@ -8,7 +8,7 @@ import pytest
 
 from agent_runtime import ChildWatched, MessageQueued, TaskManager, ToolCalled, UsageError
 from agent_runtime.core.events import Live
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.sandboxes import processes_with

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from localhub import LocalHub, ReviewState
 from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Network
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub
 from tests.pauses import ASKING

@@ -11,7 +11,7 @@ from playwright.async_api import Page
 from pydantic import SecretStr
 
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
+from bot.queue.engine import DurableEngine
 from localhub import LocalHub
 from tests.browser import DESKTOP, PHONE, browser, opened
 from tests.pauses import ASKING, pause_of

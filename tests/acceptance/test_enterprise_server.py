@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.doctor.examination import examine_app
-from bot.apps.register.local_page import create_app
+from bot.cli.doctor import examine_app
+from bot.cli.setup_repo import create_app
 from bot.domain.job import JobState
+from bot.git import CloneError, Source, Workspaces, git_variables
 from bot.github import AppAccess, LogError, PictureError, describe_app, fetch_picture, save_log
 from bot.settings import load
-from bot.workspace import CloneError, Source, Workspaces, git_variables
 from localhub import LocalHub
 from tests.bot.apps.register.test_create_app import Browser, options
 from tests.stage import FIX, FIXED_CALC, staged

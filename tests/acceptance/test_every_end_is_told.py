@@ -12,10 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import JobState
-from bot.engine.durable import jobs, questions
-from bot.engine.durable.store import Transaction
-from bot.engine.durable.tables import JOBS
-from bot.engine.job_record import RecordedEnding
+from bot.queue import engine, jobs
+from bot.queue.records import RecordedEnding
+from bot.queue.store import JOBS, Transaction
 from localhub import CheckRun, LocalHub
 from tests.durable import is_owed
 from tests.pauses import ASKING, buttons_of, check_of, pause_of
@@ -204,7 +203,7 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
 
         def cancel(call: str) -> None:
             def all_live(tx: Transaction) -> None:
-                for job_id in questions.live_ids(tx):
+                for job_id in engine.live_ids(tx):
                     jobs.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
 
             if call.endswith(moment):

@@ -128,7 +128,7 @@ async def test_a_permission_that_is_missing_is_named(hub: LocalHub, tmp_path: Pa
 async def test_a_run_that_is_too_large_to_be_kept_ends_and_its_work_is_not_lost(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.workspace.carrying.MAX_CARRIED_BYTES", 10)
+    monkeypatch.setattr("bot.git.tree.MAX_CARRIED_BYTES", 10)
     thread = handed(hub, tmp_path)
     assert await thread.say("/codepilot fix", WORKS, ASKS) is JobState.STOPPED
     assert "too large for a waiting workflow run." in thread.status

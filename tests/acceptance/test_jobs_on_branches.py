@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.commands import Ask, Command, Fix, Review
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
-from bot.engine.job_record import CheckRecord, GitHubOutage
+from bot.queue.records import CheckRecord, GitHubOutage
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, staged

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.commands import Review
 from bot.domain.job import JobState
-from bot.engine.records import Stored
+from bot.queue.records import Stored
 from localhub import Issue, LocalHub, Repo
 from tests.pauses import ASKING, REACHED
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.domain.access import Caps
+from bot.domain.access import Caps, TrustedBots
 from bot.domain.job import TRANSITIONS, JobState
-from bot.domain.listening import TrustedBots
 from localhub import LocalHub
 from tests.stage import FILES, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually

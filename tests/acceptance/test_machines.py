@@ -19,8 +19,8 @@ import yaml
 from bench.chaos.machines import Machine
 from bench.service import variables
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from localhub import LocalHub
 from tests import s3
 from tests.namespaces import Namespace, namespace, reachable

@@ -13,8 +13,8 @@ import pytest
 from agent_runtime import RunLimits
 from agent_runtime.interpreter import InterpreterLimits
 from agent_runtime.providers.protocol import StopReason
-from agent_runtime.providers.script import ScriptedReply
-from agent_runtime.transports.blocks import transport
+from agent_runtime.providers.scripted import ScriptedReply
+from agent_runtime.transports import blocks
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.stage import BUG, COMPLETION, FILES, FIX, FIXED_CALC, WEBHOOK_SECRET, acting, staged
@@ -120,7 +120,7 @@ async def test_a_model_that_is_told_its_mistakes_still_fixes_the_bug(
 async def test_an_endless_loop_is_stopped_while_the_service_answers(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
+    monkeypatch.setattr(blocks, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
     endless = ScriptedReply(text=acting("while True:\n    pass", completion="Done."))
     async with staged(hub, tmp_path, [endless, ScriptedReply(text=FIX, expect=("time limit exceeded",))]) as stage:
         issue = stage.issue()

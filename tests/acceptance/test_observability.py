@@ -78,7 +78,7 @@ async def test_one_job_is_one_trace_and_is_counted_and_logged_by_its_name(hub: L
     assert not [name for name in metrics if any(word in name for word in (STRANGE, stage.repo.full_name))]
 
     of_job = [line for line in lines if line.get("job") == job_id]
-    assert {"bot.apps.webhook", "bot.pipeline.worker"} <= {line["logger"] for line in of_job}
+    assert {"bot.server.webhook", "bot.jobs.pipeline"} <= {line["logger"] for line in of_job}
     assert len({line["delivery"] for line in of_job}) == 1
 
     assert collector.services == {"codepilot"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Issue, LocalHub
 from tests.pauses import ASKING, pause_of

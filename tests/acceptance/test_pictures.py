@@ -12,7 +12,7 @@ from typing_extensions import override
 from agent_runtime import Image, ScriptedProvider
 from agent_runtime.providers.protocol import Chunk, Request
 from bot.domain.job import JobState
-from bot.gate.pictures import LARGEST_BYTES, MOST
+from bot.prompt.brief import LARGEST_BYTES, MOST
 from localhub import LocalHub
 from tests.pictures import png
 from tests.stage import FIX, Stage, staged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.commands import Fix, Review
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub

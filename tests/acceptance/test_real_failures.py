@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Issue, LocalHub, Repo
 from tests.act import run_action

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from agent_runtime.providers.script import ScriptedReply
-from bot.apps.schedules import Scheduler
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.schedules import DurableSchedules
-from bot.engine.durable.tables import JOBS, SCHEDULES
 from bot.github import AppAccess, GitHub, installation_ids
+from bot.queue.ledger import DurableLedger, DurableSchedules
+from bot.queue.store import JOBS, SCHEDULES
+from bot.server.redelivery import Scheduler
 from localhub import EndedJob, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually

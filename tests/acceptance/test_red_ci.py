@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import APP_PERMISSIONS, Issue, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL, End, Stage, acting, staged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import APP_PERMISSIONS, EndedJob, LocalHub
 from tests.acceptance.test_red_ci import CONFIGURED, ran

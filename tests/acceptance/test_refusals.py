@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 
 from bot.domain.job import JobState
-from bot.engine.approvals import Waiting
-from bot.engine.job_record import GitHubOutage, StoredRecord
 from bot.jobs import approvals
+from bot.queue.records import GitHubOutage, StoredRecord, Waiting
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.durable import begun, runnable

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from localhub import LocalHub
 from tests.forked import Forked, codepilot, completed
 from tests.ports import free_port
@@ -347,10 +347,10 @@ async def test_a_path_that_cannot_be_used_is_told_with_its_setting(hub: LocalHub
 
 _STUCK = """
 import asyncio, re
-from bot.apps import server
+from bot.server import serve as server
 from bot.settings import load
 from bot.__main__ import finish
-from bot.apps.watchdog import Watchdog
+from bot.server.process import Watchdog
 
 class Stuck(Watchdog):
     def start(self):

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from agent_runtime import Recovered, Started, ToolCalled
 from bot.domain.job import JobState
-from bot.pipeline import worker
+from bot.jobs import pipeline
 from localhub import LocalHub
 from tests.pauses import ASKING, pause_of
 from tests.postgres import postgres_server, postgres_url
@@ -75,7 +75,7 @@ async def test_another_machine_publishes_the_approved_change_of_a_finished_run(
 async def test_a_log_that_cannot_be_written_for_a_while_costs_no_job_and_no_step_that_was_kept(
     hub: LocalHub, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker, "_SESSION_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "_SESSION_SECONDS", 0.1)
     first = [SEE_NOTHING, acting(WAIT_FOR_GO)]
     async with staged(hub, tmp_path, first, *([[FIX]] * 20), serving=_shared(postgres_url, tmp_path)) as stage:
         command = stage.say(stage.issue().number, "/codepilot fix")

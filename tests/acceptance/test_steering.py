@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import MessageInjected, Outcome
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import Job, JobState
-from bot.engine.records import Signal, Stored
-from bot.jobs.context import Ending
-from bot.jobs.run_logs import keep_log
-from bot.jobs.services import JobServices
-from bot.pipeline.agent_run import AgentRun
-from bot.pipeline.deliver import ResultDelivery
-from bot.workspace import Tree
-from bot.workspace.change import Change
+from bot.git import Tree
+from bot.git.change import Change
+from bot.jobs.agent_run import AgentRun
+from bot.jobs.approvals import keep_log
+from bot.jobs.context import Ending, JobServices
+from bot.jobs.delivery import ResultDelivery
+from bot.queue.records import Signal, Stored
 from localhub import Comment, LocalHub
 from tests.durable import signals_of
 from tests.pauses import ASKING, check_of
@@ -214,7 +213,7 @@ async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not
                 assert (await stage.end_of(late[0])).state is JobState.DONE
             await keep_log(services, job)
 
-        monkeypatch.setattr("bot.pipeline.worker.keep_log", slowly)
+        monkeypatch.setattr("bot.jobs.pipeline.keep_log", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED, end
         assert "This message came too late; send it again: `but leave the docs alone`" in end.status

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.engine.durable import jobs
+from bot.queue import jobs
 from localhub import LocalHub
 from tests.stage import FIX, Stage, acting, staged
 from tests.waiting import eventually

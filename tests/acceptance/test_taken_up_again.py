@@ -9,21 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.engine.approvals import Waiting
-from bot.engine.job_record import RecordedEnding, StoredRecord
-from bot.engine.records import Signal, Stored
-from bot.gate.repo_keys import Notify
-from bot.jobs import approvals
+from bot.git import Tree
+from bot.git.change import Change
+from bot.jobs import approvals, endings
+from bot.jobs import pipeline as pipeline_module
+from bot.jobs.agent_run import AgentRun
 from bot.jobs.context import Ending, JobContext
-from bot.pipeline import acknowledge
-from bot.pipeline.agent_run import AgentRun
-from bot.pipeline.deliver import ResultDelivery
-from bot.pipeline.pipeline import JobPipeline
-from bot.reporting import endings
-from bot.workspace import Tree
-from bot.workspace.change import Change
+from bot.jobs.delivery import ResultDelivery
+from bot.jobs.pipeline import JobPipeline
+from bot.permissions.repo_config import Notify
+from bot.queue.records import RecordedEnding, Signal, Stored, StoredRecord, Waiting
 from localhub import LocalHub
 from tests.durable import runnable
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
@@ -256,7 +253,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(JobPipeline, "greet", hang)
-    monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.01)
+    monkeypatch.setattr(pipeline_module, "GREET_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         await eventually(lambda: "not acknowledged:" in caplog.text)

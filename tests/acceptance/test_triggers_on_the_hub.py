@@ -24,7 +24,7 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Job
-from bot.engine.in_memory import InMemoryEngine
+from bot.queue.memory import InMemoryEngine
 from localhub import App, LocalHub, Repo
 from tests.builders import SECRET
 from tests.hub_client import client, installation_token

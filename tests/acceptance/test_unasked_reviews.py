@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runtime import ScriptedProvider
 from bot.domain.commands import Review
 from bot.domain.job import JobState, Origin
-from bot.engine.job_record import CheckRecord
+from bot.queue.records import CheckRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.stage import FILES, End, Stage, staged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.apps.action.work import work_step
+from bot.action.step import work_step
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.acceptance.test_action_outage import a_runner

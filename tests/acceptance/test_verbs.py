@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub, Trouble
 from tests.acceptance.test_service_process import end_at, site

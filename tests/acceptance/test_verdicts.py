@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.publishing.verdict import Verdict
+from bot.publishing.checks import Verdict
 from localhub import LocalHub
 from tests.stage import BUG, COMPLETION, FILES, FIXED_CALC, acting, staged
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.engine.in_memory import InMemoryEngine
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_request
 from tests.webhook_receiver import receiving
 

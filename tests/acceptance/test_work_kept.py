@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.jobs.patches import PatchFiles
+from bot.jobs.storage import PatchFiles
 from localhub import LocalHub
 from tests.durable import begun
 from tests.patches import applied, kept_patch

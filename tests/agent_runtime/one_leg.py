@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import Suspend
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
 
 STUBS = "def ask(question: str) -> str: ..."

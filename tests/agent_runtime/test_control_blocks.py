@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, Suspend, ToolError
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, Suspended
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
+from agent_runtime.tools.tool import Registry
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.control_blocks import LEGAL, REFUSED, Answers
 

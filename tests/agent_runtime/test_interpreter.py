@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ToolError
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
 
 STUBS = """

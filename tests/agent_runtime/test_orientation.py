@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.context.briefing import Orientation, opening
-from agent_runtime.context.orientation import MESSAGE_CHARS, TREE_CHARS, orient
-from agent_runtime.core.policy import Policy, Rule
-from agent_runtime.core.task import Quote, Task
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.context.first_message import MESSAGE_CHARS, TREE_CHARS, orient
+from agent_runtime.context.relevant_code import Orientation, opening
+from agent_runtime.core.values import Quote, Task
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.policy.policy import Policy, Rule
 from agent_runtime.prompts import notes
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace

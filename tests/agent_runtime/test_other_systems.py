@@ -26,7 +26,7 @@ os.supports_dir_fd.discard(os.open)
 _LIKE_MACOS = """
 import asyncio, os, select, signal, subprocess, sys
 from pathlib import Path
-from agent_runtime.workspace import confined
+from agent_runtime.workspace import files as confined
 for module, name in ((os, "O_PATH"), (os, "pidfd_open"), (os, "pipe2"), (signal, "pidfd_send_signal")):
     delattr(module, name)
 confined.PATH_ONLY = os.O_RDONLY | os.O_CLOEXEC
@@ -81,7 +81,7 @@ print(pick_sandbox("local", SandboxSettings()).level)
 def test_files_searches_and_terminals_work_without_what_macos_lacks(tmp_path: Path) -> None:
     program = """
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.terminals.spool import OutputLogs
+from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace import listing

@@ -37,10 +37,10 @@ from agent_runtime import (
     Summarised,
     Usage,
 )
-from agent_runtime.context.estimate import estimate
-from agent_runtime.core.clock_and_random import ClockAndRandom
+from agent_runtime.agent.agent import ClockAndRandom
+from agent_runtime.context.transcript import estimate
 from agent_runtime.providers.protocol import Chunk, ReplyFault, ReplyStart, Request, TextChunk
-from agent_runtime.run.outage import PatientProvider
+from agent_runtime.run.run import PatientProvider
 from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire

@@ -64,7 +64,7 @@ def test_the_package_alone_loads_none_of_its_modules() -> None:
 
 def test_a_name_loads_only_what_it_needs() -> None:
     loaded = imported_by("from agent_runtime import Policy")
-    assert "agent_runtime.core.policy" in loaded
+    assert "agent_runtime.policy.policy" in loaded
     assert not {name for name in loaded if name.startswith(("agent_runtime.run", "agent_runtime.providers"))}
 
 

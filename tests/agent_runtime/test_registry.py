@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
-from agent_runtime.core.policy import Policy
-from agent_runtime.tools.registry import Registry
+from agent_runtime.core.values import ToolResult
+from agent_runtime.policy.policy import Policy
+from agent_runtime.tools.tool import Registry
 from tests.block_files import call
 from tests.waiting import eventually
 

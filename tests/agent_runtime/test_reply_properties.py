@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.core.errors import FormatError
-from agent_runtime.core.fences import FenceScanner
-from agent_runtime.transports.blocks.reply import CompletionText, ProseText, parse
+from agent_runtime.core.text import FenceScanner
+from agent_runtime.transports.blocks_parser import CompletionText, ProseText, parse
 from tests.agent_runtime.transports.blocks.test_reply import outcome, outcome_of
 
 thorough = settings(max_examples=200, deadline=None)

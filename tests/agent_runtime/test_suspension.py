@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pydantic_monty import AsyncMonty
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeCode, ResumeError, Suspend, ToolError
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
 from tests.agent_runtime.one_leg import STUBS, leg
 from tests.codes import coded

@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from agent_runtime import Chunk, Message, ModelRejectedError, ReplyEnd, ReplyStart, Request, TextChunk, Usage, traced
-from agent_runtime.processes import tracing
-from agent_runtime.providers import traced as traced_module
-from agent_runtime.providers.traced import traced_reply
+from agent_runtime.processes import spawn
+from agent_runtime.providers import protocol as traced_module
+from agent_runtime.providers.protocol import traced_reply
 
 CONTENT = "what a person wrote"
 USAGE = Usage(requests=1, input_tokens=10, cached_tokens=60, cache_write_tokens=30, output_tokens=7, cost_usd=0.25)
@@ -43,7 +43,7 @@ class _Model:
 def made(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    for module in (tracing, traced_module):
+    for module in (spawn, traced_module):
         monkeypatch.setattr(module, "_tracer", provider.get_tracer("codepilot"))
     return exporter
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.context.transcript import Transcript, messages
-from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.events import (
     Archived,
     MessageInjected,
@@ -22,11 +21,10 @@ from agent_runtime.core.events import (
     Summarised,
     Told,
 )
-from agent_runtime.core.images import IMAGE_TOKENS
-from agent_runtime.core.outcome import PendingCall, Usage
+from agent_runtime.core.values import IMAGE_TOKENS, PendingCall, ToolAnswer, ToolRequest, Usage
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
-from agent_runtime.transports.native.reading import NAME_CHARS
+from agent_runtime.transports.native import NAME_CHARS
 from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import any_event

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bot.apps.action.prompts import PromptRequest
+from bot.action.inputs import PromptRequest
 from bot.domain.job import Actor, Repo
-from bot.intake.deliveries import Delivery, from_action
+from bot.events.delivery import Delivery, from_action
 from tests.builders import changed
 
 _WHERE: dict[str, Any] = {

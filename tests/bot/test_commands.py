@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from bot.apps.action.commands import END_GROUP, annotation, foreign, group, mask
-from bot.apps.action.conclusion import MEANINGS, Conclusion, conclusion_of, exit_code
+from bot.action.outputs import (
+    END_GROUP,
+    MEANINGS,
+    Conclusion,
+    annotation,
+    conclusion_of,
+    exit_code,
+    foreign,
+    group,
+    mask,
+)
 from bot.domain.job import JobState
-from bot.intake.deliveries import IgnoredDelivery
-from bot.publishing.verdict import Verdict
+from bot.events.delivery import IgnoredDelivery
+from bot.publishing.checks import Verdict
 
 HOSTILE = "a,b:c\r\n::set-output name=x::y\n##[error]z 100%\x1b[2J"
 

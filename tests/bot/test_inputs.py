@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.settings.load import survey_action
-from bot.settings.model import ActionInputs
-from bot.settings.setting import Setting
-from bot.settings.table import INPUTS
+from bot.settings.models import INPUTS, ActionInputs, Setting
 
 RUNNER = {
     "GITHUB_TOKEN": "t",

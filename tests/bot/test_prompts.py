@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from bot.apps.action.prompts import asked_by_workflow
-from bot.apps.action.quoted import quoted_in
+from bot.action.inputs import asked_by_workflow, quoted_in
+from bot.domain.access import Listening, TrustedBots
 from bot.domain.commands import Ask, Explain, Fix, Review, StartRecipe, Test
 from bot.domain.errors import InputsError
 from bot.domain.job import Job
-from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from tests.bot.action_events import PAYLOADS, a_delivery, asked
 
 LISTENING = Listening(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=frozenset({88})))

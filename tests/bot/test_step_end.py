@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from bot.apps.action.end import StepEnd
-from bot.apps.action.files import MAX_SUMMARY_BYTES
-from bot.apps.action.notes import notes_on
-from bot.apps.action.summary import summary
+from bot.action.outputs import MAX_SUMMARY_BYTES, StepEnd, notes_on, summary
 from bot.domain.job import JobState
-from bot.engine.job_record import JobRecord, RecordedEnding
-from bot.github.drafts import ReviewDraft, ReviewNote
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
+from bot.github.types import ReviewDraft, ReviewNote
 from bot.jobs.context import Ending
-from bot.publishing.inert import Allowed, harmless
+from bot.publishing.checks import Check, Verdict
+from bot.publishing.markdown import Allowed, harmless
 from bot.publishing.render import render_status
-from bot.publishing.verdict import Verdict
-from bot.publishing.view import Check, StatusView
+from bot.publishing.view import StatusView
+from bot.queue.records import JobRecord, RecordedEnding
 from tests.builders import a_job
 from tests.changes import a_file
 from tests.security.test_38_workflow_commands import carried_out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.step import take_step
+from bot.action.step import take_step
 from bot.domain.errors import InputsError
 from bot.domain.job import JobState
 from bot.settings.load import load_action, survey_action

@@ -1,6 +1,6 @@
 """A stand-in for `docker` where there is no engine: its containers are bubblewrap's, its images are directories' names.
 
-It understands what `agent_runtime.sandbox.engine` says, refuses every other option, and keeps a note of every call.
+It understands what `agent_runtime.sandbox.container` says, refuses every other option, and keeps a note of every call.
 `$STAND_IN/info.json` is what it says of itself; `$STAND_IN/images/` has a file for each image.
 """
 

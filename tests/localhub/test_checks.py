@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localhub.api.errors import HubError
+from localhub.api.auth import HubError
 from tests.hub_client import installation_token
 from tests.localhub.conftest import World
 from tests.localhub.test_threads import heard, listening

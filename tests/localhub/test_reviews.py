@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localhub import NewComment, UnplacedError
-from localhub.api.errors import HubError
+from localhub.api.auth import HubError
 from tests.localhub.conftest import World
 from tests.localhub.test_threads import heard, listening
 

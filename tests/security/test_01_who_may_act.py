@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from bot.domain.access import Listening, Role
 from bot.domain.commands import (
     AccessLost,
     Approve,
@@ -36,10 +37,10 @@ from bot.domain.commands import (
     Unknown,
 )
 from bot.domain.job import Actor, Job, OriginKind
-from bot.domain.listening import Listening
-from bot.gate.permissions import Grant, Refusal, Role, grant_for
-from bot.intake.deliveries import Delivery
-from bot.intake.triggers import job_from
+from bot.events.delivery import Delivery
+from bot.events.triggers import job_from
+from bot.permissions.levels import Grant, Refusal
+from bot.permissions.permissions import grant_for
 from tests.builders import a_comment_event, a_job, a_request_for, thread_facts
 
 WRITERS = {"admin", "maintain", "write"}

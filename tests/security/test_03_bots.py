@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bot.domain.access import TrustedBots
 from bot.domain.job import Job
-from bot.domain.listening import TrustedBots
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from bot.settings import parsing
 from tests.payloads import OWN_ID, TRUSTED_ID, TRUSTED_NAME, a_payload, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from tests.payloads import a_payload, read
 
 WORDS = {

@@ -6,8 +6,10 @@ from typing import get_args
 
 import pytest
 
+from bot.domain.access import Role
 from bot.domain.job import Actor, Job
-from bot.gate.permissions import Refusal, Role, grant_for
+from bot.permissions.levels import Refusal
+from bot.permissions.permissions import grant_for
 from tests.builders import a_request_for
 from tests.payloads import a_payload, job, read
 

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from bot.domain.access import Level, SetLabel, text_binding
+from bot.domain.access import Level, Role, SetLabel, text_binding
 from bot.domain.job import Actor
-from bot.gate.levels import level_for
-from bot.gate.permissions import Grant, Role, grant_for
+from bot.permissions.levels import Grant, level_for
+from bot.permissions.permissions import grant_for
 from tests.builders import a_job, a_request_for, thread_facts
 
 OLD, NEW = "a" * 40, "b" * 40

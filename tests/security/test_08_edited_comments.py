@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.job import Job
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from tests.payloads import a_payload, read
 
 FRESH = {

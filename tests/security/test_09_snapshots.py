@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bot.engine.in_memory import InMemoryEngine
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_request
 from tests.payloads import a_payload, job, read
 from tests.webhook_receiver import receiving

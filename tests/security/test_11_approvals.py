@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bot.domain.access import SetLabel
+from bot.domain.access import Role, SetLabel, TrustedBots
 from bot.domain.job import Actor
-from bot.domain.listening import TrustedBots
-from bot.gate.levels import level_for
-from bot.gate.permissions import Refusal, Role, ThreadState, approver_refusal
+from bot.permissions.levels import Refusal, ThreadState, level_for
+from bot.permissions.permissions import approver_refusal
 from tests.builders import a_job, a_request_for, thread_facts
 
 JOB = a_job(kind="pull")

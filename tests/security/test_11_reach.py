@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from localhub import LocalHub
 from tests.pauses import ASKING, pause_of
 from tests.stage import FIXED_CALC, acting, staged

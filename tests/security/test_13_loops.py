@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Caps, Tally
+from bot.ci_logs.workflow import RedFacts, skip_reason
+from bot.domain.access import Bounds, Caps, Tally, TrustedBots
 from bot.domain.job import Actor, Job
-from bot.domain.listening import TrustedBots
-from bot.gate.permissions import Grant, Refusal, grant_for
-from bot.red_ci.reasons import RedFacts, skip_reason
+from bot.permissions.levels import Grant, Refusal
+from bot.permissions.permissions import grant_for
 from tests.builders import a_job, a_request_for, thread_facts
 
 BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bots=TrustedBots(ids=frozenset({77})))

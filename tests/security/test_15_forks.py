@@ -7,11 +7,12 @@ from typing import get_args
 import pytest
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Level, SetLabel
+from bot.domain.access import Bounds, Level, Role, SetLabel
 from bot.domain.commands import Ask, Command, Explain, Fix, Plan, Review, Test, Undo
 from bot.domain.job import Actor
-from bot.gate.permissions import Grant, Refusal, Role, grant_for
-from bot.gate.repo_config import RepoConfig
+from bot.permissions.levels import Grant, Refusal
+from bot.permissions.permissions import grant_for
+from bot.permissions.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for, thread_facts
 
 FORK = thread_facts(head_repo_id=11)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.domain.commands import ChecksFailed
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from tests.payloads import HEAD, a_payload, job, read
 
 EVENT = "workflow_run"

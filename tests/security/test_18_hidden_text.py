@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.gate.brief import LineComment, Material, ReviewVerdict, ThreadComment
+from bot.prompt.brief import LineComment, Material, ReviewVerdict, ThreadComment
 from tests.builders import a_job, task_for
 from tests.hiding_places import HIDING_PLACES
 

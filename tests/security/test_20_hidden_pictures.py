@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.gate.brief import Material, ThreadComment, brief_for
-from bot.gate.pictures import shown
+from bot.prompt.brief import Material, ThreadComment, brief_for, shown
 from tests.builders import a_job
 from tests.hiding_places import HIDING_PLACES
 

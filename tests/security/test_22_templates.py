@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
-from bot.domain.options import is_safe_branch
-from bot.gate.permissions import Grant
-from bot.publishing.inert import Allowed
+from bot.domain.commands import is_safe_branch
+from bot.permissions.levels import Grant
+from bot.publishing.markdown import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import render_reply, render_status
 from bot.publishing.view import PendingView, StatusView

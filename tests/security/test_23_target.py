@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
-from bot.gate.permissions import Grant
-from bot.publishing.inert import Allowed
+from bot.permissions.levels import Grant
+from bot.publishing.markdown import Allowed
 from bot.publishing.plan import CommitTarget, Publication, plan
 from bot.publishing.review import parse_review
 from tests.builders import a_job

@@ -11,9 +11,9 @@ from agent_runtime import Network, RunLimits
 from bot.domain.access import Bounds
 from bot.domain.commands import Options
 from bot.domain.job import JobState
-from bot.gate.network import narrowed
-from bot.gate.options import EffectiveOptions, settled
-from bot.gate.repo_config import RepoConfigError, parse_config
+from bot.permissions.levels import narrowed
+from bot.permissions.permissions import EffectiveOptions, settled
+from bot.permissions.repo_config import RepoConfigError, parse_config
 from localhub import LocalHub
 from tests.acceptance.test_setup import with_config
 from tests.stage import acting, staged

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import ConflictError, Source, Tree, Workspaces
-from bot.workspace.lfs import pointer
+from bot.git import ConflictError, Source, Tree, Workspaces
+from bot.git.lfs import pointer
 from tests.origin import Origin, git
 
 

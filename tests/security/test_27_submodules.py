@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.git import CloneError, Source, Workspaces
 from bot.publishing.screening import objections
-from bot.workspace import CloneError, Source, Workspaces
 from tests.origin import Origin, git
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.workspace import confined
+from agent_runtime.workspace import files
 from agent_runtime.workspace.files import Workspace
 
 SECRET = b"the host's secret"
@@ -52,7 +52,7 @@ def root(tmp_path: Path, outside: Path) -> Path:
 def workspace(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     """Both ways to open a file: the kernel's, and the one for where the kernel's is missing."""
     if request.param == "walking":
-        monkeypatch.setattr(confined, "choose_opener", lambda _: confined.open_by_walking)
+        monkeypatch.setattr(files, "choose_opener", lambda _: files.open_by_walking)
     with Workspace(root) as opened:
         yield opened
 
@@ -183,17 +183,17 @@ def test_links_that_stay_inside_are_followed(workspace: Workspace, root: Path) -
 def test_a_link_that_is_swapped_in_after_the_name_was_resolved_is_not_followed(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped_at_once(root_descriptor: int, parts: tuple[str, ...], opener: confined.Opener) -> tuple[str, ...]:
+    def swapped_at_once(root_descriptor: int, parts: tuple[str, ...], opener: files.Opener) -> tuple[str, ...]:
         name = resolve(root_descriptor, parts, opener)
         if not (root / "dir").is_symlink():
             (root / "dir").rename(root / "old")
             (root / "dir").symlink_to(outside)
         return name
 
-    resolve = confined.canonical
+    resolve = files.canonical
     for attempt in (lambda: workspace.read_bytes("dir/file.txt", 100), lambda: workspace.write_bytes("dir/x", b"")):
         with monkeypatch.context() as patched:
-            patched.setattr(confined, "canonical", swapped_at_once)
+            patched.setattr(files, "canonical", swapped_at_once)
             with pytest.raises(ToolError, match=r"links|not a directory"):
                 attempt()
         (root / "dir").unlink()
@@ -240,24 +240,24 @@ def test_twenty_thousand_racing_accesses_stay_inside(workspace: Workspace, root:
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"file.txt": SECRET}
 
 
-@pytest.mark.parametrize("opener", [confined.open_by_kernel, confined.open_by_walking])
-def test_a_name_does_not_end_at_a_null_byte(root: Path, opener: confined.Opener) -> None:
+@pytest.mark.parametrize("opener", [files.open_by_kernel, files.open_by_walking])
+def test_a_name_does_not_end_at_a_null_byte(root: Path, opener: files.Opener) -> None:
     descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    with confined.held(descriptor):
+    with files.held(descriptor):
         with pytest.raises(ValueError, match="null"):
-            confined.canonical(descriptor, ("dir\0", "file.txt"), opener)
+            files.canonical(descriptor, ("dir\0", "file.txt"), opener)
         with pytest.raises(ValueError, match="null"):
             os.close(opener(descriptor, ("dir", "file.txt\0.md"), os.O_RDONLY))
 
 
 def test_the_kernel_is_asked_where_it_can_be(root: Path) -> None:
     descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    with confined.held(descriptor):
+    with files.held(descriptor):
         try:
-            os.close(confined.open_by_kernel(descriptor, (), os.O_PATH))
+            os.close(files.open_by_kernel(descriptor, (), os.O_PATH))
         except OSError:
             pytest.skip("openat2 is not to be had here")
-        assert confined.choose_opener(descriptor) is confined.open_by_kernel
+        assert files.choose_opener(descriptor) is files.open_by_kernel
 
 
 def test_without_the_system_call_the_walk_takes_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_without_the_system_call_the_walk_takes_over(root: Path, monkeypatch: py
             ctypes.set_errno(38)  # ENOSYS
             return -1
 
-    monkeypatch.setattr(confined, "_libc", Refusing)
+    monkeypatch.setattr(files, "_libc", Refusing)
     with Workspace(root) as workspace:
         assert workspace.read_bytes("dir/file.txt", 100) == b"inside"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Network
-from bot.gate.known_files import file_kinds
-from bot.gate.repo_config import RepoConfig
 from bot.jobs.setup import setup_key
+from bot.permissions.repo_config import RepoConfig, file_kinds
 from bot.publishing.screening import is_protected
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.process import guard
 from bot.domain.errors import ConfigError
+from bot.server.process import guard
 from bot.settings import load
 from tests.forked import completed
 from tests.source_files import ROOT
@@ -21,7 +21,7 @@ _ORDINARY = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"
 
 _READ = """
 import ctypes, os, subprocess, sys
-from bot.apps.process import close_memory
+from bot.server.process import close_memory
 if sys.argv[1] == "closed":
     close_memory()
     assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
@@ -35,9 +35,9 @@ import asyncio, os, sys, tempfile
 from pathlib import Path
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.backends import backend
 from agent_runtime.terminals.terminal import Terminal
-from bot.apps.process import close_memory
+from bot.server.process import close_memory
 close_memory()
 async def main():
     with tempfile.TemporaryDirectory() as directory:

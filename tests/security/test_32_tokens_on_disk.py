@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import CloneError, GitError, Source, Workspaces
-from bot.workspace.git import Credential, Git
+from bot.git import CloneError, GitError, Source, Workspaces
+from bot.git.process import Credential, Git
 from localhub import LocalHub
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import Event, ToolReturned
-from bot.apps.action.work import work_step
+from bot.action.step import work_step
 from bot.domain.job import JobState
 from bot.settings.load import load_action
 from localhub import LocalHub

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from bot.github import GitHub, PullDraft, Spot
-from bot.publishing.published import Published
 from bot.publishing.redact import Redactor
+from bot.publishing.view import Published
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git

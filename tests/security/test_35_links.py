@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.inert import Allowed, escape_markdown, harmless
-from bot.publishing.wording import pull_body
+from bot.publishing.markdown import Allowed, escape_markdown, harmless
+from bot.publishing.plan import pull_body
 from tests.builders import a_job
 from tests.github_page import live_in
 

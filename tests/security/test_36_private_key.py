@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from bot.apps.logs import SafeFormatter
 from bot.publishing.redact import Redactor
-from bot.settings.model import LogFormat
+from bot.server.process import SafeFormatter
+from bot.settings.models import LogFormat
 from bot.settings.parsing import private_key_in
 
 

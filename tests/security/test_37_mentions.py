@@ -6,11 +6,10 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Fix
-from bot.gate.permissions import Grant
-from bot.publishing.inert import Allowed, escape_markdown, harmless
-from bot.publishing.marker import marker
+from bot.permissions.levels import Grant
+from bot.publishing.markdown import Allowed, escape_markdown, harmless
 from bot.publishing.plan import CommitTarget, plan
-from bot.publishing.render import render_status
+from bot.publishing.render import marker, render_status
 from bot.publishing.view import StatusView
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Ended, Event, Outcome, Refused, Status, StepStarted, Streamed, ToolCalled, ToolReturned
-from bot.apps.action.commands import annotation, group
-from bot.apps.action.log import StepLog
+from bot.action.outputs import StepLog, annotation, group
 from bot.publishing.redact import Redactor
 
 SECRET = "sk-ant-a-key-of-the-test"

@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.job import Job, Origin
-from bot.engine.job_record import CheckRecord, CommentRecord
 from bot.github import CheckDraft, GitHub
-from bot.publishing.check import render_check
-from bot.publishing.inert import Allowed
-from bot.publishing.marker import job_of, marker
+from bot.jobs.status import JobCheckRun, StatusComment
+from bot.publishing.markdown import Allowed
+from bot.publishing.render import job_of, marker, render_check
 from bot.publishing.view import StatusView
-from bot.reporting.check_run import JobCheckRun
-from bot.reporting.status_comment import StatusComment
+from bot.queue.records import CheckRecord, CommentRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

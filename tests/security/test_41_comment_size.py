@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from bot.github import GitHub, Spot
-from bot.publishing.check import render_check
-from bot.publishing.inert import Allowed
-from bot.publishing.marker import marker
-from bot.publishing.render import render_status
-from bot.publishing.verdict import Check
+from bot.publishing.checks import Check
+from bot.publishing.markdown import Allowed
+from bot.publishing.render import marker, render_check, render_status
 from bot.publishing.view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bot.git import PushRejectedError, Source, Tree, Workspaces
 from bot.github import GitHub
 from bot.github.commits import Commits
 from bot.publishing.publish import ForbiddenTargetError
-from bot.workspace import PushRejectedError, Source, Tree, Workspaces
 from localhub import LocalHub
 from tests.origin import Origin
 from tests.publishing_world import an_outlet
@@ -44,7 +44,7 @@ def test_no_such_word_stands_in_the_source() -> None:
         if FORBIDDEN.search(line) and "checkout-index" not in line
     ]
     # The one thing that is ever taken away: a permission label that is void.
-    assert found == [("threads.py", LABEL_OFF)]
+    assert found == [("issues.py", LABEL_OFF)]
 
 
 @pytest.mark.parametrize("method", [Tree.push, Commits.create_branch, Commits.on_branch])

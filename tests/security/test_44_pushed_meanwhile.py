@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bot.git import Source, Tree
+from bot.git.change import Change, LargeFile
 from bot.publishing.publish import Delivered, publish
-from bot.workspace import Source, Tree
-from bot.workspace.change import Change, LargeFile
 from localhub import LocalHub
 from tests.origin import git
 from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet, cause_of, reason_of

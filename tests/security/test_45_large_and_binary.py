@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
-from bot.gate.permissions import Grant
-from bot.publishing.inert import Allowed
+from bot.git import ChangeError
+from bot.git.diff import MAX_FILE_BYTES
+from bot.permissions.levels import Grant
+from bot.publishing.checks import Verdict
+from bot.publishing.markdown import Allowed
 from bot.publishing.plan import CommitTarget, plan
-from bot.publishing.proof import RunReport
-from bot.publishing.render import render_status
-from bot.publishing.verdict import Verdict
+from bot.publishing.render import RunReport, render_status
 from bot.publishing.view import StatusView
-from bot.workspace import ChangeError
-from bot.workspace.staging import MAX_FILE_BYTES
 from localhub import LocalHub
 from tests.publishing_world import Outlet, an_outlet
 

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from bot.domain.errors import ConfigError, UnauthenticatedError
 from bot.domain.job import JobState
-from bot.engine.in_memory import InMemoryEngine
-from bot.intake.deliveries import Proof, from_webhook
+from bot.events.delivery import Proof, from_webhook
+from bot.queue.memory import InMemoryEngine
 from bot.settings.load import load
 from tests.builders import SECRET, a_comment_event, a_request, signature
 from tests.webhook_receiver import receiving, webhook_options

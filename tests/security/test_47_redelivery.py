@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from tests.builders import a_comment_event, a_request
 from tests.webhook_receiver import receiving
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bot.apps.webhook import MAX_BODY_BYTES
-from bot.engine.in_memory import InMemoryEngine
+from bot.queue.memory import InMemoryEngine
+from bot.server.webhook import MAX_BODY_BYTES
 from tests.builders import a_comment_event, a_request, signature
 from tests.source_files import ROOT
 from tests.webhook_receiver import Receiver, receiving
@@ -125,8 +125,8 @@ _SERVER = """
 import asyncio, sys
 from pathlib import Path
 from aiohttp import web
-from bot.engine.in_memory import InMemoryEngine
-from bot.apps.webhook import make_app, make_runner
+from bot.queue.memory import InMemoryEngine
+from bot.server.webhook import make_app, make_runner
 from tests.webhook_receiver import webhook_options
 
 async def main():

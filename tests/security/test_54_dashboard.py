@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from agent_runtime import ToolReturned
-from bot.dashboard.pages import POLICY
-from bot.dashboard.reader import DashboardReader, RunMaterial
-from bot.engine.records import Stored
+from bot.dashboard.app import POLICY
+from bot.dashboard.views import DashboardReader, RunMaterial
+from bot.queue.records import Stored
 from tests.bot.dashboard.serving import SECRET, TOKEN, Served, served
 from tests.builders import a_job
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pydantic_monty import AsyncSnapshot
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError
-from agent_runtime.interpreter import Interpreter, monty
-from agent_runtime.interpreter.worker import InterpreterWorker
+from agent_runtime.core.values import Plain
+from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter import interpreter as interpreter_module
+from agent_runtime.interpreter.interpreter import InterpreterWorker
 from tests.security.control_attacks import ATTACKS, CONTAINED, HARMLESS, NOT_PLAIN, unique
 
 STUBS = "def read_file(path: str) -> str: ...\ndef anything(*values: Any, **more: Any) -> Any: ..."
@@ -58,7 +59,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     desk = Desk()
     if not checked:
         await interpreter.run("pass", call=desk.call, show=desk.show)
-        monkeypatch.setattr(monty, "start", _start_unseen)
+        monkeypatch.setattr(interpreter_module, "start", _start_unseen)
     try:
         with pytest.raises((ControlError, FormatError, LimitError)):
             await interpreter.run(attack, call=desk.call, show=desk.show)

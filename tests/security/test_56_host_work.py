@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, Image, ImageError, ToolError, ToolResult, run_bounded
+from agent_runtime.terminals.output import Screen
 from agent_runtime.terminals.processes import ProcessFamily
-from agent_runtime.terminals.screen import Screen
+from agent_runtime.workspace.edits import Seen
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.hits import Hits
-from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.state import Manifest
-from agent_runtime.workspace.watch import Watch
+from agent_runtime.workspace.search import Hits
+from agent_runtime.workspace.state import Manifest, Watch
 from tests.agent_runtime import bounded_work as work
 from tests.agent_runtime.image_files import jpeg
 from tests.block_files import BlockFiles, call

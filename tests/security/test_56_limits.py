@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
 
 STUBS = "from typing import Any\ndef anything(*values: Any) -> Any: ..."

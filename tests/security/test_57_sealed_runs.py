@@ -12,21 +12,12 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from bot.control.artifact_file import member_of
 from bot.domain.job import JobState, Repo
-from bot.engine.job_record import JobRecord, decode_record, encode_record
-from bot.jobs.sealed_state import (
-    _SAVED,
-    MAX_SEALED_BYTES,
-    OtherKeyError,
-    SavedJob,
-    SealError,
-    _fernet_key,
-    seal,
-    unseal,
-)
-from bot.workspace import ChangeError
-from bot.workspace.carrying import Carried, CarriedFile, put
+from bot.git import ChangeError
+from bot.git.tree import Carried, CarriedFile, put
+from bot.jobs.handover import member_of
+from bot.jobs.storage import _SAVED, MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, _fernet_key, seal, unseal
+from bot.queue.records import JobRecord, decode_record, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.handed_over import Handed, handed

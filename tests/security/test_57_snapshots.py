@@ -26,7 +26,7 @@ from agent_runtime import (
 )
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.interpreter import Interpreter
-from agent_runtime.interpreter.suspension import InterpreterState
+from agent_runtime.interpreter.source import InterpreterState
 from agent_runtime.run.checkpoint import digest_of, seal, unseal
 from tests.codes import coded
 

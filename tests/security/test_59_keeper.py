@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SandboxError
+from agent_runtime.core.values import Plain
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.protocol import Launch, SandboxSettings
-from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.sandbox.protocol import Launch, SandboxSettings, Temporary
 from agent_runtime.terminals import keeper as keeper_module
 from agent_runtime.terminals.keeper import Keeper
 from agent_runtime.terminals.processes import ProcessFamily
@@ -130,7 +129,7 @@ async def test_nothing_is_written_after_the_end(tools: ShellTools, tmp_path: Pat
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from agent_runtime.sandbox.temporary import Temporary\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent_runtime.sandbox.protocol import Temporary\n"
         "made = Temporary('codepilot-test-59-'); print(made.path, flush=True); sys.stdin.read()"
     )
     root = Path(__file__).parents[2]

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.values import Plain
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals import bash, processes
+from agent_runtime.terminals import command as command_module
+from agent_runtime.terminals import processes
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.terminal import Terminal
@@ -85,7 +86,7 @@ async def test_a_job_that_never_stops_writing_is_not_read_for_ever(
 
 
 async def test_numbers_in_a_mark_are_short() -> None:
-    marker = bash.parse_mark(b"9" * 5_000 + b" 0;" + b"9" * 5_000 + b";/")
+    marker = command_module.parse_mark(b"9" * 5_000 + b" 0;" + b"9" * 5_000 + b";/")
     assert (marker.exit_code, marker.pid, marker.ok) == (0, 0, True)
 
 

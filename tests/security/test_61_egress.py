@@ -21,11 +21,10 @@ import pytest
 from aiohttp import web
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.core.network import Connection, Network, NetworkLimits
+from agent_runtime.core.values import Connection, Network, NetworkLimits
+from agent_runtime.sandbox import egress as egress_module
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.egress import addresses
-from agent_runtime.sandbox.egress.listener import _PROGRAM, listen_inside
-from agent_runtime.sandbox.egress.proxy import Egress
+from agent_runtime.sandbox.egress import _PROGRAM, Egress, listen_inside
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.shell import ShellTools
 from tests.sandboxes import parent_of, processes_with
@@ -109,7 +108,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def _on_loopback(address: str) -> str | None:
-    return None if address == LOOPBACK else addresses.refusal(address)
+    return None if address == LOOPBACK else egress_module.refusal(address)
 
 
 @asynccontextmanager

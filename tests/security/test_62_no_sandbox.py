@@ -12,11 +12,11 @@ from pydantic import SecretStr
 from agent_runtime import Network, SandboxError, SandboxSettings, pick_sandbox
 from agent_runtime.sandbox import select
 from agent_runtime.sandbox.protocol import Sandbox
-from bot.apps import composition, services
 from bot.domain.errors import ConfigError
 from bot.domain.job import JobState
+from bot.server import build, serve
 from bot.settings.load import load
-from bot.settings.model import Settings
+from bot.settings.models import Settings
 from localhub import LocalHub
 from tests.containers import StandIn
 from tests.stage import FIX, WEBHOOK_SECRET, agent_settings, staged
@@ -42,7 +42,7 @@ async def test_the_service_does_not_start_and_says_what_to_install(
     (tmp_path / "git").symlink_to(shutil.which("git") or "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match=r"`bwrap`.*install"):
-        async with composition.service(_settings(tmp_path / "data")):
+        async with serve.service(_settings(tmp_path / "data")):
             pass
 
 
@@ -64,14 +64,14 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_refused_before_any_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     container = StandIn.at(tmp_path / "engine").sandbox()
-    monkeypatch.setattr(services, "pick_sandbox", lambda *_: container)
+    monkeypatch.setattr(build, "pick_sandbox", lambda *_: container)
     settings = _settings(tmp_path / "data", network=Network.of("a.example"))
     with pytest.raises(ConfigError, match=r"`docker`.*CODEPILOT_NETWORK"):
-        async with composition.service(settings):
+        async with serve.service(settings):
             pass
     apart = replace(settings, agent=replace(settings.agent, network=Network(), setup_network=Network.of("a.example")))
     with pytest.raises(ConfigError, match="CODEPILOT_SETUP_NETWORK=off"):
-        async with composition.service(apart):
+        async with serve.service(apart):
             pass
 
 

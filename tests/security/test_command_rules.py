@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted, Policy, Rule
-from agent_runtime.core.rules.shell import commands_of
+from agent_runtime.policy.policy import CallFacts, NeedsApproval, Permitted, Policy, Rule
+from agent_runtime.policy.shell import commands_of
 from tests.security.command_attacks import ALLOWED, ATTACKS, PATTERNS
 
 POLICY = Policy(rules=(Rule(decision="allow", tool="execute", commands=PATTERNS),), default="ask")

@@ -2,38 +2,157 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
+from queue import SimpleQueue
 from string import Template
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeVar
 
+import click
 import llm
+from llm.logs import LogStore
+from llm.parts import Message
+from sqlite_utils import Database
+from typing_extensions import override
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.compat.coding.actions import MUTATING, NAMES, PREFIX
-from agent_runtime.compat.coding.caller import CallerThread
-from agent_runtime.compat.coding.provider import ConversationProvider
-from agent_runtime.compat.coding.toolbox import CodingTools
-from agent_runtime.compat.coding.turn import Turn
-from agent_runtime.compat.lease import lease_of
+from agent_runtime.compat.coding.provider import ConversationProvider, Turn
+from agent_runtime.compat.coding.tools import MUTATING, NAMES, PREFIX, CodingTools
+from agent_runtime.compat.commands import lease_of
 from agent_runtime.core.errors import ModelError, SandboxError, SettingsError
 from agent_runtime.core.events import Event, Replied, Streamed
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.core.values import Outcome, PendingCall, Status, Usage
+from agent_runtime.policy.policy import Policy, Rule, RunLimits, alike_patterns, exact_patterns, is_covered
+from agent_runtime.policy.shell import CommandPattern
+from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.run.hooks import EventType
 from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.sandbox.select import SandboxName
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+# ---- Calls from a running coroutine back into the thread that waits for it.
 
-    from agent_runtime.compat.coding.history import History
+
+T = TypeVar("T")
+
+
+class CallerThread:
+    """The thread in which an embedder waits: its callbacks run there, where its own objects belong.
+
+    A database connection, for one, may be used by one thread only; and who types on the terminal must be heard there.
+    """
+
+    def __init__(self, loop: LoopThread) -> None:
+        """Run coroutines on `loop`."""
+        self._loop = loop
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._interrupted = False
+
+    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine to its end, and make its calls; what one of them raises stops it, and goes on from here.
+
+        Raises:
+            UsageError: as for `LoopThread.prepare`.
+        """
+        self._interrupted = False
+        self._calls = calls = SimpleQueue[Callable[[], None] | None]()
+        prepared = self._loop.prepare(work)
+        try:
+            future = prepared.begin()
+            future.add_done_callback(lambda _: calls.put(None))
+            while (call := calls.get()) is not None:
+                call()
+        except BaseException:  # Ctrl+C, too
+            self._interrupted = True
+            ended = prepared.cancel()
+            ended.add_done_callback(lambda _: calls.put(None))
+            while not ended.done():
+                if (call := calls.get()) is not None:
+                    call()
+            raise
+        return future.result()
+
+    def tell(self, callback: Callable[..., object], *args: object) -> None:
+        """Call `callback` soon, in its turn."""
+
+        def call() -> None:
+            if not self._interrupted:
+                callback(*args)
+
+        self._calls.put(call)
+
+    async def ask(self, callback: Callable[..., T], *args: object) -> T:
+        """Call `callback`, and wait for its answer; cancelled where the caller has been interrupted."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            if self._interrupted:
+                loop.call_soon_threadsafe(answer.cancel)
+                return
+            said = callback(*args)
+            loop.call_soon_threadsafe(partial(_give, answer, said))
+
+        self._calls.put(call)
+        return await answer
+
+
+def _give(answer: asyncio.Future[T], said: T) -> None:
+    if not answer.done():
+        answer.set_result(said)
+
+
+# ---- Keep responses in the database of the `llm` package, each once it is complete, at a cost that does not grow.
+
+
+_NAME_CHARS = 100
+
+
+class History(LogStore):
+    """The log of one conversation.
+
+    `LogStore` hashes and looks up the whole conversation for every response. This one remembers which messages it has
+    stored: messages that are the same objects are not looked at again.
+    """
+
+    def __init__(self, db: Database) -> None:
+        """Bring the database's tables up to date."""
+        super().__init__(db)  # type: ignore[no-untyped-call]  # llm leaves it untyped
+        self._stored: dict[tuple[str | None, int], tuple[Message, str]] = {}
+
+    def begin(self, conversation_id: str, prompt: str) -> None:
+        """Name a conversation, if it is new, after its first prompt."""
+        name = " ".join(prompt.split())
+        self.ensure_thread(conversation_id, name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…")
+
+    def record(self, response: llm.Response) -> None:
+        """Keep a response; nothing of it is kept if that fails."""
+        try:
+            self.log(response)
+        except BaseException:
+            self._stored.clear()  # what this transaction had stored is gone
+            raise
+
+    @override
+    def ensure_chain(
+        self, messages: Sequence[Message], parent: str | None = None, fragments: Sequence[str] | None = None
+    ) -> str | None:
+        """Store messages as a chain; see `LogStore.ensure_chain`."""
+        tip = parent
+        for message in messages:
+            known = self._stored.get((tip, id(message)))
+            if known is None:
+                stored = super().ensure_chain([message], tip, fragments)
+                known = self._stored[tip, id(message)] = (message, str(stored))
+            tip = known[1]
+        return tip
+
 
 Model = llm.models._BaseModel  # noqa: SLF001 - llm has no public name for what `get_model` gives
 Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
@@ -246,7 +365,6 @@ class CodingAgent:
     def _history(self) -> History | None:
         if self.db is None:
             return None
-        from agent_runtime.compat.coding.history import History  # noqa: PLC0415 - only who keeps conversations pays
 
         return History(self.db)
 
@@ -319,3 +437,82 @@ def _found(model: str | Model | None) -> Model:
 def _shape(tool: str, arguments: Mapping[str, object]) -> str:
     """A call, for comparing."""
     return json.dumps([tool, arguments], sort_keys=True)
+
+
+# ---- Ask on the terminal whether a call may be made, and remember what was approved for the session.
+
+
+_ASKS = Policy(rules=(Rule(decision="ask", tool="execute"),))
+_TOO_LONG = "Cancelled: it is too long to be approved. People approve only what they were shown whole; make it shorter"
+
+
+class TerminalApproval:
+    """Approves calls of a session: those that were allowed before, and those that the user says yes to.
+
+    Attributes:
+        approve_all: whether nothing is asked.
+    """
+
+    def __init__(self, allow: tuple[str, ...] = (), *, approve_all: bool = False) -> None:
+        """Begin a session.
+
+        Args:
+            allow: commands that need no question, e.g. `pytest*`: a `*` at the end stands for any further arguments.
+            approve_all: whether nothing is asked.
+
+        Raises:
+            SettingsError: one of them is no pattern of commands.
+        """
+        self.approve_all = approve_all
+        self._writes = False
+        self._patterns = tuple(_pattern(each) for each in allow)
+
+    def __call__(self, tool: llm.Tool | None, call: llm.ToolCall) -> bool | str:  # noqa: ARG002 - what CodingAgent calls
+        """Whether a call may be made; a text says why not."""
+        command = call.arguments.get("command") if call.name == f"{PREFIX}execute_command" else None
+        pending = None
+        if isinstance(command, str):  # as the rules of this runtime know a command
+            pending = PendingCall(
+                request_id="",
+                kind="permission",
+                tool="execute",
+                args={"command": command},
+                reason="",
+                preview="",
+                workspace="",
+            )
+        if self.approve_all or (pending is None and self._writes):
+            return True
+        if pending is not None and is_covered(_ASKS, self._patterns, pending):
+            return True
+        preview = call.preview if isinstance(call, CodingCall) else ""
+        if not preview:
+            click.secho(f"\n{call.name.removeprefix(PREFIX)}: declined, it is too long to be shown whole", fg="yellow")
+            return _TOO_LONG
+        patterns = () if pending is None else alike_patterns(_ASKS, pending) or exact_patterns(_ASKS, pending)
+        always = "every change of a file" if pending is None else " and ".join(f"`{each}`" for each in patterns)
+        click.secho(f"\n{preview}", fg="yellow")
+        try:
+            answer = input(f"Approve? [y/n{f'/a=always: {always}' if always else ''}] ").strip().lower()
+        except EOFError:
+            return False
+        if answer == "a" and always:
+            self._writes = self._writes or pending is None
+            self._patterns += patterns
+            return True
+        return answer == "y"
+
+
+def _pattern(text: str) -> str:
+    """A pattern of commands as llm-coding-agent writes it, in this runtime's form.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    text = text.strip()
+    plain = text.rstrip("*").rstrip()
+    if not plain.partition(" ")[0].strip("*"):
+        raise SettingsError(f"--allow {text!r}: name a program, e.g. 'pytest*'; --yolo approves everything")
+    pattern = f"{plain} *" if text.endswith("*") else plain
+    CommandPattern.parse(pattern)
+    return pattern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -10,13 +11,12 @@ import llm
 from llm.migrations import migrate
 from sqlite_utils import Database
 
-from agent_runtime.compat.coding.actions import NAMES, PREFIX
-from agent_runtime.compat.coding.agent import CodingAgent
-from agent_runtime.compat.coding.approval import TerminalApproval
+from agent_runtime.compat.coding.agent import CodingAgent, TerminalApproval
+from agent_runtime.compat.coding.tools import NAMES, PREFIX
 from agent_runtime.core.errors import AgentError
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from agent_runtime.sandbox.select import SandboxName
-from agent_runtime.tools.preview import visible
+from agent_runtime.tools.tool import visible
 
 _SHOWN_CHARS = 120
 
@@ -195,3 +195,20 @@ def _show_call(call: llm.ToolCall, result: llm.ToolResult) -> None:
 def _short(text: str) -> str:
     shown = visible(text[: 2 * _SHOWN_CHARS])
     return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
+
+
+# ---- A plugin of the `llm` package: the command `llm code`, and `CodingTools` for `llm chat --tool`.
+
+
+@llm.hookimpl
+def register_commands(cli: click.Group) -> None:
+    """Add `llm code`."""
+    cli.add_command(code, name="code")
+
+
+@llm.hookimpl
+def register_tools(register: Callable[[type[llm.Toolbox]], None]) -> None:
+    """Add the toolbox."""
+    from agent_runtime.compat.coding.tools import CodingTools  # noqa: PLC0415 - the same
+
+    register(CodingTools)

@@ -1,14 +1,18 @@
 """The names of Pygent: `Agent`, `Runtime`, `TaskManager`, and the tools that all agents share."""
 
 from agent_runtime.compat.pygent.agent import Agent
-from agent_runtime.compat.pygent.config import load_config
-from agent_runtime.compat.pygent.errors import APIError, PygentError
-from agent_runtime.compat.pygent.models import Model, OpenAIModel, set_custom_model
-from agent_runtime.compat.pygent.openai_compat import Message
-from agent_runtime.compat.pygent.persona import Persona
+from agent_runtime.compat.pygent.models import (
+    APIError,
+    Message,
+    Model,
+    OpenAIModel,
+    Persona,
+    PygentError,
+    load_config,
+    set_custom_model,
+)
 from agent_runtime.compat.pygent.runtime import Runtime
-from agent_runtime.compat.pygent.task_manager import TaskManager
-from agent_runtime.compat.pygent.task_tools import register_task_tools
+from agent_runtime.compat.pygent.tasks import TaskManager, register_task_tools
 from agent_runtime.compat.pygent.tools import (
     Tools,
     clear_tools,

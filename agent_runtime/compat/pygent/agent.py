@@ -13,27 +13,35 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_runtime.agent import agent as core
-from agent_runtime.compat.pygent.config import default_persona, number, variable
-from agent_runtime.compat.pygent.errors import APIError
-from agent_runtime.compat.pygent.history import Entry, HistoryFile, events_of, history_of
-from agent_runtime.compat.pygent.models import Model, default_model, provider_of
-from agent_runtime.compat.pygent.openai_compat import Message
-from agent_runtime.compat.pygent.persona import Persona
+from agent_runtime.compat.pygent.models import (
+    APIError,
+    Entry,
+    HistoryFile,
+    Message,
+    Model,
+    Persona,
+    SpeakingProvider,
+    default_model,
+    default_persona,
+    events_of,
+    history_of,
+    number,
+    provider_of,
+    variable,
+)
 from agent_runtime.compat.pygent.runtime import Runtime
-from agent_runtime.compat.pygent.speaking import SpeakingProvider
 from agent_runtime.compat.pygent.tools import DEFAULT, Tools, registered_name
 from agent_runtime.core.errors import SandboxError, SettingsError, UsageError
 from agent_runtime.core.events import Event, Observed, StepStarted, Told
-from agent_runtime.core.outcome import Outcome, Status, Usage
-from agent_runtime.core.policy import Policy, RunLimits
-from agent_runtime.processes.loop_thread import LoopThread
+from agent_runtime.core.values import Outcome, Status, Usage
+from agent_runtime.policy.policy import Policy, RunLimits
+from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.run.hooks import Listener
 from agent_runtime.run.runtime import RUNNING, WAITS_FOR_ITSELF, AsyncRuntime
-from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.sandbox.protocol import SandboxSettings, Temporary
 from agent_runtime.sandbox.select import pick
-from agent_runtime.sandbox.temporary import Temporary
-from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import InMemorySession
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 _LONGEST_SECONDS = 86_400.0

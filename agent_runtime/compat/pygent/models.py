@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import json
+import os
+import tomllib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from agent_runtime.compat.pygent.config import service_key
-from agent_runtime.compat.pygent.errors import APIError
-from agent_runtime.compat.pygent.growing import Growing
-from agent_runtime.compat.pygent.history import events_of
-from agent_runtime.compat.pygent.openai_compat import Message as ChatMessage
-from agent_runtime.compat.pygent.openai_compat import ToolCall, ToolCallFunction, as_dict, parse_message
-from agent_runtime.context.estimate import estimate_message
+from agent_runtime.compat.pygent.tools import ENDING, Tools, registered_name
+from agent_runtime.context.transcript import estimate_message
 from agent_runtime.context.transcript import messages as conversation
-from agent_runtime.core.errors import ModelError, SettingsError
-from agent_runtime.core.outcome import Usage
-from agent_runtime.processes.daemon_thread import run_in_daemon_thread
-from agent_runtime.processes.loop_thread import LoopThread
+from agent_runtime.core.errors import AgentError, ModelError, SessionError, SettingsError, ToolError
+from agent_runtime.core.events import Ended, MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
+from agent_runtime.core.values import Outcome, Status, Task, ToolAnswer, ToolRequest, Usage
+from agent_runtime.processes.spawn import LoopThread, run_in_daemon_thread
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
-    Message,
     Provider,
     ReplyEnd,
     ReplyStart,
@@ -33,6 +31,451 @@ from agent_runtime.providers.protocol import (
     ToolCalling,
     ToolSchema,
 )
+from agent_runtime.providers.protocol import Message as MessageProtocol
+from agent_runtime.workspace.files import Workspace
+
+# ---- Messages in the form of OpenAI's chat API, which models of Pygent's protocol take and give.
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallFunction:
+    """A function that is to be called, and the JSON text of its arguments."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model asks for."""
+
+    id: str
+    type: str
+    function: ToolCallFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a model."""
+
+    role: str
+    content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+def parse_message(raw: object) -> Message:
+    """A message from what a model gave: a `Message`, a mapping, or an object of OpenAI's client.
+
+    Raises:
+        TypeError: it is none of these, or a part of it has another form.
+    """
+    if isinstance(raw, Message):
+        return raw
+    if not isinstance(raw, Mapping):
+        for name in ("model_dump", "to_dict"):
+            if callable(dump := getattr(raw, name, None)):
+                return parse_message(dump())
+        raise TypeError(f"Unsupported message type: {type(raw)!r}; give a Message or a dictionary.")
+    content = raw.get("content")
+    if content is not None and not isinstance(content, str):
+        raise TypeError(f"A message's content must be a text, not {type(content).__name__}.")
+    calls = [_call(each) for each in raw.get("tool_calls") or ()]
+    return Message(role=str(raw.get("role", "assistant")), content=content, tool_calls=calls or None)
+
+
+def as_dict(message: Message | Mapping[str, Any]) -> dict[str, Any]:
+    """A message as it is sent and kept."""
+    if not isinstance(message, Message):
+        return dict(message)
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        told["tool_calls"] = [
+            {
+                "id": each.id,
+                "type": each.type,
+                "function": {"name": each.function.name, "arguments": each.function.arguments},
+            }
+            for each in message.tool_calls
+        ]
+    return told
+
+
+def _call(raw: object) -> ToolCall:
+    """One call.
+
+    Raises:
+        TypeError: it has another form.
+    """
+    function = raw.get("function") if isinstance(raw, Mapping) else None
+    if not isinstance(raw, Mapping) or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise TypeError('A tool call must be {"id": …, "type": "function", "function": {"name": …, "arguments": …}}.')
+    arguments = function.get("arguments") or ""
+    if not isinstance(arguments, str):
+        raise TypeError(f"The arguments of the tool call {function['name']!r} must be JSON text.")
+    named = ToolCallFunction(function["name"], arguments)
+    return ToolCall(str(raw.get("id") or ""), str(raw.get("type") or "function"), named)
+
+
+# ---- Map a sequence that grows, so that late steps of a long run cost no more than early ones.
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Growing(Generic[A, B]):
+    """Gives what a function makes of each item. An item that is the same object as the last time is not asked again."""
+
+    def __init__(self, function: Callable[[A], B]) -> None:
+        """Map with `function`."""
+        self._function = function
+        self._known: list[tuple[A, B]] = []
+
+    def __call__(self, items: Sequence[A]) -> list[B]:
+        """What the function makes of each item."""
+        known = self._known
+        same = next((at for at, (old, new) in enumerate(zip(known, items, strict=False)) if old[0] is not new), None)
+        del known[min(len(items), len(known)) if same is None else same :]
+        known += [(item, self._function(item)) for item in items[len(known) :]]
+        return [made for _, made in known]
+
+
+# ---- A provider in front of an agent's model: it sends the agent's own system message and tools, and lets `stop`
+# end.
+
+
+END_ID = "pygent_end"
+"""The id of the call that is added to a reply that stops: the runtime's own, which is hidden from the model."""
+_FINISH = "finish"
+
+
+class SpeakingProvider:
+    """Asks an agent's model in the agent's own words."""
+
+    def __init__(self, model: Callable[[], Provider], tools: Tools, system: Callable[[], str]) -> None:
+        """Speak for an agent.
+
+        Args:
+            model: gives its model.
+            tools: what it may call.
+            system: gives its system message.
+        """
+        self._model, self._tools, self._system = model, tools, system
+        self._as_told = Growing(self._told)
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._model().model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the model sees."""
+        return self._model().sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Always by tool calls."""
+        return "preferred"
+
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`."""
+        messages = self._as_told(request.messages)
+        asked = Request(system=self._system(), messages=tuple(messages), tools=self._tools.declared())
+        said, calls, stops = list[str](), 0, False
+        async with aclosing(self._model().reply(asked)) as chunks:
+            async for chunk in chunks:
+                match chunk:
+                    case TextChunk(text=text):
+                        said.append(text)
+                        yield chunk
+                    case CallChunk(index=index, name=name):
+                        calls = max(calls, index + 1)
+                        stops = stops or (name in ENDING and name in self._tools.functions)
+                        own_id = "" if chunk.id == END_ID else chunk.id  # the transport gives it another one
+                        yield replace(chunk, id=own_id, name=registered_name(name)) if name else chunk
+                    case ReplyEnd(stop=stop) if stops and stop == "stop":
+                        summary = json.dumps({"summary": "".join(said).strip() or "Stopped."})
+                        yield CallChunk(index=calls, id=END_ID, name=_FINISH, arguments=summary)
+                        yield chunk
+                    case ReplyStart():
+                        said, calls, stops = [], 0, False
+                        yield chunk
+                    case _:
+                        yield chunk
+
+    async def close(self) -> None:
+        """Leave the model open: the agent closes it."""
+
+    def name_of(self, registered: str) -> str:
+        """The name of a tool as the model knows it."""
+        return next((name for name in self._tools.functions if registered_name(name) == registered), registered)
+
+    def _told(self, message: MessageProtocol) -> MessageProtocol:
+        """A message with the names that the model knows, and without the call that was added."""
+        requests = (each for each in message.requests if each.id != END_ID)
+        return replace(
+            message,
+            requests=tuple(replace(each, name=self.name_of(each.name)) for each in requests),
+            answers=tuple(each for each in message.answers if each.id != END_ID),
+        )
+
+
+# ---- The history of an agent: the events of a session as messages of a chat, and back; and the file that keeps it.
+
+
+Entry = Message | dict[str, Any]
+"""A message of the model, or another one as a dictionary."""
+
+_MOST_BYTES = 256 * 1024**2
+
+
+def history_of(events: Iterable[Recorded], name_of: Callable[[str], str]) -> list[Entry]:
+    """The messages that a session's log tells, without the system message.
+
+    Args:
+        events: the log.
+        name_of: gives a tool's own name for the one in the log.
+    """
+    told: list[Entry] = []
+    for event in events:
+        match event:
+            case Started(task=task):
+                told.append({"role": "user", "content": task.goal})
+            case MessageInjected(text=text):
+                told.append({"role": "user", "content": text})
+            case Replied(text=text, requests=requests):
+                calls = [
+                    ToolCall(each.id, "function", ToolCallFunction(name_of(each.name), each.arguments))
+                    for each in requests
+                    if each.id != END_ID
+                ]
+                told.append(Message("assistant", text or None, calls or None))
+            case Observed(answers=answers, text=text):
+                told += [
+                    {"role": "tool", "content": each.text, "tool_call_id": each.id}
+                    for each in answers
+                    if each.id != END_ID
+                ]
+                if text:
+                    told.append({"role": "system", "content": text})
+            case Told(role=role, text=text):
+                told.append({"role": "system", "content": text} if role == "user" else Message("assistant", text))
+            case Recovered(text=text):
+                told.append({"role": "system", "content": text})
+            case _:
+                pass
+    return told
+
+
+def events_of(history: Sequence[object], registered: Callable[[str], str]) -> list[Recorded]:
+    """The log of a session that had this history.
+
+    Args:
+        history: messages; a system message that comes first is left out.
+        registered: gives the name of a tool in the log for its own.
+
+    Raises:
+        SessionError: an entry is no message.
+    """
+    events: list[Recorded] = []
+    answers: list[ToolAnswer] = []
+    step = 0
+    for number, entry in enumerate(history):
+        role, text = _said(number, entry)
+        if answers and role != "tool":
+            events.append(Observed(step=step, text="", ok=True, answers=tuple(answers)))
+            answers = []
+        if role == "tool":
+            id_ = entry.get("tool_call_id") if isinstance(entry, Mapping) else None
+            answers.append(ToolAnswer(id=str(id_ or ""), text=text))
+        elif role == "assistant":
+            step += 1
+            try:
+                calls = parse_message(entry).tool_calls or ()
+            except TypeError as error:
+                raise SessionError(f"Entry {number} of the history is not a model's message: {error}") from error
+            requests = tuple(
+                ToolRequest(id=each.id, name=registered(each.function.name), arguments=each.function.arguments)
+                for each in calls
+            )
+            events.append(Replied(step=step, text=text, usage=Usage(), requests=requests))
+        elif role == "user":
+            step = 0
+            events.append(Started(task=Task(goal=text), opening=text))
+        elif number:
+            events.append(Told(role="user", text=text))
+    if answers:
+        events.append(Observed(step=step, text="", ok=True, answers=tuple(answers)))
+    if any(isinstance(each, Started) for each in events):
+        events.append(Ended(outcome=Outcome(status=Status.FINISHED)))
+    return events
+
+
+class HistoryFile:
+    """A JSON file with a history. It is replaced as a whole, so that a crash leaves the old one or the new one."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep a history at `path`."""
+        self.path = path.expanduser().resolve()
+        self._texts = Growing[Entry, str](lambda entry: json.dumps(as_dict(entry)))
+
+    def load(self) -> list[object]:
+        """What it holds; nothing if there is no file.
+
+        Raises:
+            SessionError: it cannot be read, or holds something else. It is left as it is.
+        """
+        if not self.path.exists():
+            return []
+        try:
+            with Workspace(self.path.parent) as place:
+                history = json.loads(place.read_bytes(self.path.name, _MOST_BYTES))
+        except (OSError, ToolError, ValueError, RecursionError) as error:
+            raise SessionError(f"The history file {self.path} cannot be read: {error}") from error
+        if not isinstance(history, list):
+            raise SessionError(f"The history file {self.path} contains no list of messages; name another file.")
+        return history
+
+    def save(self, history: Sequence[Entry]) -> None:
+        """Replace what it holds. An entry that is the same object as in the last save, but for the first, is the same.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        system = json.dumps(as_dict(history[0])) if history else ""
+        data = f"[{', '.join([system, *self._texts(history[1:])])}]".encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with Workspace(self.path.parent) as place:
+                place.write_bytes(self.path.name, data)
+        except (OSError, ToolError) as error:
+            raise SessionError(f"The history file {self.path} cannot be written: {error}") from error
+
+
+def _said(number: int, entry: object) -> tuple[str, str]:
+    """The role and the text of a message.
+
+    Raises:
+        SessionError: it is none.
+    """
+    told = as_dict(entry) if isinstance(entry, Message | Mapping) else {}
+    role, text = told.get("role"), told.get("content")
+    if role not in {"system", "user", "assistant", "tool"} or not isinstance(text, str | None):
+        raise SessionError(
+            f"Entry {number} of the history is not a chat message: it needs a `role` (system, user, assistant or "
+            "tool), and a text as `content`."
+        )
+    return str(role), text or ""
+
+
+# ---- Personas, as whom agents work.
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A name, and what stands behind it as one sentence."""
+
+    name: str
+    description: str = ""
+
+
+# ---- Pygent's settings: environment variables, and the file that stands in for some of them.
+
+
+_DEFAULT_FILES = (Path("pygent.toml"), Path("~/.pygent.toml"))
+
+
+def variable(name: str) -> str | None:
+    """The variable `PYGENT_name`; None where it is empty or missing."""
+    return os.environ.get(f"PYGENT_{name}") or None
+
+
+def service_key() -> tuple[str | None, str | None]:
+    """The key and the address of a service that speaks OpenAI's API."""
+    return os.environ.get("OPENAI_API_KEY") or None, os.environ.get("OPENAI_BASE_URL") or None
+
+
+def number(name: str) -> float | None:
+    """The variable `PYGENT_name` as a number.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    text = variable(name)
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        raise SettingsError(f"PYGENT_{name}={text!r} must be a number.") from error
+
+
+def default_persona() -> Persona:
+    """As whom an agent works that is given no persona."""
+    return Persona(variable("PERSONA_NAME") or "Pygent", variable("PERSONA") or "a sandboxed coding assistant.")
+
+
+def task_personas() -> list[Persona]:
+    """As whom delegated tasks work, by turns.
+
+    Raises:
+        SettingsError: `PYGENT_TASK_PERSONAS_JSON` is no list of objects with a name.
+    """
+    if (text := variable("TASK_PERSONAS_JSON")) is not None:
+        try:
+            return [Persona(each["name"], each.get("description", "")) for each in json.loads(text)]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            wanted = '[{"name": "tester", "description": "writes tests"}]'
+            raise SettingsError(f"PYGENT_TASK_PERSONAS_JSON must be a list such as {wanted}: {error!r}") from error
+    names = [name.strip() for name in (variable("TASK_PERSONAS") or "").split(os.pathsep)]
+    return [Persona(name) for name in names if name] or [default_persona()]
+
+
+def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Read settings from a TOML file, and set the environment variables for those that have none yet.
+
+    Args:
+        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist.
+
+    Returns:
+        The settings.
+
+    Raises:
+        SettingsError: a file cannot be read, or is not TOML.
+    """
+    config: dict[str, Any] = {}
+    files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
+    for file in files:
+        if path is not None or file.is_file():
+            try:
+                config |= tomllib.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise SettingsError(f"{file} cannot be read as TOML: {error}") from error
+    personas, files_ = config.get("task_personas"), config.get("initial_files")
+    values: dict[str, str | None] = {name.upper(): config.get(name) for name in ("persona", "persona_name")}
+    if isinstance(personas, list) and personas and all(isinstance(each, Mapping) for each in personas):
+        values["TASK_PERSONAS_JSON"] = json.dumps(personas)
+        personas = [each.get("name", "") for each in personas]
+    values |= {"TASK_PERSONAS": _joined(personas), "INIT_FILES": _joined(files_)}
+    for name, value in values.items():
+        if value is not None:
+            os.environ.setdefault(f"PYGENT_{name}", str(value))
+    return config
+
+
+def _joined(value: object) -> str | None:
+    """Several values in one variable."""
+    return os.pathsep.join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else None
+
+
+# ---- Pygent's errors.
+
+
+class PygentError(AgentError):
+    """Base of the errors that Pygent names."""
+
+
+class APIError(PygentError):
+    """The model service failed, and trying again did not help."""
 
 
 @runtime_checkable
@@ -56,7 +499,7 @@ class Model(Protocol):
 class OpenAIModel:
     """A model of OpenAI, or of a service with its API: `OPENAI_API_KEY` and `OPENAI_BASE_URL` say which."""
 
-    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> ChatMessage:  # noqa: ANN401 - see `Model`
+    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> Message:  # noqa: ANN401 - see `Model`
         """Answer a conversation; see `Model`.
 
         Raises:
@@ -145,7 +588,7 @@ class _ChatProvider:
         usage = Usage(
             requests=1,
             input_tokens=sum(self._tokens(request.messages)),
-            output_tokens=estimate_message(Message(role="assistant", text=written)),
+            output_tokens=estimate_message(MessageProtocol(role="assistant", text=written)),
             cost_usd=None,
         )
         yield ReplyEnd(stop="stop", usage=usage)
@@ -154,7 +597,7 @@ class _ChatProvider:
         """Nothing to give back: the model is the caller's."""
 
 
-def _as_dicts(message: Message) -> list[dict[str, Any]]:
+def _as_dicts(message: MessageProtocol) -> list[dict[str, Any]]:
     """A message in the form of OpenAI's chat API: answers to calls are messages of their own there."""
     told: list[dict[str, Any]] = [
         {"role": "tool", "tool_call_id": each.id, "content": each.text} for each in message.answers
@@ -169,7 +612,7 @@ def _as_dicts(message: Message) -> list[dict[str, Any]]:
     return told
 
 
-async def _answered(provider: Provider, request: Request) -> ChatMessage:
+async def _answered(provider: Provider, request: Request) -> Message:
     """The whole reply to one request."""
     text, calls = "", dict[int, tuple[str, str, str]]()
     try:
@@ -188,4 +631,4 @@ async def _answered(provider: Provider, request: Request) -> ChatMessage:
     finally:
         await provider.close()
     found = [ToolCall(id_, "function", ToolCallFunction(name, args)) for _, (id_, name, args) in sorted(calls.items())]
-    return ChatMessage("assistant", text or None, found or None)
+    return Message("assistant", text or None, found or None)

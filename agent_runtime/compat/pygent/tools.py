@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.interpreter.plain import plain
+from agent_runtime.interpreter.source import plain
 from agent_runtime.providers.protocol import ToolSchema
-from agent_runtime.tools.schema import read_arguments
+from agent_runtime.tools.tool import read_arguments
 
 ToolFunction = Callable[..., Any]
 """Called with the runtime of the agent, and the arguments by name."""

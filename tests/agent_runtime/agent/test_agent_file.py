@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
-from agent_runtime.agent.delegation import Delegation, Persona
-from agent_runtime.context.memory import MemorySettings
+from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.policy import Rule
-from agent_runtime.providers.fallback import FallbackProvider
-from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.policy.policy import Rule
+from agent_runtime.providers.catalog import FallbackProvider
+from agent_runtime.providers.retry import ModelOptions, Thinking
 
 # The example of the document that first described agent files, without the tool that is not offered yet.
 SEED = """\

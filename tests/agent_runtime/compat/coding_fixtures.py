@@ -10,13 +10,13 @@ from llm.cli import cli
 from llm.plugins import load_plugins, pm
 from typing_extensions import override
 
-from agent_runtime.compat.coding import plugin
+from agent_runtime.compat.coding import command
 
 __all__ = ["fake_model_factory"]
 
 load_plugins()  # type: ignore[no-untyped-call]
-pm.register(plugin, name="coding")
-plugin.register_commands(cli)
+pm.register(command, name="coding")
+command.register_commands(cli)
 
 
 class FakeModel(llm.Model):

@@ -11,7 +11,7 @@ from llm.parts import StreamEvent
 from llm.plugins import load_plugins, pm
 from typing_extensions import override
 
-from agent_runtime.compat.coding import plugin
+from agent_runtime.compat.coding import command as command_module
 
 Call = tuple[str, dict[str, object]]
 Turn = str | Exception | Sequence[Call]
@@ -96,8 +96,8 @@ def plugged(models: object) -> Iterator[None]:
     """Let `llm` have a plugin with models, and ours, which is registered already where its entry point is installed."""
     load_plugins()  # type: ignore[no-untyped-call]
     if not any(name == "codepilot" for name, _ in pm.list_name_plugin()):
-        pm.register(plugin, name="codepilot")
-        plugin.register_commands(cli)
+        pm.register(command_module, name="codepilot")
+        command_module.register_commands(cli)
     pm.register(models, name="models of a test")
     try:
         yield

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing_extensions import override
 
 from agent_runtime.compat import pygent
-from agent_runtime.compat.pygent import task_tools, tools
+from agent_runtime.compat.pygent import tasks, tools
 
 __all__: list[str] = []
 
@@ -22,20 +22,27 @@ class _Tools(ModuleType):
 
     @override
     def __getattr__(self, name: str) -> object:
-        if name.startswith("_") and hasattr(task_tools.TaskTools, name[1:]):
-            return getattr(task_tools.DEFAULT_TASKS, name[1:])
+        if name.startswith("_") and hasattr(tasks.TaskTools, name[1:]):
+            return getattr(tasks.DEFAULT_TASKS, name[1:])
         return getattr(tools, name)
 
     @override
     def __setattr__(self, name: str, value: object) -> None:
         if name == "_task_manager":
-            task_tools.DEFAULT_TASKS.__dict__["manager"] = value
+            tasks.DEFAULT_TASKS.__dict__["manager"] = value
         else:
             super().__setattr__(name, value)
 
 
-_MODULES = ("config", "errors", "models", "openai_compat", "persona", "runtime", "task_manager", "task_tools")
-_aliases = {name: import_module(f"{pygent.__name__}.{name}") for name in _MODULES} | {"tools": _Tools("pygent.tools")}
+_MODULES = {
+    **dict.fromkeys(("config", "errors", "models", "openai_compat", "persona"), "models"),
+    "runtime": "runtime",
+    **dict.fromkeys(("task_manager", "task_tools"), "tasks"),
+}
+"""Pygent's modules, and ours that have their names."""
+_aliases = {name: import_module(f"{pygent.__name__}.{own}") for name, own in _MODULES.items()} | {
+    "tools": _Tools("pygent.tools")
+}
 _package = ModuleType("pygent")
 _package.__dict__.update({**pygent.__dict__, **_aliases})
 sys.modules |= {"pygent": _package, **{f"pygent.{name}": module for name, module in _aliases.items()}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_runtime.compat.pygent.openai_compat import Message, ToolCall, ToolCallFunction
+from agent_runtime.compat.pygent.models import Message, ToolCall, ToolCallFunction
 
 
 def calls(*asked: tuple[str, dict[str, Any]], text: str | None = None) -> Message:

@@ -12,7 +12,8 @@ from pathlib import Path
 import llm
 import pytest
 
-from agent_runtime.compat.coding import CodingTools, actions
+from agent_runtime.compat.coding import CodingTools
+from agent_runtime.compat.coding import tools as tools_module
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import bubblewrap
 from tests.sandboxes import processes_with, seconds
@@ -140,8 +141,8 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tools: Codin
 
 
 def test_no_command_may_take_longer_than_ten_minutes(tools: CodingTools, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert actions._MOST_SECONDS == 600
-    monkeypatch.setattr(actions, "_MOST_SECONDS", 1)
+    assert tools_module._MOST_SECONDS == 600
+    monkeypatch.setattr(tools_module, "_MOST_SECONDS", 1)
     assert tools.execute_command("sleep 3141", timeout=10_000).startswith("Error: command timed out after 1s")
 
 

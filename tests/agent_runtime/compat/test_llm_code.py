@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from llm.cli import cli
 
-from agent_runtime.compat.coding import plugin
+from agent_runtime.compat.coding import command as command_module
 from tests.agent_runtime.compat.llm_models import Call, KeyedModel, ScriptedModel, Turn, execute, plugged, read, write
 
 Say = Callable[..., ScriptedModel]
@@ -61,7 +61,7 @@ def _code(project: Path, *arguments: str, typed: str = "") -> Result:
 def test_the_plugin_is_the_one_that_the_package_announces(say: Say) -> None:
     announced = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["llm"]
 
-    assert [importlib.import_module(each) for each in announced.values()] == [plugin]
+    assert [importlib.import_module(each) for each in announced.values()] == [command_module]
     assert "--allow" in _llm("code", "--help").output
     assert "CodingTools" in llm.get_tools()
 

@@ -16,11 +16,10 @@ import pytest
 from agent_runtime import ScriptedProvider
 from agent_runtime.compat import pygent
 from agent_runtime.compat.pygent import Agent, APIError, Persona, Runtime, Tools, set_custom_model
-from agent_runtime.compat.pygent.openai_compat import Message
-from agent_runtime.compat.pygent.speaking import END_ID
+from agent_runtime.compat.pygent.models import END_ID, Message
 from agent_runtime.core.errors import SandboxError, SessionError, SettingsError, UsageError
 from agent_runtime.core.events import Event, ToolReturned
-from agent_runtime.core.outcome import Status
+from agent_runtime.core.values import Status
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from tests.agent_runtime.compat.pygent_models import ScriptedModel, calls
 from tests.model_server import ModelServer

@@ -11,10 +11,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_runtime.compat.pygent import Agent, Persona, Runtime, TaskManager, Tools, register_task_tools, task_manager
+from agent_runtime.compat.pygent import (
+    Agent,
+    Persona,
+    Runtime,
+    TaskManager,
+    Tools,
+    register_task_tools,
+)
+from agent_runtime.compat.pygent import (
+    tasks as tasks_module,
+)
 from agent_runtime.core.errors import SettingsError, ToolError, UsageError
 from agent_runtime.core.events import Event
-from agent_runtime.core.outcome import Status
+from agent_runtime.core.values import Status
 from tests.agent_runtime.compat.pygent_models import ScriptedModel, calls
 
 STOP = calls(("stop", {}))
@@ -221,7 +231,7 @@ class Stubborn:
 def test_an_agent_of_another_class_that_does_not_end_holds_up_nobody(
     rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_manager, "_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(tasks_module, "_GRACE_SECONDS", 0.1)
     released = threading.Event()
     tm = TaskManager(lambda: Stubborn(released))
     late, stopped = tm.start_task("run", rt, task_timeout=0.1), tm.start_task("run", rt)

@@ -6,19 +6,16 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.calls import Plain
+from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import ModelError
 from agent_runtime.core.events import Ended, Observed, Recorded, Replied, Started, ToolReturned
-from agent_runtime.core.images import Image
-from agent_runtime.core.outcome import Outcome, Status, Usage
-from agent_runtime.core.policy import RunLimits
-from agent_runtime.core.task import Task
+from agent_runtime.core.values import Image, Outcome, Plain, Status, Task, Usage
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, Request, StopReason, TextChunk
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.transports.blocks import BlockTransport
 
 
 def started(goal: str = "Do it", opening: str = "", *, images: tuple[Image, ...] = ()) -> Started:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent_runtime.context.awareness import step_status
+from agent_runtime.context.first_message import step_status
 
 NOW = datetime(2026, 2, 21, 16, 30, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from agent_runtime.context.clues import Mention, clues
+from agent_runtime.context.relevant_code import Mention, clues
 
 GENEROUS = 20.0
 """Seconds; what is bounded takes one, what is not takes minutes."""

@@ -7,16 +7,20 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
-from agent_runtime.context.archive import original, savings, tasks
+from agent_runtime.agent.agent import ClockAndRandom
 from agent_runtime.context.conversation import answer, cache_prices
-from agent_runtime.context.estimate import estimate, estimate_message
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.context.transcript import messages
-from agent_runtime.core.clock_and_random import ClockAndRandom
+from agent_runtime.context.transcript import (
+    MemorySettings,
+    estimate,
+    estimate_message,
+    messages,
+    original,
+    savings,
+    tasks,
+)
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnreachableError
 from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
-from agent_runtime.core.images import IMAGE_TOKENS
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import IMAGE_TOKENS, Usage
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -28,7 +32,7 @@ from agent_runtime.providers.protocol import (
     TextChunk,
 )
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.outage import PatientProvider
+from agent_runtime.run.run import PatientProvider
 from agent_runtime.run.state import RunState
 from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
 from tests.agent_runtime.image_files import picture

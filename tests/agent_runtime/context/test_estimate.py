@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.context.estimate import Meter, estimate, estimate_message
-from agent_runtime.core.images import IMAGE_TOKENS
-from agent_runtime.core.outcome import Usage
+from agent_runtime.context.transcript import Meter, estimate, estimate_message
+from agent_runtime.core.values import IMAGE_TOKENS, Usage
 from agent_runtime.providers.protocol import Message
 from tests.agent_runtime.image_files import picture
 

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from agent_runtime.context.excerpts import excerpts
-from agent_runtime.context.passages import Passage
-from agent_runtime.index.model import Definition
-from agent_runtime.tools.reading import shown
+from agent_runtime.context.relevant_code import Passage, excerpts
+from agent_runtime.index.ranking import Definition
+from agent_runtime.tools.files import shown
+from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.overlay import TextFile
-from agent_runtime.workspace.text import Text
 
 SOURCE = Text("class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n\nx = 1\n")
 PLENTY = 10_000

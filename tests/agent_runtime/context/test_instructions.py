@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.context.briefing import INSTRUCTION_CHARS, Orientation, opening
-from agent_runtime.context.instructions import read_instructions
-from agent_runtime.core.task import Task
+from agent_runtime.context.first_message import read_instructions
+from agent_runtime.context.relevant_code import INSTRUCTION_CHARS, Orientation, opening
+from agent_runtime.core.values import Task
 
 
 @pytest.fixture

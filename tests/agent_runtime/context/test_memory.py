@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.context.memory import MemorySettings
+from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError
 
 

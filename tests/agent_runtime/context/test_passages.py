@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from agent_runtime.context.clues import clues
-from agent_runtime.context.passages import passages
-from agent_runtime.context.unindexed import named_files
-from agent_runtime.index.model import CodeIndex
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.context.relevant_code import clues, named_files, passages
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.index.ranking import CodeIndex
 from agent_runtime.workspace.files import Workspace
 
 INDEXED = 60.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.context.planner import Candidate, Prospect, RequestForecast, plan
+from agent_runtime.context.conversation import Candidate, Prospect, RequestForecast, plan
 from agent_runtime.core.events import Recorded, Shrunk
 from tests.agent_runtime.context.logs import replied, started
 

@@ -24,11 +24,10 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.context.transcript import Transcript, messages
-from agent_runtime.core.calls import ToolRequest, TransportName
 from agent_runtime.core.events import Event, Recorded, Shrunk, Summarised
-from agent_runtime.core.images import IMAGE_TOKENS
+from agent_runtime.core.values import IMAGE_TOKENS, ToolRequest, TransportName
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.transports.native.parts import require_answered
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from agent_runtime.context.results import Results
+from agent_runtime.context.conversation import Results
 from agent_runtime.core.events import Recorded, Shrunk, Summarised
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from tests.agent_runtime.context.logs import observed, replied, returned, started
 
 

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.context.summary import boundary, length, mechanical, place, usable
-from agent_runtime.context.transcript import Transcript
+from agent_runtime.context.transcript import Transcript, boundary, length, mechanical, place, usable
 from agent_runtime.core.events import Archived, MessageInjected, Recorded, Summarised
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from tests.agent_runtime.context.logs import observed, replied, returned, started, task_of, words
 
 

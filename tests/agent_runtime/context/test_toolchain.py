@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.context.toolchain import toolchain
+from agent_runtime.context.first_message import toolchain
 
 
 def _program(directory: Path, name: str, *lines: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.context.trial import Trial, TrialResult, read_trial, trial
+from agent_runtime.context.test_command import Trial, TrialResult, read_trial, trial
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
 

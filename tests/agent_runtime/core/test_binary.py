@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.core.binary import without_binary
+from agent_runtime.core.text import without_binary
 
 
 def test_a_stretch_of_binary_data_is_replaced_by_its_length() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.core.images import MAX_BYTES, MAX_SIDE, Image, ImageError
+from agent_runtime.core.values import MAX_BYTES, MAX_SIDE, Image, ImageError
 from tests.agent_runtime.image_files import gif, jpeg, png, webp
 
 KINDS: dict[str, Callable[[int, int], bytes]] = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.core.network import Connection, Destination, Network, NetworkLimits, registries, taking_uploads
+from agent_runtime.core.values import Connection, Destination, Network, NetworkLimits, registries, taking_uploads
 
 HOSTS = ("a.example", "b.example", "c.example:8443", "pypi.org")
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from agent_runtime.core import newer_python
+from agent_runtime.core import text
 
 NEWER = [
     "print(f'{\"a\\n\"}')",
@@ -25,7 +25,7 @@ NEWER = [
 
 @pytest.mark.parametrize("code", NEWER)
 def test_what_newer_pythons_read_parses_and_keeps_its_places(code: str) -> None:
-    tree = newer_python.parse(f"{code}\ncall('a', b)")
+    tree = text.parse(f"{code}\ncall('a', b)")
     (last,) = (node for node in tree.body if ast.unparse(node) == "call('a', b)")
     assert (last.lineno, last.col_offset) == (code.count("\n") + 2, 0)
 
@@ -39,9 +39,9 @@ def test_what_newer_pythons_read_parses_and_keeps_its_places(code: str) -> None:
 )  # fmt: skip
 def test_what_no_python_reads_does_not_parse(code: str) -> None:
     with pytest.raises(SyntaxError):
-        newer_python.parse(code)
+        text.parse(code)
 
 
 @pytest.mark.parametrize("code", ["f'{x!r:{w}.{p}}' '{'", "rf'\\d{x}'; b'{'", "f'{{}}' 'a'", "type = 1; f'{a != b}'"])
 def test_what_every_python_reads_is_the_same(code: str) -> None:
-    assert ast.dump(newer_python.parse(code)) == ast.dump(ast.parse(code))
+    assert ast.dump(text.parse(code)) == ast.dump(ast.parse(code))

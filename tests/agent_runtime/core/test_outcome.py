@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.values import Outcome, PendingCall, Status, Usage
 
 PENDING = PendingCall(
     request_id="1", kind="permission", tool="execute", args={"command": "ls"}, reason="", preview="$ ls", workspace=""

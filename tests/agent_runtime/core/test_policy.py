@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.policy import CallFacts, Decision, Denied, NeedsApproval, Permitted, Policy, Rule, Verdict
-from agent_runtime.core.rules.globs import PathGlob
+from agent_runtime.policy.policy import CallFacts, Decision, Denied, NeedsApproval, Permitted, Policy, Rule, Verdict
+from agent_runtime.policy.shell import PathGlob
 
 
 def of_command(policy: Policy, command: str) -> Decision:

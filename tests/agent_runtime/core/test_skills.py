@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.skills import MAX_SKILLS, Skill, usable_skills
+from agent_runtime.core.values import MAX_SKILLS, Skill, usable_skills
 
 HEAD = "---\nname: a-b\ndescription: |\n  Do\u200b it,\n  so.\nmetadata: {x: [1]}\n---\nFirst,\n---\nthen.\n"
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from agent_runtime import ScriptedProvider
 from agent_runtime.providers.protocol import Chunk, Request, ToolCalling
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 
 DONE = "```completion\nDone.\n```\n"
 

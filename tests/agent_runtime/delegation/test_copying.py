@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.delegation.copying import CopyBounds, copied
+from agent_runtime.delegation.merging import CopyBounds, copied
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 

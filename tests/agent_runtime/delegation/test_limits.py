@@ -9,11 +9,10 @@ import pytest
 
 from agent_runtime import Delegation, Persona, Policy, Rule, RunLimits, SettingsError, Usage
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitted
-from agent_runtime.delegation.child import Spent, lesser, shared
+from agent_runtime.delegation.children import Spent, lesser, shared
 from agent_runtime.delegation.merging import changed, diff_of, merge
-from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.staging import apply_all
+from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
+from agent_runtime.workspace.files import Workspace, apply_all
 from agent_runtime.workspace.state import Manifest
 
 LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds=100)

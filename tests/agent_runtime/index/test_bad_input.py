@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.index import building
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.index import store
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 
 _GOOD = "def good(): pass\n"
@@ -45,10 +45,10 @@ async def test_what_cannot_be_read_is_left_out_and_the_rest_is_found(tmp_path: P
 
 
 def test_files_beyond_a_bound_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_MOST_FILES", 10)
+    monkeypatch.setattr(store, "_MOST_FILES", 10)
     for number in range(20):
         (tmp_path / f"{number}.py").write_text(_GOOD)
-    head, _, data = building.refresh(Workspace(tmp_path), str(tmp_path / "none"), 1000, 60, []).partition(b"\n")
+    head, _, data = store.refresh(Workspace(tmp_path), str(tmp_path / "none"), 1000, 60, []).partition(b"\n")
     assert json.loads(head) == {"behind": "", "files": 10, "parsed": 10, "truncated": True}
     database = sqlite3.connect(":memory:")
     database.deserialize(data)
@@ -61,7 +61,7 @@ def test_a_round_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
     place = tmp_path / "index.db"
     behind = []
     for _ in range(3):
-        head, _, data = building.refresh(Workspace(tmp_path), str(place), 1, 60, []).partition(b"\n")
+        head, _, data = store.refresh(Workspace(tmp_path), str(place), 1, 60, []).partition(b"\n")
         place.write_bytes(data)
         behind.append(json.loads(head)["behind"])
     assert behind == ["1.py", "2.py", ""]

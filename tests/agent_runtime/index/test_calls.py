@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 
 _FILES = {

@@ -13,11 +13,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agent_runtime import AgentFile, SettingsError
-from agent_runtime.core.embedding_service import EmbeddingService
-from agent_runtime.index import embeddings
-from agent_runtime.index.embeddings import EmbeddingError, Embeddings
-from agent_runtime.index.ranking import fused
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.core.values import EmbeddingService
+from agent_runtime.index import ranking
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.index.ranking import EmbeddingError, Embeddings, fused
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 
@@ -135,7 +134,7 @@ async def test_of_kept_vectors_those_stay_that_runs_use(
 
     async def asked(day: int, *texts: str) -> list[str]:
         """What the service is asked for on a day."""
-        monkeypatch.setattr(embeddings, "_today", lambda: day)
+        monkeypatch.setattr(ranking, "_today", lambda: day)
         fake.texts.clear()
         await made.take(list(enumerate(texts)))
         return fake.texts[:]
@@ -144,7 +143,7 @@ async def test_of_kept_vectors_those_stay_that_runs_use(
     assert await asked(20, "sugar") == []
     assert await asked(40, "sugar", "jam") == ["jam"]
     assert await asked(40, "wheel") == ["wheel"]
-    monkeypatch.setattr(embeddings, "_MOST_KEPT", 2)
+    monkeypatch.setattr(ranking, "_MOST_KEPT", 2)
     assert await asked(41, "sugar", "engine") == ["engine"]
     assert await asked(41, "sugar", "engine") == []
     assert await asked(41, "jam") == ["jam"]
@@ -168,7 +167,7 @@ async def test_a_service_that_hangs_leaves_a_search_to_words(
     service: tuple[_Service, EmbeddingService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, told = service
-    monkeypatch.setattr(embeddings, "_NEAREST_SECONDS", 0.05)
+    monkeypatch.setattr(ranking, "_NEAREST_SECONDS", 0.05)
     (tmp_path / "a.py").write_text(_SOURCE)
     with Workspace(tmp_path) as workspace:
         index = WorkspaceIndex(workspace, service=told)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.index import parsing
-from agent_runtime.index.languages import grammar, is_test, language_of
-from agent_runtime.index.parsing import ParsedFile, TooSlowError, parse
+from agent_runtime.index.parsing import ParsedFile, TooSlowError, grammar, is_test, language_of, parse
 
 _SOURCES = {
     "a.py": "class Jar:\n    def open(self):\n        turn()\n",

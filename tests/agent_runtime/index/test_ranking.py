@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.index import building
+from agent_runtime.index import store
 from agent_runtime.index.ranking import ranked
 from agent_runtime.workspace.files import Workspace
 
@@ -42,7 +42,7 @@ def _indexed(root: Path, sources: Mapping[str, str]) -> sqlite3.Connection:
     for name, text in sources.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
-    _, _, data = building.refresh(Workspace(root), str(root / "none"), 100, 60.0, []).partition(b"\n")
+    _, _, data = store.refresh(Workspace(root), str(root / "none"), 100, 60.0, []).partition(b"\n")
     database = sqlite3.connect(":memory:")
     database.deserialize(data)
     return database

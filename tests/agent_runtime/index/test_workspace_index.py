@@ -12,9 +12,10 @@ from typing import Literal
 import pytest
 
 from agent_runtime.core.errors import BoundExceededError
-from agent_runtime.index import building, workspace_index
+from agent_runtime.index import index as index_module
+from agent_runtime.index import store
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import SCHEMA, digest_of
-from agent_runtime.index.workspace_index import WorkspaceIndex
 from agent_runtime.processes.bounded_worker import MOST_PLAIN
 from agent_runtime.workspace.files import Workspace
 
@@ -134,10 +135,10 @@ def test_what_is_put_in_the_place_of_a_file_that_was_seen_is_not_read(
     tmp_path: Path, swapped: Callable[[Path], None]
 ) -> None:
     swapped(tmp_path / "seen.py")
-    doing = building._Round(tmp_path / "none", 10, float("inf"), frozenset())
+    doing = store._Round(tmp_path / "none", 10, float("inf"), frozenset())
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        building._read(doing, descriptor, "seen.py", "seen.py", None)
+        store._read(doing, descriptor, "seen.py", "seen.py", None)
     finally:
         os.close(descriptor)
     digests = doing.store.database.execute("SELECT digest FROM files").fetchall()
@@ -145,7 +146,7 @@ def test_what_is_put_in_the_place_of_a_file_that_was_seen_is_not_read(
 
 
 async def test_strangers_files_are_read_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_index, "_MEMORY", 1)
+    monkeypatch.setattr(index_module, "_MEMORY", 1)
     with Workspace(root) as workspace:
         index = WorkspaceIndex(workspace)
         assert not await index.ready(_READY)
@@ -176,7 +177,7 @@ async def test_a_file_that_was_refused_on_a_busy_machine_is_tried_again_by_the_n
 
 async def test_questions_are_answered_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _index(root) as index:
-        monkeypatch.setattr(workspace_index, "_ASK_SECONDS", 0.000_01)
+        monkeypatch.setattr(index_module, "_ASK_SECONDS", 0.000_01)
         assert not await index.named("Basket")
         assert "seconds" in index.unanswered
 

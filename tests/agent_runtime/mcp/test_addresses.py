@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import McpServerError
-from agent_runtime.core.network import Network
-from agent_runtime.mcp import budget
-from agent_runtime.mcp.connection import McpConnection
-from agent_runtime.mcp.sandboxed import ServerPlace
+from agent_runtime.core.values import Network
+from agent_runtime.mcp import client
+from agent_runtime.mcp.client import McpConnection, ServerPlace
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.sandbox.egress import names
+from agent_runtime.sandbox import egress
 from tests.agent_runtime.mcp.parts import python_sandbox
 from tests.clocks import Clock
 from tests.waiting import eventually
@@ -161,7 +160,7 @@ async def test_a_server_listens_at_one_of_its_addresses(tmp_path: Path, monkeypa
     async def resolve(_host: str, _port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    monkeypatch.setattr(names, "resolve", resolve)
+    monkeypatch.setattr(egress, "resolve", resolve)
     async with connected(Odd(way="plain"), tmp_path) as connection:
         assert await said(connection) == "said"
 
@@ -179,7 +178,7 @@ async def test_a_stream_is_not_opened_again_without_end(tmp_path: Path) -> None:
 async def test_a_server_that_said_too_much_is_connected_to_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "MAX_BYTES", 3_000)
+    monkeypatch.setattr(client, "MAX_BYTES", 3_000)
     odd = Odd(way="plain")
     async with connected(odd, tmp_path) as connection:
         assert await said(connection) == "said"

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from agent_runtime.mcp.budget import MAX_PIECES, Budget
-from agent_runtime.mcp.sandboxed import LastWords
+from agent_runtime.mcp.client import MAX_PIECES, Budget, LastWords
 from tests.waiting import eventually
 
 SAID = bytes(4 * 1024**2)

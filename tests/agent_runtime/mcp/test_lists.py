@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from mcp_types import Tool
 
-from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.events import ServedTool
+from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.tools.served import tool_of, tools_of
+from agent_runtime.tools.mcp import tool_of, tools_of
 
 SERVER = McpServer(name="odd", command=("odd",), secrets=("k-12345",))
 

@@ -32,11 +32,10 @@ from agent_runtime import (
     replay_recording,
 )
 from agent_runtime.core.events import ToolsListed
-from agent_runtime.mcp import budget
-from agent_runtime.mcp.connection import McpConnection
-from agent_runtime.mcp.sandboxed import ServerPlace
+from agent_runtime.mcp import client
+from agent_runtime.mcp.client import McpConnection, ServerPlace
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.sandbox.docker import Docker
+from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
 from tests.agent_runtime.mcp.parts import HERE, agent_with, block, notes, odd, python_sandbox
 from tests.agent_runtime.transports.native.parts import Model, asks
@@ -167,7 +166,7 @@ async def test_a_server_that_fails_fails_its_call_and_not_the_run(way: str, plac
 async def test_a_server_that_writes_too_much_to_standard_error_is_ended(
     place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(client, "MAX_BYTES", 1_000_000)
     code = 'try:\n    odd_echo("a")\nexcept OSError as error:\n    print(error)'
     async with AsyncRuntime(agent_with(place, sandbox, [odd("noisy")], block(code), policy=ALLOWED)) as runtime:
         assert (await runtime.run("Say it")).status is Status.FINISHED
@@ -179,7 +178,7 @@ async def test_a_server_that_writes_too_much_to_standard_error_is_ended(
 async def test_a_program_that_said_too_much_between_two_calls_is_started_again(
     place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "MAX_PIECES", 1_000)
+    monkeypatch.setattr(client, "MAX_PIECES", 1_000)
     where = ServerPlace(sandbox=sandbox, workspace=place, network=Network(), told=lambda _connection: None)
     connection = McpConnection(odd("chatty"), where)
     try:

@@ -18,7 +18,7 @@ from agent_runtime import (
     ScriptedProvider,
     Session,
 )
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from tests.agent_runtime.pausing.parts import ASKS, KEY
 
 

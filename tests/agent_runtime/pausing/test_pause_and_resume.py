@@ -34,7 +34,7 @@ from agent_runtime import (
     provider_for,
 )
 from agent_runtime.core.errors import ResumeCode
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from agent_runtime.sandbox.protocol import Sandbox
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 from tests.agent_runtime.transports.native.parts import asks, finish

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.compat.coding.caller import CallerThread
-from agent_runtime.processes.loop_thread import LoopThread
+from agent_runtime.compat.coding.agent import CallerThread
+from agent_runtime.processes.spawn import LoopThread
 
 
 def test_tasks_that_still_run_are_ended_before_the_loop_is_gone(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxError, SandboxSettings, SettingsError
-from agent_runtime.processes.user_directories import home
-from agent_runtime.sandbox.local import Local
+from agent_runtime.processes.spawn import home
+from agent_runtime.sandbox.select import Local
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from agent_runtime.core.images import Image
+from agent_runtime.core.values import Image
 from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -19,7 +18,7 @@ from agent_runtime.providers.protocol import (
     Request,
     TextChunk,
 )
-from agent_runtime.providers.retry import RetryPolicy
+from agent_runtime.providers.retry import ModelOptions, RetryPolicy
 from tests.model_server import ModelServer, Wire
 
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat")

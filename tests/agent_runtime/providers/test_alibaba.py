@@ -3,10 +3,15 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError, SettingsError
-from agent_runtime.providers.alibaba import DEFAULT_MODEL, INTERNATIONAL_URL, MAINLAND_URL, AlibabaProvider
-from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.catalog import (
+    DEFAULT_MODEL_ALIBABA,
+    INTERNATIONAL_URL,
+    MAINLAND_URL,
+    AlibabaProvider,
+    provider_for,
+)
 from agent_runtime.providers.protocol import Provider
+from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.agent_runtime.providers.test_calls_on_the_wire import CALLS, requests_of
@@ -34,7 +39,7 @@ async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_d
     received = server.requests[0]
     assert received.wire == "chat"
     assert set(received.json) == {"model", "messages", "stream", "stream_options", "max_tokens"}
-    assert received.json["model"] == DEFAULT_MODEL
+    assert received.json["model"] == DEFAULT_MODEL_ALIBABA
     assert received.headers["Authorization"] == f"Bearer {KEY}"
 
 

@@ -8,12 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.core.calls import ToolAnswer, ToolRequest
-from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Message, Request, ToolSchema
-from agent_runtime.providers.reply_parts import ReplyParts, parts_of
-from agent_runtime.transports.native.reading import NativeReader
-from agent_runtime.transports.native.step import NativeStep
+from agent_runtime.core.values import ToolAnswer, ToolRequest
+from agent_runtime.providers.protocol import Message, ReplyParts, Request, ToolSchema, parts_of
+from agent_runtime.providers.retry import ModelOptions, Thinking
+from agent_runtime.transports.native import NativeReader, NativeStep
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import MODELS, WIRES, Collected, ask
 from tests.agent_runtime.providers.test_requests_on_the_wire import STATUS, prefix, unmarked
@@ -211,8 +209,8 @@ def test_parts_come_back_in_their_order_and_damaged_ones_not_at_all() -> None:
 async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
-    from agent_runtime.providers.faults import ModelService  # noqa: PLC0415 - the same
-    from agent_runtime.providers.openai_chat import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.openai import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
     reading, reply = ChatReading(service=service, parts=ReplyParts("m")), Collected()
@@ -237,8 +235,8 @@ async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
 def test_calls_of_an_odd_shape_are_read_as_far_as_they_can_be(call: object, read: list[tuple[str, str, str]]) -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
-    from agent_runtime.providers.faults import ModelService  # noqa: PLC0415 - the same
-    from agent_runtime.providers.openai_chat import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.openai import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
     reading, reply = ChatReading(service=service, parts=ReplyParts("m")), Collected()

@@ -21,11 +21,10 @@ from typing_extensions import override
 
 from agent_runtime import Agent, AsyncRuntime, SandboxSettings, Status, pick_sandbox
 from agent_runtime.core.errors import ModelRejectedError, ModelUnreachableError, SettingsError
-from agent_runtime.core.images import Image
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Image, Usage
 from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk, tool_calling
+from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.image_files import gif, picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.agent_runtime.providers.test_calls_on_the_wire import TOOL, requests_of
@@ -314,7 +313,7 @@ async def test_an_error_of_our_own_is_not_blamed_on_the_plugin(plugin: Plugin, m
     def broken(*_place: object) -> str:
         raise TypeError("a fault of ours")
 
-    monkeypatch.setattr("agent_runtime.providers.blocks.BlockJoiner.join", broken)
+    monkeypatch.setattr("agent_runtime.providers.protocol.BlockJoiner.join", broken)
     with pytest.raises(TypeError, match="a fault of ours"):
         await ask("polly", key=KEY)
 

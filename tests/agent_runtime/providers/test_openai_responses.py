@@ -4,9 +4,9 @@ import pytest
 from openai.types.responses import ResponseErrorEvent
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
-from agent_runtime.providers.faults import BrokenOffError, ModelService
-from agent_runtime.providers.openai_responses import ResponsesReading
-from agent_runtime.providers.reply_parts import ReplyParts
+from agent_runtime.providers.openai import ResponsesReading
+from agent_runtime.providers.protocol import ReplyParts
+from agent_runtime.providers.retry import BrokenOffError, ModelService
 
 SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from agent_runtime.providers.catalog import CATALOG
-from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.models import load_prices
 
 MILLION = Usage(input_tokens=1_000_000)
 

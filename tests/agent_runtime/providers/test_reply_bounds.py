@@ -4,8 +4,8 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.reply_bounds import bounded
+from agent_runtime.providers.models import bounded
+from agent_runtime.providers.retry import ModelOptions, Thinking
 from tests.agent_runtime.providers.conversations import KEY, collect, conversation
 from tests.model_server import ModelServer
 

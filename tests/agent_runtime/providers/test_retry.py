@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from agent_runtime.providers import retry
-from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, retry_after, verdict
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
-from agent_runtime.providers.retry import RetryPolicy
+from agent_runtime.providers.retry import BrokenOffError, Failure, ModelService, RetryPolicy, retry_after, verdict
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect
 
 SERVICE = ModelService(

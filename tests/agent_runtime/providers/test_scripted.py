@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ScriptError, SettingsError
-from agent_runtime.core.images import IMAGE_TOKENS
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import IMAGE_TOKENS, Usage
 from agent_runtime.providers.protocol import Message, ReplyEnd, Request, TextChunk
-from agent_runtime.providers.script import ScriptedReply, parse_script
-from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.providers.scripted import ScriptedProvider, ScriptedReply, parse_script
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import collect, conversation
 

@@ -6,10 +6,9 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.models import load_prices, require_sight, sees
+from agent_runtime.providers.retry import ModelOptions
 from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.providers.sight import require_sight, sees
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.providers.retry import ModelOptions, Thinking
 from agent_runtime.providers.sdk import silence
 
 

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelOutageError, ScriptError
-from agent_runtime.core.images import Image
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -20,7 +18,7 @@ from agent_runtime.providers.protocol import (
     TextChunk,
     ToolSchema,
 )
-from agent_runtime.providers.tape import (
+from agent_runtime.providers.recording import (
     HIDDEN,
     VOLATILE,
     Answered,

@@ -7,15 +7,14 @@ import pytest
 
 from agent_runtime.core.errors import ScriptError
 from agent_runtime.core.events import Observed, Recorded, Replied, ReplyBroken, Started, Summarised
-from agent_runtime.core.outcome import Usage
-from agent_runtime.core.policy import RunLimits
-from agent_runtime.core.task import Task
+from agent_runtime.core.values import Task, Usage
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyStart, Request, TextChunk
-from agent_runtime.providers.tape import EVENT, Tape, TapeWriter, read_tape
-from agent_runtime.recordings.comparing import Comparison, compare
+from agent_runtime.providers.recording import EVENT, Tape, TapeWriter, read_tape
+from agent_runtime.recordings.replaying import Comparison, compare
 from agent_runtime.sessions.codec import encode
-from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.tools.tool import Registry
+from agent_runtime.transports.blocks import BlockTransport
 
 ACT = "```codepilot\nfind('x')\n```\n"
 BEGUN = Started(task=Task(goal="Go"), opening="# Task\nGo")

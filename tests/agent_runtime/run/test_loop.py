@@ -11,9 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.memory import MemorySettings
-from agent_runtime.context.transcript import messages
-from agent_runtime.core.calls import ToolResult
+from agent_runtime.context.transcript import MemorySettings, messages
 from agent_runtime.core.errors import ScriptError, ToolError
 from agent_runtime.core.events import (
     CompletionWithdrawn,
@@ -24,20 +22,16 @@ from agent_runtime.core.events import (
     Streamed,
     ToolReturned,
 )
-from agent_runtime.core.outcome import Outcome, Status, Usage
-from agent_runtime.core.policy import CallFacts, Policy, RunLimits
-from agent_runtime.core.task import Task
-from agent_runtime.providers.script import ScriptedReply
-from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.core.values import Outcome, Status, Task, ToolResult, Usage
+from agent_runtime.policy.policy import CallFacts, Policy, RunLimits
+from agent_runtime.providers.scripted import ScriptedProvider, ScriptedReply
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.loop import Loop
+from agent_runtime.run.loop import Calls, Loop
 from agent_runtime.run.state import RunState
-from agent_runtime.run.step import Calls
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.tools.planned import Planned
-from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.tools.tool import Planned, Registry
+from agent_runtime.transports.blocks import BlockTransport
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
 WRITE = '```codepilot\nwrite_file("a.txt")\n```\n```text\nnew\n```\n'

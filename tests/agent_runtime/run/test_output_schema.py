@@ -23,8 +23,8 @@ from agent_runtime import (
     Task,
     pick_sandbox,
 )
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import BoundExceededError
+from agent_runtime.core.values import Plain
 from agent_runtime.run.output_schema import (
     MAX_OUTPUT_CHARS,
     MAX_SCHEMA_CHARS,

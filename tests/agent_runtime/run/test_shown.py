@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import re
 
-from agent_runtime.core.calls import ListedLines
-from agent_runtime.run.shown import ShownOutput
+from agent_runtime.core.values import ListedLines
+from agent_runtime.run.loop import ShownOutput
 
 
 def listing(path: str, first: int, last: int) -> tuple[str, ListedLines]:

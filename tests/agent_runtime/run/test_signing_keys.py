@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import FileSession, SettingsError
-from agent_runtime.run.signing_keys import StateKey, state_key
+from agent_runtime.run.checkpoint import StateKey, state_key
 
 
 def no_home() -> Path:

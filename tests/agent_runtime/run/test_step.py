@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Event, ToolReturned
-from agent_runtime.core.policy import Policy, RunLimits
 from agent_runtime.interpreter import Interpreter
+from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.loop import Calls, clipped, observed, shortened
 from agent_runtime.run.state import RunState
-from agent_runtime.run.step import Calls, clipped, observed, shortened
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.tools.registry import Registry
+from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.tools.tool import Registry
 
 
 def test_clipping_keeps_head_and_tail() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.cgroup import Cgroup, delegated
+from agent_runtime.sandbox.limits import Cgroup, delegated
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 LIMITS = SandboxLimits(memory_bytes=2 << 30, processes=100)

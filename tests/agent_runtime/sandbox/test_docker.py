@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SandboxError
+from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter
-from agent_runtime.sandbox.docker import Docker, is_dead, owner
-from agent_runtime.sandbox.enclosed import enclosing
+from agent_runtime.sandbox.container import Docker, is_dead, owner
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxSettings
-from agent_runtime.sandbox.select import pick
+from agent_runtime.sandbox.select import enclosing, pick
 from tests.containers import IMAGE, INFO, StandIn
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.sandbox import engine
-from agent_runtime.sandbox.engine import ContainerJob, Engine, engine_of
+from agent_runtime.sandbox import container
+from agent_runtime.sandbox.container import ContainerJob, Engine, engine_of
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxLimits, SandboxSettings
 from tests.containers import INFO
 
@@ -22,7 +22,7 @@ JOB = ContainerJob(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), w
 def words(
     settings: SandboxSettings | None = None, *, by: Engine = DOCKER, job: ContainerJob = JOB, path: str = "/bin"
 ) -> list[str]:
-    return engine.run(settings or SandboxSettings(), CONTAINER, by, job, path)
+    return container.run(settings or SandboxSettings(), CONTAINER, by, job, path)
 
 
 def after(option: str, said: list[str]) -> list[str]:
@@ -90,13 +90,13 @@ def test_podman_of_an_ordinary_user_keeps_that_user() -> None:
 
 
 def test_the_images_own_program_is_not_started() -> None:
-    assert engine.program("image", ["bash", "-c", "true"]) == ["--entrypoint", "bash", "image", "-c", "true"]
+    assert container.program("image", ["bash", "-c", "true"]) == ["--entrypoint", "bash", "image", "-c", "true"]
 
 
 def test_keys_that_people_type_do_not_detach_a_terminal() -> None:
-    [keys] = after("--detach-keys", engine.execute("name", ["bash"], environment={}, tty=True))
+    [keys] = after("--detach-keys", container.execute("name", ["bash"], environment={}, tty=True))
     assert "ctrl-p" not in keys
-    assert engine.execute("name", ["a"], environment={"B": "c"}, tty=False) == [
+    assert container.execute("name", ["a"], environment={"B": "c"}, tty=False) == [
         "exec", "--interactive", "--env", "B=c", "name", "a",
     ]  # fmt: skip
 
@@ -131,8 +131,8 @@ def test_an_engine_that_lacks_a_protection_is_known(info: dict[str, Any], expect
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="no docker command line")
 def test_the_real_command_line_knows_every_option() -> None:
-    run = [*words(), *engine.program("image", ["true"])]
-    for said in (run, engine.execute("name", ["bash"], environment={"A": "b"}, tty=True)):
+    run = [*words(), *container.program("image", ["true"])]
+    for said in (run, container.execute("name", ["bash"], environment={"A": "b"}, tty=True)):
         # A host that nobody listens on: options are read before the engine is asked.
         done = subprocess.run(
             ["docker", "--host", "tcp://127.0.0.1:9", *said], capture_output=True, text=True, timeout=30, check=False

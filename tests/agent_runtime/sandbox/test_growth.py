@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from agent_runtime.sandbox.growth import Growth, walk
+from agent_runtime.sandbox.limits import Growth, walk
 from tests.sandboxes import opened_in
 
 T = TypeVar("T")

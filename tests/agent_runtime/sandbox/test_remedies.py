@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_runtime.sandbox.machine import this_machine
-from agent_runtime.sandbox.remedies import Machine, explain, installing
+from agent_runtime.sandbox.bubblewrap import Machine, explain, installing, this_machine
 
 REFUSED = "bwrap: setting up uid map: Permission denied"
 NO_NAMESPACE = "bwrap: No permissions to create new namespace, likely because the kernel does not allow them"

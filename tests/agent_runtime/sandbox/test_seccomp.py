@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox import seccomp
+from agent_runtime.sandbox import bubblewrap
 from tests.sandboxes import run_inside
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -16,7 +16,7 @@ _X86, _ARM = 0xC000003E, 0xC00000B7
 
 def verdict(machine: str, arch: int, number: int, *args: int) -> int:
     """Run the filter as the kernel would."""
-    code = seccomp.program(machine)
+    code = bubblewrap.program_seccomp(machine)
     assert code is not None
     steps = list(struct.iter_unpack("=HBBI", code))
     data = struct.pack("=iIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
@@ -34,9 +34,9 @@ def verdict(machine: str, arch: int, number: int, *args: int) -> int:
 
 
 @pytest.mark.parametrize(("machine", "arch", "column"), [("x86_64", _X86, 0), ("aarch64", _ARM, 1)])
-@pytest.mark.parametrize("name", seccomp.DENIED)
+@pytest.mark.parametrize("name", bubblewrap.DENIED)
 def test_every_call_in_the_table_is_refused(machine: str, arch: int, column: int, name: str) -> None:
-    assert verdict(machine, arch, seccomp.DENIED[name][column]) == _EPERM
+    assert verdict(machine, arch, bubblewrap.DENIED[name][column]) == _EPERM
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_arguments_decide_about_ioctl_clone_and_socket(
     assert verdict(machine, arch, clone, 0x10000011) == _EPERM
     assert verdict(machine, arch, clone, 0x00000011) == _ALLOW
     assert verdict(machine, arch, socket, 40) != _ALLOW
-    assert [verdict(machine, arch, socket, family) for family in seccomp.FAMILIES] == [_ALLOW] * 4
+    assert [verdict(machine, arch, socket, family) for family in bubblewrap.FAMILIES] == [_ALLOW] * 4
     assert verdict(machine, arch, 435) == 0x00050026
 
 
@@ -59,13 +59,13 @@ def test_other_calls_pass_and_other_architectures_do_not() -> None:
     assert verdict("x86_64", _X86, 0) == _ALLOW
     assert verdict("x86_64", 0x40000003, 0) == _KILL
     assert verdict("x86_64", _X86, 0x40000000 | 1) == _EPERM
-    assert seccomp.program("riscv64") is None
+    assert bubblewrap.program_seccomp("riscv64") is None
 
 
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="no filter for this machine")
 def test_the_kernel_refuses_each_call_of_the_table(tmp_path: Path) -> None:
     column = 0 if platform.machine() == "x86_64" else 1
-    numbers = {name: numbers[column] for name, numbers in seccomp.DENIED.items()}
+    numbers = {name: numbers[column] for name, numbers in bubblewrap.DENIED.items()}
     script = (
         "import ctypes, fcntl, socket\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"

@@ -9,9 +9,8 @@ import pytest
 
 from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.sandbox.select import SandboxName, pick
+from agent_runtime.sandbox.select import Local, SandboxName, pick
 from tests.containers import StandIn
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.sandbox.protocol import Temporary
 
 _MAKE = """
 import os, sys
-from agent_runtime.sandbox.temporary import Temporary
+from agent_runtime.sandbox.protocol import Temporary
 made = Temporary("codepilot-test-")
 (made.path / "file").write_text("x")
 print(made.path, flush=True)

@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import InMemorySession
 from tests.agent_runtime.sessions.stores import Store
 from tests.postgres import postgres_server, postgres_url
 

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from agent_runtime.core.calls import ToolAnswer, ToolRequest
 from agent_runtime.core.events import (
     Archived,
     ChildRecorded,
@@ -31,9 +30,18 @@ from agent_runtime.core.events import (
     ToolReturned,
     ToolsListed,
 )
-from agent_runtime.core.images import Image, MediaType
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.core.task import Quote, Task
+from agent_runtime.core.values import (
+    Image,
+    MediaType,
+    Outcome,
+    PendingCall,
+    Quote,
+    Status,
+    Task,
+    ToolAnswer,
+    ToolRequest,
+    Usage,
+)
 
 _USAGE = Usage(requests=1, input_tokens=2, cached_tokens=3, cache_write_tokens=4, output_tokens=5, cost_usd=0.25)
 _PENDING = PendingCall(

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 
 from agent_runtime.core.errors import SessionNewerError
 from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
-from agent_runtime.core.task import Task
-from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header
-from agent_runtime.sessions.log import parse
+from agent_runtime.core.values import Task
+from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header, parse
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 

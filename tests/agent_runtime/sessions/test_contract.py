@@ -13,8 +13,7 @@ import pytest
 from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Observed, Recovered, Told
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.protocol import InMemorySession, Session
 from tests.agent_runtime.sessions.samples import SAMPLES
 from tests.agent_runtime.sessions.stores import Store
 from tests.agent_runtime.sessions.writer import write

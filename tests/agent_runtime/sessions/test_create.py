@@ -8,7 +8,7 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import InMemorySession
 
 
 def test_a_session_is_made_by_the_name_of_its_store(tmp_path: Path) -> None:

@@ -21,13 +21,11 @@ from agent_runtime.core.errors import (
     SettingsError,
 )
 from agent_runtime.core.events import Observed
-from agent_runtime.sessions import rowlog, tables
-from agent_runtime.sessions.codec import Header, encode
+from agent_runtime.sessions import tables
+from agent_runtime.sessions.codec import Header, encode, messages_of
 from agent_runtime.sessions.database import DatabaseSession
-from agent_runtime.sessions.lease import EXPIRY_SECONDS, Lease
-from agent_runtime.sessions.messages import messages_of
-from agent_runtime.sessions.rowlog import RowLog
-from agent_runtime.sessions.tables import EVENTS, LEASES, SessionDatabase, beat_lease
+from agent_runtime.sessions.protocol import EXPIRY_SECONDS, Lease
+from agent_runtime.sessions.tables import EVENTS, LEASES, RowLog, SessionDatabase, beat_lease
 from tests.postgres import PASSWORD, Postgres
 from tests.source_files import ROOT
 from tests.waiting import eventually
@@ -459,7 +457,7 @@ def test_nobody_pays_for_databases_who_does_not_use_one() -> None:
 async def test_a_holder_says_again_and_again_that_it_lives(
     make: Make, db_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rowlog, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(tables, "BEAT_SECONDS", 0.01)
     session = make()
     assert session.events == []
     run(db_url, LEASES.update().values(beat=0))
@@ -476,7 +474,7 @@ async def test_a_session_may_be_dropped_while_its_holder_says_that_it_lives(
             log.close()  # as the garbage collector may, in whatever thread it runs
         return beat_lease(connection, key, token, now)
 
-    monkeypatch.setattr(rowlog, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(tables, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(tables, "beat_lease", dropped_meanwhile)
     session = make()
     session.append(a_message())

@@ -12,7 +12,7 @@ import pytest
 
 from agent_runtime.core.errors import SessionDamagedError, SessionError, SessionNewerError
 from agent_runtime.core.events import Observed, Replied
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import Usage
 from agent_runtime.sessions.codec import encode
 from agent_runtime.sessions.file import FileSession
 

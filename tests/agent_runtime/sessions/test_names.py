@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.sessions.names import escaped, file_name, unescaped
+from agent_runtime.sessions.codec import escaped, file_name, unescaped
 
 IDS = [
     "a/b",

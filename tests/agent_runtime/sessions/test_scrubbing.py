@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from agent_runtime.core.calls import ToolRequest
 from agent_runtime.core.events import Recorded, Replied
-from agent_runtime.core.outcome import Usage
+from agent_runtime.core.values import ToolRequest, Usage
 from agent_runtime.sessions.codec import decode, encode
-from agent_runtime.sessions.scrubbing import scrubbed
+from agent_runtime.sessions.protocol import scrubbed
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 
 

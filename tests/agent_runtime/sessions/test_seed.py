@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.core.errors import SessionError
-from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.sessions.seed import export_session_file, import_session_file, import_session_table
+from agent_runtime.sessions.create import export_session_file, import_session_file, import_session_table
+from agent_runtime.sessions.protocol import InMemorySession
 from tests.agent_runtime.sessions.stores import Store
 
 MESSAGES = [

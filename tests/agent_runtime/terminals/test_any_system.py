@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.sandbox.select import Local
+from agent_runtime.terminals.output import Spool
 from agent_runtime.terminals.place import LiveTerminal, Place, place
-from agent_runtime.terminals.spool import Spool
 
 _SHELLS = ("bash", "powershell", "cmd")
 _VARIABLE = {"bash": ("x=5", "echo $x"), "powershell": ("$x = 5", "echo $x"), "cmd": ("set x=5", "echo %x%")}

@@ -10,8 +10,8 @@ import pytest_asyncio
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import pty
-from agent_runtime.terminals.attention import UNCLEAR, Attention, look
-from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.backends import backend
+from agent_runtime.terminals.processes import UNCLEAR, Attention, look
 from agent_runtime.terminals.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program waits for")

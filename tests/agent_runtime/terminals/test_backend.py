@@ -18,9 +18,9 @@ import pytest_asyncio
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
-from agent_runtime.terminals.backend import Backend, backend
+from agent_runtime.sandbox.select import Local
+from agent_runtime.terminals.backends import Backend, backend
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.keeper import Keeper
 from agent_runtime.terminals.terminal import Terminal
@@ -277,7 +277,7 @@ _PROGRAM = f"""
 import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.backends import backend
 from agent_runtime.terminals.terminal import Terminal
 async def main():
     place = backend(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))
@@ -336,8 +336,8 @@ _FORKS = """
 import asyncio, os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.sandbox.resident import Resident
-from agent_runtime.terminals.backend import backend
+from agent_runtime.sandbox.select import Resident
+from agent_runtime.terminals.backends import backend
 from agent_runtime.terminals.terminal import Terminal
 sandbox, place = Bubblewrap(SandboxSettings()), Path(sys.argv[1])
 resident, inside = Resident(sandbox, place, {}), backend(sandbox, place)

@@ -6,8 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.terminals.output import Capture, Output
-from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.output import Capture, Output, Spool
 
 
 def test_short_text_is_kept_whole() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import SandboxLimits
-from agent_runtime.terminals.backend import Backend, backend
+from agent_runtime.terminals.backends import Backend, backend
 from agent_runtime.terminals.terminal import Terminal
 from tests.containers import IMAGE, StandIn
 from tests.source_files import ROOT
@@ -104,7 +104,7 @@ async def test_an_image_that_is_gone_is_said(engine: StandIn, place: Backend) ->
 async def test_the_container_ends_with_whoever_holds_it(engine: StandIn, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
-        "from tests.containers import StandIn; from agent_runtime.terminals.backend import backend\n"
+        "from tests.containers import StandIn; from agent_runtime.terminals.backends import backend\n"
         "from agent_runtime.terminals.terminal import Terminal\n"
         "here = Path(sys.argv[1])\n"
         "engine = StandIn(home=here / 'engine', program=here / 'engine' / 'docker')\n"

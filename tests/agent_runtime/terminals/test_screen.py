@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.terminals.screen import Screen
+from agent_runtime.terminals.output import Screen
 
 
 def shown(*pieces: bytes) -> str:

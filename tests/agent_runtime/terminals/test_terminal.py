@@ -14,18 +14,15 @@ import pytest_asyncio
 
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals import bash
-from agent_runtime.terminals import shell as shell_module
-from agent_runtime.terminals import terminal as terminal_module
-from agent_runtime.terminals.attention import Attention
-from agent_runtime.terminals.backend import Backend, backend
+from agent_runtime.sandbox.select import Local
+from agent_runtime.terminals import command as command_module
+from agent_runtime.terminals import terminal as shell_module
+from agent_runtime.terminals.backends import Backend, backend
 from agent_runtime.terminals.command import CommandReport
-from agent_runtime.terminals.output import Output
-from agent_runtime.terminals.processes import ProcessFamily
+from agent_runtime.terminals.output import COMMAND_BYTES, Output, Spool
+from agent_runtime.terminals.processes import Attention, ProcessFamily
 from agent_runtime.terminals.pty import Pty
-from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import children, descriptors, parent_of, processes_with, seconds
 from tests.waiting import eventually
@@ -193,7 +190,7 @@ async def test_a_shell_that_speaks_another_language_runs_nothing_of_an_unfinishe
 async def test_a_shell_whose_language_is_not_understood_lives_on_after_an_unfinished_command(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(bash, "unfinished", lambda _said: None)
+    monkeypatch.setattr(command_module, "unfinished", lambda _said: None)
     await run(terminal, "shell=same")
     assert (await run(terminal, command)).status == "completed"
     assert (await run(terminal, 'echo "$shell"')).output == "same\n"
@@ -463,7 +460,7 @@ async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -
 async def test_an_interrupt_ends_even_what_ignores_it(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, *, survives: bool
 ) -> None:
-    monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(shell_module, "_GRACE_SECONDS", 0.3)
     await begun(terminal, command)
     await terminal.interrupt("told to stop")
     report = await terminal.read(timeout=30)
@@ -478,7 +475,7 @@ async def test_an_interrupt_ends_even_what_ignores_it(
 async def test_what_a_killed_program_left_unread_is_no_part_of_the_next_command(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beforehand: str, *, alone: bool
 ) -> None:
-    monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(shell_module, "_GRACE_SECONDS", 0.3)
     used = Terminal("alone", backend=backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
     await begun(used, f'x=1; bash -c "{beforehand}stty raw -echo; echo begun; while :; do sleep 0.1; done"')
     await used.interrupt("told to stop")
@@ -510,7 +507,7 @@ async def test_output_over_the_quota_stops_the_command_and_the_session_goes_on(
         def __init__(self, *, spool: Spool | None = None, name: str = "") -> None:
             super().__init__(spool=spool, name=name, quota=200_000)
 
-    monkeypatch.setattr(terminal_module, "Output", Small)
+    monkeypatch.setattr(shell_module, "Output", Small)
     report = await run(terminal, "yes", timeout=30)
     assert (report.status, report.ok) == ("stopped", False)
     assert "200,000" in report.note

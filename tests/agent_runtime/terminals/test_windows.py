@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals import windows
-from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.output import Spool
 from agent_runtime.terminals.windows import ConsoleTerminal, Windows
 
 

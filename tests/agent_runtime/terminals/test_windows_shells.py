@@ -4,7 +4,7 @@ from pathlib import PureWindowsPath
 
 import pytest
 
-from agent_runtime.terminals.windows_shells import DIALECTS, Parted, Unpainted
+from agent_runtime.terminals.windows import DIALECTS, Parted, Unpainted
 
 ESC, BEL = "\x1b", "\x07"
 

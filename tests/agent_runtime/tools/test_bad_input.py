@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace import staging
+from agent_runtime.workspace import files
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
 
@@ -162,7 +162,7 @@ async def test_a_disk_that_refuses_is_named_and_leaves_all_as_it_was(
         raise OSError(code, os.strerror(code))
 
     before = tree(root)
-    monkeypatch.setattr(staging, "_write", refuse)
+    monkeypatch.setattr(files, "_write", refuse)
     for path in ("a.txt", "n/e/w.txt"):
         with pytest.raises(ToolError, match=words):
             await tools.call("write_file", path=path)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from agent_runtime.context.transcript import messages
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Summarised
-from agent_runtime.core.outcome import Usage
-from agent_runtime.tools.context import ContextTools
-from agent_runtime.tools.registry import Registry
+from agent_runtime.core.values import Plain, Usage
+from agent_runtime.tools.conversation import ContextTools
+from agent_runtime.tools.tool import Registry
 from tests.agent_runtime.context.logs import started, task_of
 
 Call = Callable[..., Awaitable[str]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.transports.blocks.reply import ReplyParser
+from agent_runtime.transports.blocks_parser import ReplyParser
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.tools.edit_corpus import CASES, Case, Files
 from tests.block_files import BlockFiles

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.run.shown import ShownOutput
+from agent_runtime.run.loop import ShownOutput
+from agent_runtime.workspace.diffs import version_of
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.text import version_of
 from tests.block_files import BlockFiles, call
 
 NUMBERS = "".join(f"{i}\n" for i in range(1, 11))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.writing import CHANGED_MEANWHILE
+from agent_runtime.tools.files import CHANGED_MEANWHILE
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.core.values import ToolResult
+from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.index import IndexTools
-from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
+from agent_runtime.tools.tool import Registry
 from agent_runtime.workspace.files import Workspace
 
 _SOURCE = '''class Jar:

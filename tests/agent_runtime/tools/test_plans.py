@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.policy import CallFacts, Policy, Rule
-from agent_runtime.tools.planned import Planned
+from agent_runtime.core.values import Plain
+from agent_runtime.policy.policy import CallFacts, Policy, Rule
+from agent_runtime.tools.files import CHANGED_MEANWHILE
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.tools.writing import CHANGED_MEANWHILE
+from agent_runtime.tools.tool import Planned
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
 

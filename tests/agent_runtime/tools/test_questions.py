@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.questions import QuestionTools
-from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.conversation import QuestionTools
+from agent_runtime.tools.tool import Registry
 
 
 class Person:

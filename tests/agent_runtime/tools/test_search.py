@@ -14,7 +14,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.ripgrep import ripgrep
+from agent_runtime.workspace.search import ripgrep
 from tests.containers import StandIn
 
 

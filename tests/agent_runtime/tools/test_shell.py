@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.values import ToolResult
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.spool import OutputLogs
+from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.planned import Planned
-from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
+from agent_runtime.tools.tool import Planned, Registry
 from agent_runtime.workspace.files import Workspace
 from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually

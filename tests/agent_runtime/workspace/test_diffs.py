@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.diffs import counted, diff, opcodes
-from agent_runtime.workspace.edits import LineEdit
+from agent_runtime.workspace.diffs import LineEdit, counted, diff, opcodes
 
 TEN = [f"line {i}" for i in range(1, 11)]
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.edits import LineEdit, append, apply, insertion, replacement
-from agent_runtime.workspace.text import Text
+from agent_runtime.workspace.diffs import LineEdit, Text, append, apply, insertion, replacement
 
 LINE = st.text(st.sampled_from("ab \t#é"), max_size=4)
 

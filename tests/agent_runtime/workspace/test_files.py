@@ -11,7 +11,7 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.workspace import staging
+from agent_runtime.workspace import files
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles
 
@@ -41,7 +41,7 @@ def test_a_failed_write_leaves_the_old_content_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     workspace.write_bytes("x", b"old")
-    monkeypatch.setattr(staging, "_write", full)
+    monkeypatch.setattr(files, "_write", full)
     with pytest.raises(ToolError, match="disk is full") as told:
         workspace.write_bytes("x", b"new")
     assert told.value.kind == "OSError"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.workspace.gitignore import IgnoreFile
+from agent_runtime.workspace.listing import IgnoreFile
 
 PIECES = [
     *(

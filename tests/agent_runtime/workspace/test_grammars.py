@@ -6,7 +6,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.grammars import fault_in
+from agent_runtime.workspace.syntax import fault_in
 from tests.block_files import BlockFiles
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.globs import Include
-from agent_runtime.workspace.hits import Hits
+from agent_runtime.workspace.listing import Include
+from agent_runtime.workspace.search import Hits
 
 
 def fed(hits: Hits, output: bytes, size: int = 1 << 16) -> Hits:

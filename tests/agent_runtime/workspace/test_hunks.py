@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.edits import apply
-from agent_runtime.workspace.hunks import place_hunks
-from agent_runtime.workspace.matching import find_block
-from agent_runtime.workspace.patches import Hunk, UpdateFile, parse_patch
-from agent_runtime.workspace.text import Text
+from agent_runtime.workspace.diffs import Text, apply
+from agent_runtime.workspace.edits import find_block
+from agent_runtime.workspace.patches import Hunk, UpdateFile, parse_patch, place_hunks
 
 LINE = st.sampled_from(["a", " a", "a ", "b", "  b", "", "“a”", '"a"', "\ta", "c()", "def f():", "    x"])
 LINES = st.lists(LINE, max_size=12)

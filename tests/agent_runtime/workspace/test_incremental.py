@@ -3,9 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.incremental import SyntaxMemory
-from agent_runtime.workspace.syntax import check
-from agent_runtime.workspace.text import Text
+from agent_runtime.workspace.diffs import Text
+from agent_runtime.workspace.syntax import SyntaxMemory, check
 
 PIECES = [
     *(

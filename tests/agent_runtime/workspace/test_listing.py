@@ -8,8 +8,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.globs import Include
-from agent_runtime.workspace.listing import list_files
+from agent_runtime.workspace.listing import Include, list_files
 
 
 @pytest.fixture

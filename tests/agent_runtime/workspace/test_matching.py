@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.matching import find_block
+from agent_runtime.workspace.edits import find_block
 
 FILE = textwrap.dedent(
     """\

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.edits import LineEdit
-from agent_runtime.workspace.seen import rebase, rebased
+from agent_runtime.workspace.diffs import LineEdit
+from agent_runtime.workspace.edits import rebase, rebased
 
 SEEN = tuple("abcdef")
 LINES = st.lists(st.sampled_from("abc"), max_size=8)

@@ -9,9 +9,8 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.workspace.confined import held
-from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.scratch import Scratch
+from agent_runtime.workspace.files import Workspace, held
+from agent_runtime.workspace.overlay import Scratch
 from tests.block_files import BlockFiles
 from tests.sandboxes import opened_in
 

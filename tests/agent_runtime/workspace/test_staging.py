@@ -13,9 +13,8 @@ import pytest
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace import staging
-from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.staging import Staged, StagedFile, apply_all
+from agent_runtime.workspace import files
+from agent_runtime.workspace.files import Staged, StagedFile, Workspace, apply_all
 from tests.block_files import BlockFiles
 
 
@@ -130,14 +129,14 @@ def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"old")
-    write = staging._write
+    write = files._write
 
     def fill(descriptor: int, data: bytes) -> None:
         if data == b"large":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(descriptor, data)
 
-    monkeypatch.setattr(staging, "_write", fill)
+    monkeypatch.setattr(files, "_write", fill)
     with pytest.raises(ToolError, match=r"'x/y/b' .* disk is full"):
         apply_all(
             workspace,

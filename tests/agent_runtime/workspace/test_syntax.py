@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.workspace.changes import placeholder_in
+from agent_runtime.workspace.edits import placeholder_in
 from agent_runtime.workspace.syntax import check, is_python, outline
 
 

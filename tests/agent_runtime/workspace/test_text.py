@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.text import Text, decode, version_of
+from agent_runtime.workspace.diffs import Text, decode, version_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.unified import unified
+from agent_runtime.workspace.diffs import unified
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.watch import Watch
+from agent_runtime.workspace.state import Watch
 
 LINES = [f"line {i}" for i in range(1, 101)]
 
@@ -166,7 +166,7 @@ def test_only_files_whose_stamp_differs_are_read_again(
     for i in range(20):
         put(tmp_path / f"{i}", LINES)
     watch = Watch(workspace)
-    monkeypatch.setattr("agent_runtime.workspace.watch._GRAIN", -(10**18))
+    monkeypatch.setattr("agent_runtime.workspace.state._GRAIN", -(10**18))
     for i in range(20):
         watch.note(f"{i}")
     read: list[str] = []

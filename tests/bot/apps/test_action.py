@@ -7,17 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.apps.action import MAX_SUMMARY_BYTES, delivery_from, write_outputs, write_summary
-from bot.apps.action.event import listening_of
+from bot.action import MAX_SUMMARY_BYTES, delivery_from, write_outputs, write_summary
+from bot.action.inputs import listening_of
+from bot.domain.access import Listening
 from bot.domain.errors import BotError, MalformedError
 from bot.domain.job import Job
-from bot.domain.listening import Listening
-from bot.intake.asking import no_commander
-from bot.intake.deliveries import IgnoredDelivery
-from bot.intake.payloads import Sender
-from bot.intake.triggers import job_from
+from bot.events.delivery import IgnoredDelivery, Sender, no_commander
+from bot.events.triggers import job_from
 from bot.settings.load import load_action
-from bot.settings.model import ActionSettings
+from bot.settings.models import ActionSettings
 from tests.builders import a_comment_event
 
 

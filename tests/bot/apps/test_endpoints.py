@@ -11,9 +11,9 @@ from aiohttp import web
 from pydantic import SecretStr
 from typing_extensions import override
 
-from bot.apps.endpoints import Endpoints
 from bot.domain.errors import QueueError
-from bot.engine.in_memory import InMemoryEngine
+from bot.queue.memory import InMemoryEngine
+from bot.server.webhook import Endpoints
 
 TOKEN = "a-token-of-the-test"
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from github import Auth, Github, GithubIntegration
 
-from bot.apps.hub import HubOptions, serve_hub
+from bot.demo.hub import HubOptions, serve_hub
 from bot.domain.errors import BotError
 from bot.settings import load
 from tests.hub_pages import browser

@@ -8,10 +8,10 @@ import sys
 import pytest
 from structlog.contextvars import bound_contextvars
 
-from bot.apps.logs import SafeFormatter, start_log
-from bot.engine.observed import observed
 from bot.publishing.redact import Redactor
-from bot.settings.model import LogFormat
+from bot.queue.records import observed
+from bot.server.process import SafeFormatter, start_log
+from bot.settings.models import LogFormat
 from tests.builders import a_job
 from tests.logged import logged
 

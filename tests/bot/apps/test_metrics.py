@@ -10,11 +10,11 @@ from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
-from bot.apps.metrics import Metrics
 from bot.domain.errors import QueueError
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.records import Backlog
 from bot.github import AppSession
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import Backlog
+from bot.server.observability import Metrics
 from tests.builders import a_job
 
 Samples = dict[tuple[str, ...], float]

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
-from bot.engine.delivery_sweeps import FileDeliverySweeps, SweptDeliveries
 from bot.github import AppAccess, Attempt, GitHubError, app_deliveries
 from bot.github.app import _attempts
+from bot.server.redelivery import MOST_SECONDS, FileDeliverySweeps, Redelivery, SweptDeliveries, never_heard
 from localhub import App, LocalHub, WebhookDelivery
 
 DEAD = "http://127.0.0.1:9/hook"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agent_runtime import Comparison, Outcome, Replayed, Status
-from bot.apps.replay_report import comparison_report, replay_report
+from bot.cli.screen import comparison_report, replay_report
 
 DONE = Outcome(status=Status.FINISHED, summary="Done.")
 

@@ -10,15 +10,13 @@ from typing import cast
 import pytest
 import sqlalchemy as sa
 
-from bot.apps import schedules
-from bot.apps.schedules import LOOK_SECONDS, REFRESH_SECONDS, Scheduler
 from bot.domain.errors import QueueError
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.schedules import DurableSchedules
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.tables import SCHEDULES
-from bot.engine.protocols import Schedules
 from bot.github import AppAccess, GitHub, GitHubError, installation_ids
+from bot.queue.ledger import DurableLedger, DurableSchedules
+from bot.queue.protocols import Schedules
+from bot.queue.store import SCHEDULES, JobStore
+from bot.server import redelivery
+from bot.server.redelivery import LOOK_SECONDS, REFRESH_SECONDS, Scheduler
 from localhub import App, LocalHub
 from tests.clocks import Clock
 from tests.waiting import eventually
@@ -172,7 +170,7 @@ class _Due:
 async def test_a_running_scheduler_looks_again_after_a_failure_until_it_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "TICK_SECONDS", 0.0)
+    monkeypatch.setattr(redelivery, "TICK_SECONDS", 0.0)
     store, due = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}"), _Due()
 
     async def none() -> tuple[int, ...]:

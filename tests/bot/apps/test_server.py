@@ -11,9 +11,9 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from bot.apps import server
-from bot.apps.watchdog import Watchdog
-from bot.settings.model import Settings
+from bot.server import serve
+from bot.server.process import Watchdog
+from bot.settings.models import Settings
 from tests.stage import WEBHOOK_SECRET, agent_settings
 
 
@@ -35,7 +35,7 @@ class _Stops(Watchdog):
 
 
 @pytest.mark.usefixtures("_thawed")
-@pytest.mark.parametrize("run", [server.serve, server.work])
+@pytest.mark.parametrize("run", [serve.serve, serve.work])
 async def test_no_full_collection_visits_what_start_up_made(
     run: Callable[[Settings, Watchdog], Coroutine[None, None, None]], tmp_path: Path
 ) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.app_permissions import PERMISSIONS
-from bot.apps.setup_repo import NotInstalledError, set_up_with
-from bot.gate.repo_config import RepoConfigError
+from bot.cli.setup_repo import PERMISSIONS, NotInstalledError, set_up_with
+from bot.permissions.repo_config import RepoConfigError
 from bot.settings.load import load
-from bot.settings.model import Settings
+from bot.settings.models import Settings
 from localhub import LocalHub
 from tests.github_world import World, opened_world
 from tests.source_files import ROOT

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from github import Auth, GithubIntegration
 
-from bot.apps.action.conclusion import Conclusion, exit_code
-from bot.apps.step import take_step
+from bot.action.outputs import Conclusion, exit_code
+from bot.action.step import take_step
 from bot.domain.errors import OutsideActionsError
 from bot.settings.load import survey_action
 from localhub import Issue, LocalHub, Permissions, Repo
@@ -326,7 +326,7 @@ def test_the_step_imports_nothing_that_only_a_service_needs() -> None:
     program = """
 import sys
 from bot import __main__
-from bot.apps import step
+from bot.action import step
 from bot.settings import load
 heavy = {"alembic", "dbos", "obstore", "opentelemetry.sdk", "prometheus_client", "psycopg", "sqlalchemy"}
 print(*sorted(heavy & sys.modules.keys()))

@@ -11,11 +11,10 @@ from click.testing import CliRunner, Result
 
 from agent_runtime import SessionError
 from bot.__main__ import cli
-from bot.apps.composition import service
-from bot.apps.storage import storage_of
 from bot.domain.errors import QueueError
-from bot.jobs.patches import PatchBlobs, PatchFiles
-from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions
+from bot.jobs.storage import DatabaseJobSessions, FileJobSessions, PatchBlobs, PatchFiles
+from bot.server.build import storage_of
+from bot.server.serve import service
 from bot.settings.load import load
 from tests.postgres import postgres_server, postgres_url
 

@@ -12,14 +12,12 @@ from typing import cast
 import pytest
 from typing_extensions import override
 
-from bot.apps.sweeping import kept_swept, of_jobs, sweep_all
 from bot.domain.errors import QueueError
-from bot.engine.in_memory import InMemoryEngine
-from bot.jobs.patches import PatchFiles
-from bot.jobs.results import RunResults
-from bot.jobs.services import JobServices
-from bot.jobs.sessions import FileJobSessions
-from bot.workspace import Workspaces
+from bot.git import Workspaces
+from bot.jobs.context import JobServices
+from bot.jobs.storage import FileJobSessions, PatchFiles, RunResults
+from bot.queue.memory import InMemoryEngine
+from bot.server.build import kept_swept, of_jobs, sweep_all
 from tests.builders import a_job
 
 DAYS = 30

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from bot.apps import toolchains
-from bot.apps.toolchains import directories_to_show
 from bot.domain.errors import ConfigError
+from bot.server import build
+from bot.server.build import directories_to_show
 
 
 def _environment(directory: Path, *, home: Path, python: Path) -> Path:
@@ -97,5 +97,5 @@ def test_no_environment_makes_a_private_directory_visible(tmp_path: Path, privat
 def test_a_user_that_a_container_does_not_know_has_no_home_to_keep_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchains, "geteuid", lambda: 1_000_700_000)  # as OpenShift gives them
+    monkeypatch.setattr(build, "geteuid", lambda: 1_000_700_000)  # as OpenShift gives them
     assert directories_to_show([tmp_path]) == (tmp_path,)

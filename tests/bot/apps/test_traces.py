@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRat
 from opentelemetry.trace import NonRecordingSpan, StatusCode, set_span_in_context
 from typing_extensions import override
 
-from bot.apps.traces import EverySpan, JobIds, SafeExporter
-from bot.engine.observed import ROOT, root_of
+from bot.queue.records import ROOT, root_of
+from bot.server.observability import EverySpan, JobIds, SafeExporter
 from tests.builders import a_job
 
 SECRET = "ghs_a-token-of-the-test"

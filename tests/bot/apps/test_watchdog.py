@@ -19,7 +19,7 @@ from tests.waiting import eventually
 _SCRIPT = """
 import asyncio, re, sys
 from bot.__main__ import finish
-from bot.apps.watchdog import Watchdog
+from bot.server.process import Watchdog
 
 watchdog = Watchdog(stuck_seconds=STUCK, ending_seconds=0.5)
 

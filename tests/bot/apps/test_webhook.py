@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from bot.apps.stranger_log import LINES, StrangerLog
+from bot.domain.access import TrustedBots
 from bot.domain.errors import ConfigError
 from bot.domain.job import JobState
-from bot.domain.listening import TrustedBots
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
-from bot.engine.in_memory import InMemoryEngine
+from bot.queue.engine import DurableEngine
+from bot.queue.memory import InMemoryEngine
+from bot.queue.store import JobStore
+from bot.server.webhook import LINES, StrangerLog
 from tests.builders import a_comment_event, a_request, signature
 from tests.held_jobs import HeldJobs
 from tests.logged import logged
@@ -104,7 +104,7 @@ async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver) ->
         headers, raw = a_request([], delivery_id="abc-1")
         await receiver.post(headers, raw)
         await receiver.post({**headers, "X-Hub-Signature-256": "x"}, raw)
-    lines = log.lines("bot.apps.webhook")
+    lines = log.lines("bot.server.webhook")
     assert [line["delivery"] for line in lines] == ["abc-1"] * 5
     accepted, duplicate, *others = lines
     assert accepted["job"] == duplicate["job"]
@@ -115,7 +115,7 @@ async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver) ->
 async def test_an_unproven_id_cannot_forge_a_log_line(receiver: Receiver) -> None:
     with logged() as log:
         await receiver.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
-    [line] = log.lines("bot.apps.webhook")
+    [line] = log.lines("bot.server.webhook")
     assert line["delivery"] == "-"
     assert line["message"].startswith("refused (401)")
 

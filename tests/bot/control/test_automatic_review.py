@@ -9,17 +9,16 @@ from typing import Any, cast
 import pytest
 
 from agent_runtime import RunLimits
-from bot.control.automatic_review import early_skip_reason, is_unasked_review, review_skip_reason
 from bot.domain.access import Bounds
 from bot.domain.commands import Command, Fix, Review, ReviewEvent
 from bot.domain.job import Job, Origin
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.repo_config import RepoConfig
 from bot.github import ReviewFacts
-from bot.jobs.context import JobContext
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.receipt_filter import KnownConfigs
-from bot.publishing.marker import marker
+from bot.jobs.context import JobContext, PhaseReader
+from bot.jobs.retry import early_skip_reason, is_unasked_review, review_skip_reason
+from bot.jobs.storage import KnownConfigs
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.render import marker
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import account, answering, context_of, snapshot
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from agent_runtime import RunLimits
-from bot.control.failed_checks import start_ci_fix
 from bot.domain.access import Bounds, LabelGrant, Role
 from bot.domain.commands import ChecksFailed, Explain, Fix
 from bot.domain.job import Actor, Job, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.repo_config import RepoConfig
-from bot.jobs.receipt_filter import KnownConfigs
+from bot.jobs.events import start_ci_fix
+from bot.jobs.storage import KnownConfigs
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import account, answering, context_of
 

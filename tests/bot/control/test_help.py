@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bot.control.help import answer_to
 from bot.domain.commands import Help, Malformed, Unknown
-from bot.domain.verbs import VERBS
+from bot.domain.grammar import VERBS
+from bot.jobs.retry import answer_to
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:

@@ -7,17 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.control.recipes import recipes_text, start_after_run, start_recipe
 from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.protocols import Ledger
-from bot.gate.recipes import parse_recipe
-from bot.gate.repo_config import RepoConfig
 from bot.github import GitHubError
 from bot.jobs.context import JobContext
-from bot.jobs.receipt_filter import KnownConfigs
+from bot.jobs.recipes import recipes_text, start_after_run, start_recipe
+from bot.jobs.storage import KnownConfigs
+from bot.permissions.repo_config import RepoConfig, parse_recipe
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.protocols import Ledger
 from tests.builders import a_job
 from tests.job_contexts import REPO, account, answering, context_of
 

@@ -6,18 +6,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from agent_runtime import RunLimits
-from bot.control.repo_events import handle_event
 from bot.domain.access import Bounds
 from bot.domain.commands import AccessLost, Assigned, Closed, Pushed, RepoEvent
 from bot.domain.job import Job, JobState, Origin
-from bot.engine.approvals import ApprovalAnswer, Waiting
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import JobRecord, StoredRecord
-from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt, JobEnded
-from bot.gate.repo_config import RepoConfig
 from bot.jobs import approvals
-from bot.jobs.receipt_filter import KnownConfigs
+from bot.jobs.events import handle_event
+from bot.jobs.storage import KnownConfigs
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed
+from bot.queue.records import ApprovalAnswer, JobRecord, StoredRecord, Waiting
 from tests.builders import a_job
 from tests.job_contexts import account, answering, context_of
 

@@ -10,22 +10,16 @@ from typing import cast
 
 import pytest
 
-from bot.control.resume_artifact import steered
-from bot.control.save_artifact import SESSION_FILE
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering
 from bot.domain.job import Job, JobState, Origin, Repo
-from bot.engine.approvals import Waiting
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, encode_record
+from bot.git.tree import Carried
 from bot.github import CommentFacts, GitHub, GitHubError, Snapshot, Spot
-from bot.github.comments import Comments
-from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.sealed_state import SavedJob, digest_of, seal
-from bot.jobs.services import Handover, JobServices
-from bot.jobs.sessions import FileJobSessions
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.workspace.carrying import Carried
+from bot.github.issues import Comments
+from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply, ThreadSnapshot
+from bot.jobs.handover import SESSION_FILE, steered
+from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.records import ApprovalsRecord, CommentRecord, JobRecord, Posted, Waiting, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

@@ -9,20 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from agent_runtime import RunLimits
-from bot.control.steering import steer
-from bot.domain.access import Bounds
+from bot.domain.access import Bounds, TrustedBots
 from bot.domain.commands import Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Actor, JobState, Origin
-from bot.domain.listening import TrustedBots
-from bot.engine.approvals import Waiting, WaitKind
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.job_record import JobRecord, StoredRecord
-from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
 from bot.github import Snapshot
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
+from bot.jobs.steering import steer
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, Owed
+from bot.queue.records import JobRecord, StoredRecord, Waiting, WaitKind
 from tests.builders import a_job
 from tests.job_contexts import REPO, answering, context_of, snapshot
 

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.control.undo import aimed
 from bot.domain.commands import Undo
 from bot.domain.job import Job, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import StoredRecord
-from bot.gate.conventions import Conventions
-from bot.gate.decision import Refusal
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.publishing.published import CommitRef
+from bot.jobs.context import ThreadSnapshot
+from bot.jobs.events import aimed
+from bot.permissions.levels import Conventions, Refusal
+from bot.publishing.view import CommitRef
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import StoredRecord
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of, snapshot
 

@@ -15,15 +15,13 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Event
-from bot.dashboard.live import LivePages
-from bot.dashboard.pages import Dashboard
-from bot.dashboard.people import People, PeopleDirectory
-from bot.dashboard.reader import DashboardReader
-from bot.dashboard.sign_in import SignIns
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
-from bot.jobs.services import JobServices
+from bot.dashboard.app import Dashboard, LivePages
+from bot.dashboard.auth import People, PeopleDirectory, SignIns
+from bot.dashboard.views import DashboardReader
+from bot.jobs.context import JobServices
 from bot.publishing.redact import Redactor
+from bot.queue.engine import DurableEngine
+from bot.queue.store import JobStore
 from tests.clocks import Clock
 
 TOKEN = "the-token-of-the-dashboard"

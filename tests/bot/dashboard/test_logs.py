@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_runtime import Event, Replied, Started, Task, Usage
-from bot.publishing.run_log import log_of, pack_log
+from bot.publishing.view import log_of, pack_log
 from tests.bot.dashboard.serving import served
 from tests.builders import a_job
 

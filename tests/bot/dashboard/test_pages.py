@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.dashboard.rendering import render
-from bot.engine.job_record import JobRecord
+from bot.dashboard.app import render
+from bot.queue.records import JobRecord
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
 
@@ -24,7 +24,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_shown(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("reader", "pages"):
+    for module in ("views", "app"):
         monkeypatch.setattr(f"bot.dashboard.{module}.MOST_LIVE", 2)
     await site.engine.restore(a_job("waits", number=1), JobRecord(), until=10.0**12)
     for number in (2, 3, 4):
@@ -45,7 +45,7 @@ async def test_the_costs_of_very_many_repositories_are_no_work_for_the_event_loo
         made.append(threading.current_thread())
         return own(template, **values)
 
-    monkeypatch.setattr("bot.dashboard.pages.render", watched)
+    monkeypatch.setattr("bot.dashboard.app.render", watched)
     assert (await site.get("/costs"))[0] == 200
     assert made != [threading.current_thread()]
     assert len(made) == 1

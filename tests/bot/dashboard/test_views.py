@@ -7,15 +7,23 @@ from dataclasses import replace
 from agent_runtime import Outcome, Status, Usage
 from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunView, cost_weeks, run_row, run_view
 from bot.domain.job import Actor, JobState, Origin, Thread
-from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import ApprovalsRecord, CommentRecord, JobRecord, Posted, RunResult, StoredRecord
-from bot.engine.records import Stored, WeekCost
 from bot.github import PullLink
 from bot.jobs import approvals
-from bot.publishing.progress import Progress
-from bot.publishing.published import CommitRef, Published
-from bot.publishing.run_log import RunEntry, RunLog
+from bot.publishing.view import CommitRef, Progress, Published, RunEntry, RunLog
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import (
+    ApprovalAnswer,
+    ApprovalsRecord,
+    CommentRecord,
+    JobRecord,
+    Posted,
+    RunResult,
+    ShownRequest,
+    Stored,
+    StoredRecord,
+    Waiting,
+    WeekCost,
+)
 from tests.builders import a_job
 
 NOW = 1_795_392_000.0

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.domain.commands import Malformed, Options
-from bot.domain.options import OPTIONS, Read, read_options
+from bot.domain.commands import OPTIONS, Malformed, Options, Read, read_options
 
 
 def _read(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> Read | Malformed:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.domain.typos import is_transposition, is_typo
+from bot.domain.commands import is_transposition, is_typo
 
 _WORDS = st.text(alphabet="abc", max_size=6)
 

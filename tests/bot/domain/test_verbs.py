@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from bot.domain.commands import Help, StartRecipe, Steering, Undo, Work
-from bot.domain.options import OPTIONS
-from bot.domain.verbs import VERBS, help_text
+from bot.domain.commands import OPTIONS, Help, StartRecipe, Steering, Undo, Work
+from bot.domain.grammar import VERBS, help_text
 
 
 def test_the_help_names_every_verb_with_the_trigger_and_every_option_once() -> None:

@@ -12,17 +12,13 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import Actor, JobState, Lane
-from bot.engine.approvals import ApprovalAnswer, Waiting
-from bot.engine.durable import jobs
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import JobRecord, RecordedEnding, StoredRecord
-from bot.engine.owed_endings import Owed
-from bot.engine.protocols import JobEngine
-from bot.engine.records import Signal
-from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobReleased
 from bot.jobs import approvals
+from bot.queue import jobs
+from bot.queue.engine import DurableEngine
+from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobEngine, JobParked, JobReleased, Owed
+from bot.queue.records import ApprovalAnswer, JobRecord, RecordedEnding, Signal, StoredRecord, Waiting
+from bot.queue.store import JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import Legs, job_tables, jobs_url

@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bot.domain.job import JobState
-from bot.engine.facts import record_of_facts
-from bot.engine.job_record import CommentRecord, GitHubOutage, JobRecord, Outage, Posted, decode_record
 from bot.github import PullLink
-from bot.publishing.published import CommitRef, Published
-from bot.publishing.verdict import Verdict
-from bot.publishing.view import DeniedCall
+from bot.publishing.checks import Verdict
+from bot.publishing.view import CommitRef, DeniedCall, Published
+from bot.queue.records import CommentRecord, GitHubOutage, JobRecord, Outage, Posted, decode_record, record_of_facts
 
 _VERSION_3 = Path(__file__).with_name("queue_v3.sql")
 """What an engine wrote that had the same strings: one job that is done, one that waits with every fact."""

@@ -10,9 +10,8 @@ import pytest
 
 from bot.domain.errors import QueueError
 from bot.domain.job import JobState
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.owed_endings import Owed
-from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobReleased
+from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
 from tests.builders import a_job
 from tests.held_jobs import HeldJobs
 

@@ -10,9 +10,8 @@ import pytest
 
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor
-from bot.engine.approvals import ApprovalAnswer
-from bot.engine.job_record import CommentRecord, JobRecord, Posted, decode_record, encode_record, got_on
 from bot.publishing.view import DeniedCall
+from bot.queue.records import ApprovalAnswer, CommentRecord, JobRecord, Posted, decode_record, encode_record, got_on
 
 _DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
 

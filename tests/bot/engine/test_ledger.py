@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bot.domain.access import LabelGrant, Tally
+from bot.domain.access import LabelGrant, Tally, TrustedBots
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
-from bot.domain.listening import TrustedBots
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.protocols import JobEngine, Ledger
-from bot.engine.work import JobEnded, JobParked
+from bot.queue.engine import DurableEngine
+from bot.queue.ledger import DurableLedger
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.protocols import JobEnded, JobEngine, JobParked, Ledger
+from bot.queue.store import JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import Legs, job_tables, jobs_url

@@ -11,13 +11,11 @@ import pytest
 from bot.domain.commands import Closed, Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import JobRecord
-from bot.engine.protocols import JobEngine
-from bot.engine.records import Signal, Stored
-from bot.engine.work import JobEnded, JobParked
+from bot.queue.engine import DurableEngine
+from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import JobEnded, JobEngine, JobParked
+from bot.queue.records import JobRecord, Signal, Stored
+from bot.queue.store import JobStore
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import Legs, job_tables, jobs_url

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Policy, RunLimits
-from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted
-from bot.gate.levels import allowed_commands, policy_for
-from bot.gate.repo_keys import command_pattern
+from agent_runtime.policy.policy import CallFacts, NeedsApproval, Permitted
+from bot.permissions.levels import allowed_commands, policy_for
+from bot.permissions.repo_config import command_pattern
 
 POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network (pypi.org)")
 

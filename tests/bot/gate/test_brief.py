@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime import Quote
-from bot.control.retry import retry_of
+from bot.ci_logs.log import Remark
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Retry, Review, Unknown, Work
 from bot.domain.job import Job, Lines, Origin
-from bot.gate.brief import (
+from bot.jobs.retry import retry_of
+from bot.prompt.brief import (
     BUDGET,
     FailingCheck,
     LineComment,
@@ -22,7 +23,6 @@ from bot.gate.brief import (
     ThreadComment,
     fitted,
 )
-from bot.red_ci.failed import Remark
 from tests.builders import a_job, task_for
 
 AT = "2026-01-02T03:04:05Z"

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Caps, Tally, is_unattended
+from bot.domain.access import Bounds, Caps, Tally, TrustedBots, is_unattended
 from bot.domain.job import Actor, Job, OriginKind, Thread
-from bot.domain.listening import TrustedBots
-from bot.gate.permissions import cap_refusal
+from bot.permissions.permissions import cap_refusal
 from tests.builders import a_job, a_request_for
 
 CAPS = Caps(thread=2, user=3, repository=4, installation=5, unattended=1)

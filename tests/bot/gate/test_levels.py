@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitted
+from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
 from bot.domain.access import Bounds, Level, SetLabel, text_binding
 from bot.domain.job import Actor
-from bot.gate.levels import level_for, policy_for, tools_for
-from bot.gate.repo_config import RepoConfig
-from bot.gate.repo_keys import LabelNames
+from bot.permissions.levels import level_for, policy_for, tools_for
+from bot.permissions.repo_config import LabelNames, RepoConfig
 from tests.builders import a_job, a_request_for, thread_facts
 
 HEAD = "a" * 40

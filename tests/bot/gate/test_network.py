@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Network, NetworkLimits
-from bot.gate.network import narrowed, reachable, unkept
+from bot.permissions.levels import narrowed, reachable, unkept
 
 OPERATOR = Network(allowed=Network.of("registries", "a.example").allowed, limits=NetworkLimits(total_bytes=7))
 

@@ -7,10 +7,9 @@ import pytest
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds
 from bot.domain.commands import Options
-from bot.gate.options import EffectiveOptions, settled
-from bot.gate.permissions import Refusal
-from bot.gate.repo_config import RepoConfig
-from bot.gate.repo_keys import Overrides, VerbsKeys
+from bot.permissions.levels import Refusal
+from bot.permissions.permissions import EffectiveOptions, settled
+from bot.permissions.repo_config import Overrides, RepoConfig, VerbsKeys
 
 BOUNDS = Bounds(limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small"))
 CONFIG = RepoConfig(

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from agent_runtime import Network, RunLimits
-from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted
-from bot.domain.access import Bounds, Tally
+from agent_runtime.policy.policy import CallFacts, NeedsApproval, Permitted
+from bot.domain.access import Bounds, Role, Tally, TrustedBots
 from bot.domain.commands import (
     Approve,
     Ask,
@@ -27,9 +27,9 @@ from bot.domain.commands import (
     Unknown,
 )
 from bot.domain.job import Actor, Job
-from bot.domain.listening import TrustedBots
-from bot.gate.permissions import Grant, Refusal, Role, ThreadState, approver_refusal, grant_for, resolved
-from bot.gate.repo_config import RepoConfig
+from bot.permissions.levels import Grant, Refusal, ThreadState
+from bot.permissions.permissions import approver_refusal, grant_for, resolved
+from bot.permissions.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for, thread_facts
 
 LIMITS = RunLimits(max_steps=3)

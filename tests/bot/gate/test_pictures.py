@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.core.images import MAX_BYTES
-from bot.gate.pictures import (
+from agent_runtime.core.values import MAX_BYTES
+from bot.prompt.brief import (
     LARGEST_BYTES,
     MOST_NOTES,
     Picture,

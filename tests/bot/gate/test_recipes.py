@@ -11,22 +11,21 @@ from pydantic import TypeAdapter
 
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, Level
-from bot.domain.commands import Ask, Command, Fix, Options, Test
-from bot.domain.recipe import RecipeBounds
-from bot.gate.decision import Grant
-from bot.gate.goals import goal_for
-from bot.gate.permissions import grant_for
-from bot.gate.recipes import (
+from bot.domain.commands import Ask, Command, Fix, Options, RecipeBounds, Test
+from bot.permissions.levels import Grant
+from bot.permissions.permissions import grant_for
+from bot.permissions.repo_config import (
     MAX_BYTES,
     SPREAD_SECONDS,
     Recipe,
     RecipeError,
     RecipeEvents,
+    RepoConfig,
     RunEvents,
     next_due,
     parse_recipe,
 )
-from bot.gate.repo_config import RepoConfig
+from bot.prompt.brief import goal_for
 from tests.builders import a_job, a_request_for
 from tests.source_files import ROOT
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bot.ci_logs.log import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Fix
-from bot.gate.brief import BUDGET, FailingCheck, Material
-from bot.gate.red_jobs import change_quotes, job_quotes
-from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
+from bot.prompt.brief import BUDGET, FailingCheck, Material, change_quotes, job_quotes
 from tests.bot.gate.test_brief import everything
 from tests.builders import a_job, task_for
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from bot.gate.recipes import Recipe, parse_recipe
-from bot.gate.repo_config import (
-    MAX_BYTES,
+from bot.permissions.repo_config import (
+    MAX_BYTES_REPO_CONFIG,
+    LabelNames,
+    Overrides,
+    Recipe,
     RepoConfig,
     RepoConfigError,
+    VerbsKeys,
     defaults_when_broken,
     in_the_way,
     merged,
     parse_config,
+    parse_recipe,
 )
-from bot.gate.repo_keys import LabelNames, Overrides, VerbsKeys
 from tests.source_files import ROOT
 
 WHOLE = b"""\
@@ -86,7 +89,7 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         (b"setup: [a]\nsetup: [b]", ":2: `setup` is also set in line 1; remove one of them."),
         (b"setup: !!python/object/apply:os.system [id]", "is not supported; remove it."),
         (b"\xff", "is not UTF-8 (byte 0)"),
-        (b"#" * (MAX_BYTES + 1), "the limit is 65,536"),
+        (b"#" * (MAX_BYTES_REPO_CONFIG + 1), "the limit is 65,536"),
     ],
 )
 def test_what_does_not_fit_is_told_with_line_and_key_and_what_to_do(data: bytes, told: str) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.gate.repo_config import RepoConfigError, parse_config
-from bot.gate.repo_keys import json_schema
+from bot.permissions.repo_config import RepoConfigError, json_schema, parse_config
 from tests.source_files import ROOT
 
 _PUBLISHED = ROOT / "docs" / "codepilot.schema.json"

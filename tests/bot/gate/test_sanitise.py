@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.gate.sanitise import clean, clean_code, clean_line, clip
+from bot.prompt.sanitize import clean, clean_code, clean_line, clip
 from tests.hiding_places import HIDING_PLACES, IN_A_LINE, PARTS
 
 NOTE = "[removed from this text: "

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent_runtime import Network
-from bot.gate.repo_config import RepoConfig
 from bot.jobs.setup import setup_key
+from bot.permissions.repo_config import RepoConfig
 
 CONFIG = RepoConfig(setup=("npm ci", "sh ./scripts/more.sh --fast"), cache=("node_modules",))
 BLOBS = {"web/package-lock.json": "1", "scripts/more.sh": "2", "src/app.js": "3"}

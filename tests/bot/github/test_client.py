@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from bot.git.change import Change
 from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft
-from bot.workspace.change import Change
 from tests.changes import a_change, a_file
 from tests.github_world import SECRET, World
 

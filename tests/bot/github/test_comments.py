@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bot.github import Spot
-from bot.github.comments import Text
+from bot.github.issues import Text
 from tests.github_world import SECRET, World
 from tests.waiting import eventually
 

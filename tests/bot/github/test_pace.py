@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bot.github import AppSession, GitHub, Urgency
-from bot.github.connection import GitHubConnection
-from bot.github.pace import BURST, Allowance, RequestPace
+from bot.github.client import GitHubConnection
+from bot.github.rate_limit import BURST, Allowance, RequestPace
 from tests.github_world import World
 from tests.waiting import eventually
 

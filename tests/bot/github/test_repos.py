@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bot.gate.recipes import MAX_BYTES, MAX_RECIPES
 from bot.github import FileTooLargeError, GitHubError
-from bot.jobs.recipes import find_recipes
+from bot.jobs.repo_settings import find_recipes
+from bot.permissions.repo_config import MAX_BYTES, MAX_RECIPES
 from tests.github_world import World
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bot.github import GitHubError, ReviewDraft, ReviewNote
-from bot.publishing.published import Published
-from bot.publishing.reviewing import ReviewPlace, publish_review
+from bot.publishing.publish import ReviewPlace, publish_review
+from bot.publishing.view import Published
 from tests.github_world import SECRET, World
 from tests.publishing_world import Remembered
 

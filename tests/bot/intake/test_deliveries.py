@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.domain.errors import MalformedError, UnauthenticatedError
-from bot.intake.deliveries import from_action, from_webhook
+from bot.events.delivery import from_action, from_webhook
 from tests.builders import SECRET, a_comment_event, a_request, signature
 
 

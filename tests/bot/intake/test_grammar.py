@@ -26,8 +26,7 @@ from bot.domain.commands import (
     Undo,
     Unknown,
 )
-from bot.domain.verbs import VERBS
-from bot.intake.grammar import Parsed, parse_command
+from bot.domain.grammar import VERBS, Parsed, parse_command
 
 TRIGGER = "/codepilot"
 

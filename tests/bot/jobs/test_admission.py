@@ -9,10 +9,10 @@ import pytest
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, LabelGrant, Role, Tally
 from bot.domain.job import Actor
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.decision import Grant, Refusal
-from bot.gate.repo_config import RepoConfig
 from bot.jobs.admission import decide
+from bot.permissions.levels import Grant, Refusal
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of, snapshot
 

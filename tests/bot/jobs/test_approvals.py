@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from bot.control.retry import carried_out
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
-from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import StoredRecord, decode_record, encode_record
-from bot.engine.records import dumped, loaded
 from bot.jobs import approvals
+from bot.jobs.retry import carried_out
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import (
+    ApprovalAnswer,
+    ShownRequest,
+    StoredRecord,
+    Waiting,
+    decode_record,
+    dumped,
+    encode_record,
+    loaded,
+)
 from tests.builders import a_job
 
 NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bot.jobs.background import background
+from bot.jobs.status import background
 
 
 async def _slow_to_end(ending: asyncio.Event, go: asyncio.Event) -> None:

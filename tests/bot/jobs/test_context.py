@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.gate.decision import Refusal
+from bot.permissions.levels import Refusal
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of
 

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from agent_runtime import Outcome, Status
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import StoredRecord
-from bot.jobs import model_outage
+from bot.jobs import approvals
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import StoredRecord
 from tests.builders import a_job
 
 HOUR = 3600.0
@@ -28,7 +28,7 @@ def down(*, steps: int = 1, retry_after: float | None = None) -> Outcome:
 
 async def pause(record: StoredRecord, outcome: Outcome, patience: float = 6 * HOUR) -> float | None:
     """Minutes until the job is tried again."""
-    outage = await model_outage.wait_out(record, outcome, patience=patience, chance=lambda: 0.5)
+    outage = await approvals.wait_out(record, outcome, patience=patience, chance=lambda: 0.5)
     return None if outage is None else round((outage.until - time.time()) / 60)
 
 
@@ -53,8 +53,8 @@ async def test_patience_ends(record: StoredRecord) -> None:
 
 
 async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(record: StoredRecord) -> None:
-    assert not await model_outage.is_waited_out(record, 1.0)
-    outage = await model_outage.wait_out(record, down(), patience=HOUR)
+    assert not await approvals.is_waited_out(record, 1.0)
+    outage = await approvals.wait_out(record, down(), patience=HOUR)
     assert outage is not None
-    assert await model_outage.is_waited_out(record, outage.until)
-    assert not await model_outage.is_waited_out(record, outage.until + 60)
+    assert await approvals.is_waited_out(record, outage.until)
+    assert not await approvals.is_waited_out(record, outage.until + 60)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import GitHubOutage, JobRecord, StoredRecord
 from bot.github import GitHubError
-from bot.jobs.patience import ACCESS_PATIENCE_SECONDS, Patience
+from bot.jobs.approvals import ACCESS_PATIENCE_SECONDS, Patience
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import GitHubOutage, JobRecord, StoredRecord
 from tests.builders import a_job
 
 DOWN = GitHubError("read", 503, "down", "")

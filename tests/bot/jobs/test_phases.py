@@ -8,15 +8,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, get_current_span
 
-from agent_runtime.processes import tracing
-from bot.jobs.phases import Phases
+from agent_runtime.processes import spawn
+from bot.jobs.context import Phases
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("codepilot"))
+    monkeypatch.setattr(spawn, "_tracer", provider.get_tracer("codepilot"))
     return exporter
 
 

@@ -20,12 +20,10 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Actor, JobState
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.work import JobEnded
-from bot.gate.repo_config import RepoConfig
-from bot.gate.repo_keys import LabelNames
-from bot.jobs.receipt_filter import FRESH_SECONDS, KnownConfigs, Receipt
+from bot.jobs.storage import FRESH_SECONDS, KnownConfigs, Receipt
+from bot.permissions.repo_config import LabelNames, RepoConfig
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.protocols import JobEnded
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.held_jobs import HeldJobs

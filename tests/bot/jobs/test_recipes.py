@@ -8,13 +8,11 @@ from typing import cast
 
 import pytest
 
-from bot.domain.recipe import path_of
-from bot.gate.recipes import RecipeError
-from bot.gate.repo_config import PATH, defaults_when_broken
+from bot.domain.commands import path_of
 from bot.github import FileTooLargeError, FolderFile, GitHub
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.recipes import find_recipe, find_recipes
-from bot.jobs.repo_settings import on_default_branch
+from bot.jobs.context import PhaseReader
+from bot.jobs.repo_settings import find_recipe, find_recipes, on_default_branch
+from bot.permissions.repo_config import PATH, RecipeError, defaults_when_broken
 from tests.job_contexts import answering
 
 DEEP = f"---\non: {'[' * 7000}\n---\nx".encode()

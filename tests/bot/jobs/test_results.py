@@ -9,16 +9,14 @@ import pytest
 
 from agent_runtime import Outcome, Status
 from bot.domain.errors import StorageError
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import RunResult, StoredRecord, decode_record, encode_record
-from bot.jobs.patches import PatchBlobs, PatchFiles
-from bot.jobs.results import RunResults
-from bot.publishing.progress import Progress
-from bot.publishing.view import Activity
-from bot.workspace import WorkspaceError
-from bot.workspace.blob_address import open_blobs
-from bot.workspace.blobs import BlobAccess, BlobStore
-from bot.workspace.vault import Vault
+from bot.git import WorkspaceError
+from bot.git.blobs import BlobAccess, BlobStore
+from bot.git.snapshots import Vault
+from bot.git.workspace import open_blobs
+from bot.jobs.storage import PatchBlobs, PatchFiles, RunResults
+from bot.publishing.view import Activity, Progress
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import RunResult, StoredRecord, decode_record, encode_record
 from tests import s3
 from tests.builders import a_job
 from tests.changes import a_change, a_file

@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from agent_runtime import Policy
-from bot.engine.approvals import Waiting
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.decision import Grant
 from bot.jobs import approvals
+from bot.jobs.admission import pin_base, resume_base
 from bot.jobs.context import JobContext
-from bot.jobs.resume_base import pin_base, resume_base
+from bot.permissions.levels import Grant
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import Waiting
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of
 

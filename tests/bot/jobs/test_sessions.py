@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from agent_runtime import DatabaseSession, Observed, SessionInUseError, SessionUnavailableError
-from bot.jobs.sessions import DatabaseJobSessions, FileJobSessions, JobSessions, opened
+from bot.jobs.storage import DatabaseJobSessions, FileJobSessions, JobSessions, opened
 from tests.postgres import PASSWORD, postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]

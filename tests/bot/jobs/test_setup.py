@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
-from bot.gate.repo_config import RepoConfigError, defaults_when_broken
+from bot.git import SetupCache, Source, WorkspaceError, Workspaces
 from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import RepoSettings, Setup, SetupResult
+from bot.permissions.repo_config import RepoConfigError, defaults_when_broken
 from bot.publishing.view import Activity
-from bot.workspace import SetupCache, Source, WorkspaceError, Workspaces
 from tests.origin import Origin
 
 SANDBOX = pick_sandbox("bubblewrap", SandboxSettings())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Connection, Destination, Network
-from bot.gate.network import narrowed
-from bot.jobs.setup_network import Reach, network_remedy, refused_hosts
+from bot.jobs.setup import Reach, network_remedy, refused_hosts
+from bot.permissions.levels import narrowed
 
 PIP = "Failed to establish a new connection: [Errno -2] Name or service not known')': /simple/six/"
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from bot.github import GitHub, Snapshot
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.snapshot import AccessCheck
-from bot.jobs.snapshot_cache import FRESH_SECONDS, AccessChecks
+from bot.jobs.context import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
 from tests.job_contexts import REPO
 
 GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)

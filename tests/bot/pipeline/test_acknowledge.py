@@ -13,9 +13,9 @@ import pytest
 
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
-from bot.engine.in_memory import InMemoryEngine
+from bot.jobs import pipeline
 from bot.jobs.context import JobContext, JobContextFactory
-from bot.pipeline import acknowledge
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.waiting import eventually
 
@@ -38,11 +38,11 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     contexts = _SilentContexts()
-    greeting = acknowledge.Acknowledger(cast("JobContextFactory", contexts))
-    for number in range(acknowledge.AT_ONCE):
+    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
+    for number in range(pipeline.AT_ONCE):
         greeting.greet(a_job(f"j{number}"))
-    await eventually(lambda: len(contexts.asked) == acknowledge.AT_ONCE)
-    monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.1)
+    await eventually(lambda: len(contexts.asked) == pipeline.AT_ONCE)
+    monkeypatch.setattr(pipeline, "GREET_SECONDS", 0.1)
     greeting.greet(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.asked
@@ -70,15 +70,15 @@ class _BrokenContexts:
         raise QueueError("the job database is gone")
 
 
-@pytest.mark.parametrize("waiting", [0, acknowledge.WAITING])
+@pytest.mark.parametrize("waiting", [0, pipeline.WAITING])
 async def test_a_database_that_is_gone_fails_no_greeting(
     waiting: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     unheard = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-    monkeypatch.setattr(acknowledge, "WAITING", acknowledge.WAITING - waiting)
+    monkeypatch.setattr(pipeline, "WAITING", pipeline.WAITING - waiting)
     contexts = _BrokenContexts()
-    greeting = acknowledge.Acknowledger(cast("JobContextFactory", contexts))
+    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
     greeting.greet(a_job())
     await eventually(lambda: "begins only in some seconds" in caplog.text)
     await greeting.close()

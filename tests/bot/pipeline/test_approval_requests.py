@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.engine.approvals import Waiting, WaitKind
-from bot.engine.in_memory import InMemoryEngine
+from bot.git.change import Change
 from bot.jobs.context import JobContext
-from bot.pipeline.approval_requests import pending_view, publication_request
+from bot.jobs.delivery import pending_view, publication_request
 from bot.publishing.plan import Publication
-from bot.publishing.screening import Objection
-from bot.publishing.showing import ShownChange
-from bot.workspace.change import Change
+from bot.publishing.screening import Objection, ShownChange
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import Waiting, WaitKind
 from tests.builders import a_job
 from tests.changes import BASE, TREE, a_change, a_file
 from tests.job_contexts import answering, context_of

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from bot.domain.job import Job, Origin, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.pipeline.branch_number import branch_number
+from bot.jobs.admission import branch_number
+from bot.permissions.levels import Conventions
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import answering, context_of
 

@@ -11,11 +11,6 @@ import pytest
 
 from bot.domain.commands import Command, Explain, Fix
 from bot.domain.job import Job, JobState, Origin, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.job_record import JobRecord, StoredRecord
-from bot.gate.conventions import Conventions
-from bot.gate.repo_config import RepoConfig
 from bot.github import (
     Annotation,
     CommentFacts,
@@ -26,16 +21,17 @@ from bot.github import (
     RunFacts,
     StepFacts,
 )
-from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.phase_reader import PhaseReader
-from bot.jobs.receipt_filter import KnownConfigs
-from bot.pipeline.ci_failure import ci_skip_ending
-from bot.publishing.inert import Allowed
-from bot.publishing.inputs import in_inputs
-from bot.publishing.marker import marker
-from bot.publishing.published import CommitRef, Published
-from bot.publishing.render import render_reply
-from bot.publishing.wording import commit_body
+from bot.jobs.ci import ci_skip_ending
+from bot.jobs.context import Ending, JobContext, PhaseReader, ShortReply
+from bot.jobs.storage import KnownConfigs
+from bot.permissions.levels import Conventions
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.markdown import Allowed
+from bot.publishing.plan import commit_body
+from bot.publishing.render import in_inputs, marker, render_reply
+from bot.publishing.view import CommitRef, Published
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.records import JobRecord, StoredRecord
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot
 

@@ -11,15 +11,15 @@ import pytest
 
 from agent_runtime import EventType, HookSystem, NoAnswer, PendingCall, Policy
 from bot.domain.commands import Fix
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
-from bot.jobs.assignment import Assignment
+from bot.git import Source
+from bot.jobs.admission import Assignment
+from bot.jobs.agent_run import deny_unanswerable
+from bot.jobs.context import ThreadSnapshot
 from bot.jobs.setup import RepoSettings
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.pipeline.denied_calls import deny_unanswerable
-from bot.reporting.reporter import StatusReporter
-from bot.workspace import Source
+from bot.jobs.status import StatusReporter
+from bot.permissions.levels import Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of, snapshot
 

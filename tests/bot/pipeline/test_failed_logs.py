@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from bot.github import GitHub, GitHubError, JobFacts, LogError, LogGoneError
-from bot.pipeline import failed_logs
-from bot.pipeline.failed_logs import FailedLogs
+from bot.jobs import material
+from bot.jobs.material import FailedLogs
 
 LOG = b"2026-01-01T00:00:00.0000000Z ##[group]Run pytest\n2026-01-01T00:00:01.0000000Z ##[error]1 failed in %b\n"
 GONE = GitHubError("read the log", 410, "Gone", "It was deleted.")
@@ -63,7 +63,7 @@ def _write(address: str, file: Path) -> None:
 
 async def _read(logs: _Logs, monkeypatch: pytest.MonkeyPatch, *names: str) -> Sequence[str | LogError]:
     """The excerpts of some jobs, one after the other, or why there is none."""
-    monkeypatch.setattr(failed_logs, "save_log", logs.save)
+    monkeypatch.setattr(material, "save_log", logs.save)
     github = cast("GitHub", SimpleNamespace(runs=logs))
     found: list[str | LogError] = []
     async with FailedLogs(github, "octo/calc", 501, 1, plain=True).opened() as opened:
@@ -125,7 +125,7 @@ async def test_github_that_is_silent_for_a_moment_is_asked_again_later(
 
 
 async def test_many_slow_logs_take_no_longer_than_all_may_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_logs, "_SECONDS_TOGETHER", 0.0)
+    monkeypatch.setattr(material, "_SECONDS_TOGETHER", 0.0)
     logs = _Logs()
     [error] = await _read(logs, monkeypatch, "test (3.11)")
     assert isinstance(error, LogError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.github import RedCheck
-from bot.pipeline.failed_run import run_behind
+from bot.jobs.material import run_behind
 
 SERVER = "https://github.com"
 

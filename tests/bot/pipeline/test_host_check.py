@@ -14,20 +14,17 @@ from agent_runtime import Network, Outcome, Policy, SandboxSettings, Status, pic
 from bot.domain.commands import Explain, Fix, Work
 from bot.domain.errors import StorageError
 from bot.domain.job import Job, Origin
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
-from bot.jobs.assignment import Assignment
+from bot.git import Source, Tree
+from bot.jobs.admission import Assignment
+from bot.jobs.candidates import is_to_be_proven, keep, prove
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.pipeline.host_check import is_to_be_proven, keep, prove
-from bot.publishing.progress import Progress
-from bot.publishing.rerun import Rerun
-from bot.publishing.verdict import Check, Edits
-from bot.publishing.view import Activity
-from bot.reporting.reporter import StatusReporter
-from bot.workspace import Source, Tree
+from bot.jobs.status import StatusReporter
+from bot.permissions.levels import Conventions, Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.checks import Check, Edits, Rerun
+from bot.publishing.view import Activity, Progress
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 from tests.job_contexts import context_of, snapshot

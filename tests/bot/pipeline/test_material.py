@@ -12,16 +12,16 @@ import pytest
 from agent_runtime import Policy
 from bot.domain.commands import Ask, Fix, Work
 from bot.domain.job import Job, Origin, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.brief import LinkedFile, Material
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
+from bot.git import Blob, Source, WorkspaceError
 from bot.github import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
-from bot.jobs.assignment import Assignment
-from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.admission import Assignment
+from bot.jobs.context import PhaseReader
+from bot.jobs.material import gather, linked
 from bot.jobs.setup import RepoSettings
-from bot.pipeline.material import gather, linked
-from bot.workspace import Blob, Source, WorkspaceError
+from bot.permissions.levels import Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.prompt.brief import LinkedFile, Material
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, on_a_line, snapshot
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agent_runtime import Agent, AsyncRuntime, MessageInjected, ScriptedProvider, pick_sandbox
 from agent_runtime.sandbox.protocol import SandboxSettings
-from bot.engine.records import Signal
-from bot.pipeline.messages import Messages
+from bot.jobs.agent_run import Messages
+from bot.queue.records import Signal
 
 DONE = "```completion\nDone.\n```\n"
 

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from bot.domain.commands import Ask, Command, Fix, Options
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.gate.decision import Refusal
-from bot.gate.repo_config import RepoConfig
 from bot.github import PullFacts
-from bot.jobs.context import JobContext
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.pipeline.own_pull import continue_own_pull, still_open
+from bot.jobs.admission import continue_own_pull, still_open
+from bot.jobs.context import JobContext, ThreadSnapshot
+from bot.permissions.levels import Conventions, Refusal
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import account, answering, context_of, snapshot
 

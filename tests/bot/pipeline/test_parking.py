@@ -11,12 +11,12 @@ import pytest
 
 from agent_runtime import AsyncRuntime, Outcome, Policy, RunLimits, Status
 from bot.domain.job import JobState
-from bot.engine.in_memory import InMemoryEngine
+from bot.jobs.agent_run import parked, policy_of, taken_up
+from bot.jobs.approvals import is_waited_out
 from bot.jobs.context import Ending, JobContext
-from bot.jobs.model_outage import is_waited_out
-from bot.pipeline.parking import parked, policy_of, taken_up
-from bot.publishing.progress import Progress
-from bot.reporting.reporter import StatusReporter
+from bot.jobs.status import StatusReporter
+from bot.publishing.view import Progress
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of
 

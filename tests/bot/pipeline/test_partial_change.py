@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from bot.pipeline.partial_change import left_out
+from bot.git import ChangeError, Tree
+from bot.git.change import Change
+from bot.jobs.delivery import left_out
 from bot.publishing.screening import Objection
-from bot.workspace import ChangeError, Tree
-from bot.workspace.change import Change
 from tests.changes import a_change, a_file
 
 

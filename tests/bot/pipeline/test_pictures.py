@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from agent_runtime import Task
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.brief import Brief
-from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, PictureText
 from bot.github import GitHubError, PictureError, TooLargeError
-from bot.pipeline import pictures
+from bot.jobs import material
+from bot.prompt.brief import LARGEST_BYTES, MOST, TOGETHER_BYTES, Brief, Picture, PictureText
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of
 from tests.pictures import png
@@ -66,7 +65,7 @@ class _GitHub:
 @pytest.fixture
 def github(monkeypatch: pytest.MonkeyPatch) -> _GitHub:
     made = _GitHub()
-    monkeypatch.setattr(pictures, "fetch_picture", made.fetch)
+    monkeypatch.setattr(material, "fetch_picture", made.fetch)
     return made
 
 
@@ -74,7 +73,7 @@ async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True
     services = SimpleNamespace(pictures=on, server_url=SERVER, ca_file=None)
     context = context_of(InMemoryEngine(), a_job(), github=SimpleNamespace(comments=github), services=services)
     brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(found))
-    return await pictures.shown(context, "octo/calc", brief, sees=sees)
+    return await material.shown(context, "octo/calc", brief, sees=sees)
 
 
 def _noted(task: Task) -> str:
@@ -90,7 +89,7 @@ async def test_what_github_shows_is_not_read_on_the_event_loop(
         threads.append(threading.current_thread())
         return address
 
-    monkeypatch.setattr(pictures, "signed", noted)
+    monkeypatch.setattr(material, "signed", noted)
     assert len((await _shown(github, _several(2))).images) == 2
     assert len(threads) == 2
     assert threading.main_thread() not in threads
@@ -159,7 +158,7 @@ async def test_a_large_one_leaves_room_for_smaller_ones(github: _GitHub) -> None
 async def test_those_that_there_is_no_time_for_are_not_asked_for(
     github: _GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "_SECONDS_TOGETHER", 0.0)
+    monkeypatch.setattr(material, "_SECONDS_TOGETHER_PICTURES", 0.0)
     task = await _shown(github, _several(2))
     assert (task.images, github.fetched) == ((), [])
     assert _noted(task).count("a picture of") == 2

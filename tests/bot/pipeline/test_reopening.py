@@ -12,16 +12,15 @@ import pytest
 
 from agent_runtime import Policy
 from bot.domain.commands import Fix
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
-from bot.jobs.assignment import Assignment
+from bot.git import ChangeError, CloneError, Left, Source, Tree
+from bot.jobs.admission import Assignment
+from bot.jobs.agent_run import is_current, record_generation, reopened, set_up
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings, SetupResult
-from bot.pipeline.reopening import is_current, record_generation, reopened, set_up
-from bot.reporting.reporter import StatusReporter
-from bot.workspace import ChangeError, CloneError, Left, Source, Tree
+from bot.jobs.status import StatusReporter
+from bot.permissions.levels import Conventions, Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of, snapshot
 

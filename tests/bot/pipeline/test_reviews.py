@@ -12,17 +12,17 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Review
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
+from bot.git import Source
 from bot.github import CommentFacts, GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
-from bot.jobs.assignment import Assignment
+from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
+from bot.jobs.delivery import read_review, send_review
 from bot.jobs.setup import RepoSettings
-from bot.pipeline.reviews import read_review, send_review
-from bot.publishing.inert import Allowed
+from bot.permissions.levels import Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.markdown import Allowed
 from bot.publishing.publish import Delivered
-from bot.workspace import Source
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import account, context_of, on_a_line, snapshot
 

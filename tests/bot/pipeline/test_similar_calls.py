@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from agent_runtime import PendingCall, Policy
 from bot.domain.commands import Fix
-from bot.engine.approvals import ApprovalAnswer
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.decision import Grant
-from bot.gate.repo_config import RepoConfig
+from bot.git import Source
 from bot.jobs import approvals
-from bot.jobs.assignment import Assignment
+from bot.jobs.admission import Assignment
+from bot.jobs.agent_run import approves_alike
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
-from bot.pipeline.similar_calls import approves_alike
-from bot.workspace import Source
+from bot.permissions.levels import Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import ApprovalAnswer
 from tests.builders import a_job
 from tests.job_contexts import context_of, snapshot
 

@@ -10,10 +10,10 @@ import pytest
 
 from agent_runtime import Outcome, Status
 from bot.domain.errors import WrongInputError
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.pipeline.structured_output import output_schema_of, readable
-from bot.workspace import Blob, Source
+from bot.git import Blob, Source
+from bot.jobs.agent_run import output_schema_of, readable
+from bot.permissions.levels import Conventions
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of
 

@@ -9,15 +9,14 @@ import pytest
 
 from bot.domain.commands import Bare, Command, Fix, Options, Review, Undo
 from bot.domain.job import Job, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.gate.conventions import Conventions
-from bot.gate.repo_config import RepoConfig
+from bot.git import BranchGoneError
 from bot.github import PullFacts
-from bot.jobs.context import JobContext
+from bot.jobs.admission import at_base, base_of, wanted_base, work_source
+from bot.jobs.context import JobContext, ThreadSnapshot
 from bot.jobs.setup import RepoSettings
-from bot.jobs.snapshot import ThreadSnapshot
-from bot.pipeline.work_sources import at_base, base_of, wanted_base, work_source
-from bot.workspace import BranchGoneError
+from bot.permissions.levels import Conventions
+from bot.permissions.repo_config import RepoConfig
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import REPO, answering, context_of, snapshot
 

@@ -13,16 +13,15 @@ import pytest
 from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, Usage
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import CheckRecord, StoredRecord
-from bot.engine.records import Signal, Stored
 from bot.github import GitHubError
+from bot.jobs import pipeline as worker_module
+from bot.jobs.approvals import Patience
 from bot.jobs.context import Ending, JobContext, JobContextFactory
-from bot.jobs.patience import Patience
-from bot.pipeline import worker as worker_module
-from bot.pipeline.worker import Worker
-from bot.publishing.active import Allowed
+from bot.jobs.pipeline import Worker
+from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import CheckRecord, Signal, Stored, StoredRecord
 from tests.builders import a_job
 
 DOWN = GitHubError("read octo/calc", 502, "Bad gateway", "Try again later.")

@@ -9,9 +9,9 @@ import pytest
 from agent_runtime import Status
 from bot.domain.job import Thread
 from bot.github import ReviewDraft, ReviewNote
-from bot.publishing.check import render_check
-from bot.publishing.inert import Allowed
-from bot.publishing.verdict import Check
+from bot.publishing.checks import Check
+from bot.publishing.markdown import Allowed
+from bot.publishing.render import render_check
 from bot.publishing.view import PendingView, StatusView
 from tests.builders import a_job
 

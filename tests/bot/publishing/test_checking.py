@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.checking import Checking, checking
+from bot.publishing.checks import Checking, checking
 
 
 def read(command: str, *, declared: bool = True) -> Checking:

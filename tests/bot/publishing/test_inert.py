@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.publishing.inert import escape_markdown, harmless
-from bot.publishing.text import code, fenced
+from bot.publishing.markdown import code, escape_markdown, fenced, harmless
 from tests.github_page import ALLOWED, foreign, hostile_text
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.inputs import in_inputs
+from bot.publishing.render import in_inputs
 
 
 @pytest.mark.parametrize(

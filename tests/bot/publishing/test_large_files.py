@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import ChangeError, LargeFileError, Source, Workspaces
-from bot.workspace.attributes import Attributes
-from bot.workspace.change import LargeFile
-from bot.workspace.git import Git
-from bot.workspace.lfs import parse_pointer, pointer
-from bot.workspace.lfs_upload import is_as_safe, upload
-from bot.workspace.process import ProcessBounds
+from bot.git import ChangeError, LargeFileError, Source, Workspaces
+from bot.git.baseline import Attributes
+from bot.git.change import LargeFile
+from bot.git.lfs import is_as_safe, parse_pointer, pointer, upload
+from bot.git.process import Git, ProcessBounds
 from localhub import LocalHub
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.publishing.gfm import parse
-from bot.publishing.live import Own, harmless, quiet, sealed
+from bot.publishing.markdown import Own, harmless, parse, quiet, sealed
 from bot.publishing.redact import Redactor
 from tests.github_page import ALLOWED, live_in
 

@@ -11,14 +11,12 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Undo
 from bot.domain.job import Origin
-from bot.gate.permissions import Grant
-from bot.publishing.plan import CommitTarget, Publication, held_back, plan, plan_undo
-from bot.publishing.proof import RunReport
-from bot.publishing.rerun import Rerun
+from bot.git.change import Change, FileChange
+from bot.permissions.levels import Grant
+from bot.publishing.checks import Check, Rerun, Verdict
+from bot.publishing.plan import CommitTarget, Publication, commit_title, held_back, plan, plan_undo
+from bot.publishing.render import RunReport
 from bot.publishing.screening import Objection
-from bot.publishing.verdict import Check, Verdict
-from bot.publishing.wording import commit_title
-from bot.workspace.change import Change, FileChange
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 from tests.publishing_world import cause_of, reason_of

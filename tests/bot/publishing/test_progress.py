@@ -16,9 +16,8 @@ from agent_runtime import (
     ToolReturned,
     Usage,
 )
-from bot.publishing.progress import Progress
-from bot.publishing.verdict import Edits
-from bot.publishing.view import Activity, DeniedCall
+from bot.publishing.checks import Edits
+from bot.publishing.view import Activity, DeniedCall, Progress
 
 SET_UP = Activity(label="setup: make deps", state="done")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from bot.git.errors import GitError
+from bot.git.process import Git
 from bot.github import GitHub, GitHubError
-from bot.github.pace import Limits
+from bot.github.rate_limit import Limits
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
-from bot.publishing.withheld import Withheld
-from bot.workspace.errors import GitError
-from bot.workspace.git import Git
+from bot.publishing.view import Withheld
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git

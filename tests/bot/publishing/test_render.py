@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agent_runtime import Usage
-from bot.publishing.inert import Allowed, harmless
-from bot.publishing.marker import job_of, marker
-from bot.publishing.pieces import answers
-from bot.publishing.render import render_reply, render_status
-from bot.publishing.text import duration
-from bot.publishing.verdict import Check
+from bot.publishing.checks import Check
+from bot.publishing.markdown import Allowed, duration, harmless
+from bot.publishing.render import answers, job_of, marker, render_reply, render_status
 from bot.publishing.view import Activity, DeniedCall, PendingView, StatusView
 from tests.changes import a_file
 

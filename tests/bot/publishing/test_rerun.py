@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.rerun import Rerun, is_other, reproduced
-from bot.publishing.verdict import Check, Edits
+from bot.publishing.checks import Check, Edits, Rerun, is_other, reproduced
 
 EDITS = Edits(first=10.0, last=20.0)
 

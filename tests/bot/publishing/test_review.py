@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.github.drafts import ReviewDraft, ReviewNote
-from bot.publishing.inert import Allowed, harmless
+from bot.github.types import ReviewDraft, ReviewNote
+from bot.publishing.markdown import Allowed, harmless
 from bot.publishing.review import diff_lines, parse_review, prose_of
 from tests.origin import git
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bot.publishing.pieces import answers, preview
+from bot.git.change import Change, FileChange, LargeFile
+from bot.publishing.markdown import COMMENT_LIMIT
 from bot.publishing.redact import Redactor
-from bot.publishing.render import render_part, render_status
-from bot.publishing.sections import sections
-from bot.publishing.showing import MOST_PARTS, PART_LIMIT, call_hindrance, fits, parts_of, show_files
-from bot.publishing.text import COMMENT_LIMIT
+from bot.publishing.render import answers, preview, render_part, render_status
+from bot.publishing.screening import MOST_PARTS, PART_LIMIT, call_hindrance, fits, parts_of, sections, show_files
 from bot.publishing.view import PendingView
-from bot.workspace.change import Change, FileChange, LargeFile
 from tests.bot.publishing.test_render import a_view
 from tests.changes import BASE, TREE, a_file
 

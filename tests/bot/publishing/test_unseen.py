@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.unseen import adds_unseen, is_deceptive, spelled_out
+from bot.publishing.screening import adds_unseen, is_deceptive, spelled_out
 
 
 def section(*lines: str, first: int = 3) -> str:

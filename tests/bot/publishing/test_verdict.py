@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from bot.publishing.check import render_check
-from bot.publishing.inert import Allowed
-from bot.publishing.proof import RunReport, reason, table
-from bot.publishing.render import render_status
-from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of
+from bot.publishing.checks import Check, Edits, Verdict, judged, verdict_of
+from bot.publishing.markdown import Allowed
+from bot.publishing.plan import commit_body, pull_body
+from bot.publishing.render import RunReport, reason, render_check, render_status, table
 from bot.publishing.view import DeniedCall, StatusView
-from bot.publishing.wording import commit_body, pull_body
 from tests.builders import a_job
 from tests.changes import a_file
 

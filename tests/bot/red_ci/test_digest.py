@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.red_ci.digest import digest, digest_of_zip
+from bot.ci_logs.excerpts import digest, digest_of_zip
 
 LOG = "2024-01-01T00:00:03.0000000Z ==== FAILURES ====\n2024-01-01T00:00:03.0000000Z ____ test_a ____\nE   assert 0\n"
 NOW = [("2024-01-01T00:00:03Z", "2024-01-01T00:00:04Z")]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.red_ci.excerpts.table import TOOLS, excerpt, is_signal
-from bot.red_ci.log import failing_lines
+from bot.ci_logs.excerpts import TOOLS, excerpt, is_signal
+from bot.ci_logs.log import failing_lines
 
 SAMPLES = Path(__file__).with_name("samples")
 LIMIT = 6_000

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.red_ci.excerpts.table import is_signal
-from bot.red_ci.log import failing_lines
+from bot.ci_logs.excerpts import is_signal
+from bot.ci_logs.log import failing_lines
 
 LOG = """\
 \ufeff2024-01-01T00:00:01.0000000Z ##[group]Run pip install -e .

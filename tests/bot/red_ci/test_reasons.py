@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.red_ci.failed import FailedJob, Remark, Step
-from bot.red_ci.reasons import RedFacts, infrastructure, skip_reason
+from bot.ci_logs.log import FailedJob, Remark, Step
+from bot.ci_logs.workflow import RedFacts, infrastructure, skip_reason
 
 A, B = "a" * 40, "b" * 40
 SET_UP = Step(number=1, name="Set up job", conclusion="success")

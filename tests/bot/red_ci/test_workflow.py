@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.red_ci.matrix import combinations, may_be
-from bot.red_ci.workflow import described
+from bot.ci_logs.workflow import combinations, described, may_be
 
 FILE = """\
 name: CI

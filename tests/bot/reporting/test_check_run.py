@@ -9,14 +9,14 @@ import pytest
 
 from agent_runtime import Status
 from bot.domain.job import Job
-from bot.engine.job_record import CheckRecord
 from bot.github import GitHub, GitHubError
-from bot.github.pace import Limits
-from bot.publishing.check import render_check
-from bot.publishing.inert import Allowed
-from bot.publishing.verdict import Check
+from bot.github.rate_limit import Limits
+from bot.jobs.status import JobCheckRun
+from bot.publishing.checks import Check
+from bot.publishing.markdown import Allowed
+from bot.publishing.render import render_check
 from bot.publishing.view import StatusView
-from bot.reporting.check_run import JobCheckRun
+from bot.queue.records import CheckRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from bot.domain.job import JobState, Repo, Thread
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.job_record import RecordedEnding
 from bot.github import GitHubError
 from bot.jobs.context import JobContext
-from bot.publishing.inert import Allowed
+from bot.jobs.endings import LATE_SECONDS, keep, tell
+from bot.jobs.status import show_parts
+from bot.publishing.markdown import Allowed
 from bot.publishing.view import PendingView, StatusView
-from bot.reporting.endings import LATE_SECONDS, keep, tell
-from bot.reporting.long_parts import show_parts
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import RecordedEnding
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

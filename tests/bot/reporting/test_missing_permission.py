@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.engine.in_memory import InMemoryEngine
-from bot.reporting.missing_permission import lacking
+from bot.jobs.status import lacking
+from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import context_of
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from bot.gate.repo_keys import Notify
+from bot.jobs import status
 from bot.jobs.context import Ending
-from bot.publishing.inert import Allowed
+from bot.jobs.status import notice_of
+from bot.permissions.repo_config import Notify
+from bot.publishing.markdown import Allowed
 from bot.publishing.render import render_notice
 from bot.publishing.view import StatusView
-from bot.reporting import notices
-from bot.reporting.notices import notice_of
 from localhub import LocalHub
 from tests.stage import FILES, FIX, staged
 
@@ -64,7 +64,7 @@ def test_a_notice_mentions_the_asker_and_nobody_else() -> None:
 async def test_the_repository_says_whether_its_people_are_told(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, count: int
 ) -> None:
-    monkeypatch.setattr(notices, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(status, "LONG_SECONDS", 0.0)
     files = {**FILES, ".github/codepilot.yml": file} if file else FILES
     async with staged(hub, tmp_path, [FIX], files=files) as stage:
         issue = stage.issue()

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.job import Job, Origin
-from bot.engine.job_record import CommentRecord
 from bot.jobs.context import spot_of
-from bot.publishing.inert import Allowed
+from bot.jobs.status import StatusComment, edit_pause
+from bot.publishing.markdown import Allowed
 from bot.publishing.view import StatusView
-from bot.reporting.status_comment import StatusComment, edit_pause
+from bot.queue.records import CommentRecord
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world

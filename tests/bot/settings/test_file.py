@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Network
-from bot.domain.access import Caps
+from bot.domain.access import Caps, TrustedBots
 from bot.domain.errors import ConfigError
-from bot.domain.listening import TrustedBots
 from bot.settings.load import load, load_action, survey
 
 WHOLE = """\

@@ -10,14 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
-from bot.apps.services import redactor_for
-from bot.domain.access import Caps
+from bot.domain.access import Caps, TrustedBots
 from bot.domain.errors import ConfigError, OutsideActionsError
-from bot.domain.listening import TrustedBots
-from bot.settings.agent import MODELS, bounds_of
+from bot.server.build import redactor_for
 from bot.settings.load import load, load_action
-from bot.settings.setting import Setting
-from bot.settings.table import AGENT, SETTINGS, settings_table
+from bot.settings.models import AGENT, MODELS, SETTINGS, Setting, bounds_of, settings_table
 from tests.tls_hosts import authority
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from bot.domain.errors import BlobTooLargeError, StorageError
-from bot.workspace.blob_address import open_blobs
-from bot.workspace.blobs import BlobAccess, BlobStore, DirectoryBlobs
+from bot.git.blobs import BlobAccess, BlobStore, DirectoryBlobs
+from bot.git.workspace import open_blobs
 from tests import s3
 from tests.ports import free_port
 
@@ -111,7 +111,7 @@ def test_a_store_without_space_says_so_and_keeps_what_was_there(tmp_path: Path) 
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
         "from bot.domain.errors import StorageError\n"
-        "from bot.workspace.blobs import DirectoryBlobs\n"
+        "from bot.git.blobs import DirectoryBlobs\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
@@ -159,7 +159,7 @@ def test_a_bucket_that_is_missing_is_an_error_and_not_an_empty_store(server: s3.
 
 
 def test_a_step_of_a_workflow_has_no_s3_library() -> None:
-    code = "import sys, bot.workspace.blob_address, bot.apps.services\nassert 'obstore' not in sys.modules"
+    code = "import sys, bot.git.workspace, bot.server.build\nassert 'obstore' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import SetupCache, WorkspaceError
+from bot.git import SetupCache, WorkspaceError
 
 REPO, OTHER = 7, 8
 KEY, KEY2 = "a" * 64, "b" * 64

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import CloneError, Source, Workspaces
+from bot.git import CloneError, Source, Workspaces
 from tests.origin import Origin
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bot.workspace.changed import outermost, repositories_in
+from bot.git.baseline import outermost, repositories_in
 
 
 def test_each_of_very_many_is_found_in_the_time_that_their_number_takes() -> None:

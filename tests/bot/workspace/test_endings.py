@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bot.workspace import Source, Workspaces
+from bot.git import Source, Workspaces
 from tests.origin import Origin, git
 
 _ATTRIBUTES = "* text=auto\n*.bat text eol=crlf\n*.bin -text\n*.sln eol=crlf -text\n"

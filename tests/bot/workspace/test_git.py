@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bot.workspace.errors import GitError, GitMissingError
-from bot.workspace.git import Git
-from bot.workspace.process import ProcessBounds
+from bot.git.errors import GitError, GitMissingError
+from bot.git.process import Git, ProcessBounds
 
 
 async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.workspace.git._program", lambda: "/nowhere/git")
+    monkeypatch.setattr("bot.git.process._program", lambda: "/nowhere/git")
     with pytest.raises(GitMissingError):
         await Git().run("version")
 

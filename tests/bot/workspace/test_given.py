@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import Source, WorkspaceError, Workspaces
+from bot.git import Source, WorkspaceError, Workspaces
 from tests.origin import Origin
 
 REPO = 4711

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import ChangeError, Source, WorkspaceError, Workspaces
-from bot.workspace.changed import Baseline, Ignores, differences
-from bot.workspace.git import Git
-from bot.workspace.listing import DEEPEST
+from bot.git import ChangeError, Source, WorkspaceError, Workspaces
+from bot.git.baseline import Baseline, Ignores, differences
+from bot.git.filesystem import DEEPEST
+from bot.git.process import Git
 from tests.hostile_trees import nest
 from tests.origin import Origin
 

@@ -13,10 +13,9 @@ from threading import Event
 
 import pytest
 
-from bot.workspace import Source, WorkspaceError, WorkspaceGoneError, Workspaces
-from bot.workspace.change import Change
-from bot.workspace.locks import try_lock
-from bot.workspace.removal import discard
+from bot.git import Source, WorkspaceError, WorkspaceGoneError, Workspaces
+from bot.git.change import Change
+from bot.git.filesystem import discard, try_lock
 from tests.origin import Origin, git
 from tests.waiting import eventually
 
@@ -263,7 +262,7 @@ async def test_a_job_is_nobody_elses_before_the_thread_that_removes_its_files_ha
         async with workspaces.open("job", REPO, source(origin)):
             pass
 
-    monkeypatch.setattr("bot.workspace.workspaces.discard", slowly)
+    monkeypatch.setattr("bot.git.workspace.discard", slowly)
     beginning = asyncio.create_task(begin_anew())
     await eventually(begun.is_set)
     beginning.cancel()
@@ -295,7 +294,7 @@ async def test_a_sweep_spares_those_who_wait_and_nobody_else(
 _WORKER = """
 import asyncio, sys
 from pathlib import Path
-from bot.workspace import Source, Workspaces
+from bot.git import Source, Workspaces
 
 async def main():
     state, url, sha = sys.argv[1:]

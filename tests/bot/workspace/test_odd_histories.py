@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import CloneError, Source, WorkspaceError, Workspaces
-from bot.workspace.mirror import Mirror
+from bot.git import CloneError, Source, WorkspaceError, Workspaces
+from bot.git.mirror import Mirror
 from tests.odd_histories import follow, two_authors, two_links, with_author, with_message, with_tree
 from tests.origin import Origin
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.index.workspace_index import WorkspaceIndex
+from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
-from bot.workspace import Source, WorkspaceError, Workspaces
-from bot.workspace.copying import cp
+from bot.git import Source, WorkspaceError, Workspaces
+from bot.git.filesystem import cp
 from tests.origin import Origin
 
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from pathlib import Path
 
-from bot.workspace.process import ProcessBounds, run
+from bot.git.process import ProcessBounds, run
 
 SH = {"PATH": "/usr/bin:/bin"}
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from bot.workspace import CloneError, Source, Workspaces, git_variables
+from bot.git import CloneError, Source, Workspaces, git_variables
 from tests.origin import Origin, git
 
 REPO = 4711

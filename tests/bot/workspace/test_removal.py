@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import Source, Workspaces
-from bot.workspace.removal import discard, remove_tree
+from bot.git import Source, Workspaces
+from bot.git.filesystem import discard, remove_tree
 from tests.hostile_trees import freeze, nest
 from tests.origin import Origin
 
@@ -44,7 +44,7 @@ def test_directories_beyond_any_path_and_any_stack_are_removed(deep: Path) -> No
 
 def test_few_directories_are_open_at_a_time(deep: Path) -> None:
     code = (
-        "import resource, sys; from pathlib import Path; from bot.workspace.removal import remove_tree\n"
+        "import resource, sys; from pathlib import Path; from bot.git.filesystem import remove_tree\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); remove_tree(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", code, str(deep)], check=True)

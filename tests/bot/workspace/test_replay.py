@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import BranchGoneError, ChangeError, ConflictError, Source, Tree, Workspaces
-from bot.workspace.change import Change
+from bot.git import BranchGoneError, ChangeError, ConflictError, Source, Tree, Workspaces
+from bot.git.change import Change
 from tests.origin import Origin, git
 
 _LINES = "".join(f"line {number}\n" for number in range(20))

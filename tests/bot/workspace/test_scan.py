@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace.scan import is_git_name, read_file, read_folder, walk
+from bot.git.filesystem import is_git_name, read_file, read_folder, walk
 
 
 @pytest.fixture

@@ -17,15 +17,11 @@ from uuid import uuid4
 import pytest
 
 from bot.domain.errors import QueueError, StorageError
-from bot.workspace import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
-from bot.workspace.blob_address import open_blobs
-from bot.workspace.blobs import BlobStore
-from bot.workspace.capturing import _TICK_NS, Entry, SnapshotLimits, blob_id
-from bot.workspace.locks import locked, release, try_lock
-from bot.workspace.restoring import restore_tracked
-from bot.workspace.snapshots import Snapshots
-from bot.workspace.storing import Left
-from bot.workspace.vault import Vault
+from bot.git import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
+from bot.git.blobs import BlobStore
+from bot.git.filesystem import locked, release, try_lock
+from bot.git.snapshots import _TICK_NS, Entry, SnapshotLimits, Snapshots, Vault, blob_id, restore_tracked
+from bot.git.workspace import Left, open_blobs
 from tests import s3
 from tests.hostile_trees import nest
 from tests.origin import Origin

@@ -11,9 +11,9 @@ from threading import Event
 import pytest
 from aiohttp import web
 
-from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces, changed
-from bot.workspace.scan import Folder
-from bot.workspace.tree import INSEPARABLE
+from bot.git import ChangeError, PushRejectedError, Source, Tree, Workspaces, baseline
+from bot.git.filesystem import Folder
+from bot.git.tree import INSEPARABLE
 from tests.origin import Origin
 from tests.tls_hosts import authority, serving
 from tests.waiting import eventually
@@ -163,7 +163,7 @@ async def test_the_directory_stays_open_for_the_thread_that_reads_it_when_the_jo
         was_open.append(Path(f"/proc/self/fd/{root}").resolve() == tree.path.resolve())
         return None
 
-    monkeypatch.setattr(changed, "read_folder", read_folder)
+    monkeypatch.setattr(baseline, "read_folder", read_folder)
     changing = asyncio.create_task(tree.change())
     await eventually(begun.is_set)
     changing.cancel()

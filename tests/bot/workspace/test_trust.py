@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 from github import Auth
 
+from bot.git import LargeFileError
+from bot.git.change import LargeFile
+from bot.git.lfs import upload
+from bot.git.process import connector, is_about_certificates
 from bot.github import GitHubError, LogError, PictureError, fetch_picture, save_log
-from bot.github.connection import GitHubConnection
-from bot.workspace import LargeFileError
-from bot.workspace.change import LargeFile
-from bot.workspace.lfs_upload import upload
-from bot.workspace.trust import connector, is_about_certificates
+from bot.github.client import GitHubConnection
 from tests.tls_hosts import LOOPBACK, authority, serving
 
 

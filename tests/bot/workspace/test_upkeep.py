@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import FetchTooLargeError, MirrorLimits, Source, Workspaces
+from bot.git import FetchTooLargeError, MirrorLimits, Source, Workspaces
 from tests.origin import Origin, git
 
 REPO, MIB = 4711, 1024**2

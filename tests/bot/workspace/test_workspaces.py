@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import (
+from bot.git import (
     BranchGoneError,
     CloneError,
     CommitGoneError,

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.core.rules.commands import CommandPattern, Fit
-from agent_runtime.core.rules.shell import ParsedCommand, commands_of
+from agent_runtime.policy.shell import CommandPattern, Fit, ParsedCommand, commands_of
 
 
 def fits(pattern: str, command: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.sandbox.egress.client_hello import ClientHello, HelloError
+from agent_runtime.sandbox.egress import ClientHello, HelloError
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9](\.[a-z][a-z0-9]{1,20}){1,4}", fullmatch=True)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Network
-from agent_runtime.sandbox.egress import proxy
-from agent_runtime.sandbox.egress.proxy import Egress
+from agent_runtime.sandbox import egress as egress_module
+from agent_runtime.sandbox.egress import Egress
 
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0)
-    monkeypatch.setattr(proxy, "listen_inside", lambda _namespace: listener)
+    monkeypatch.setattr(egress_module, "listen_inside", lambda _namespace: listener)
     return listener
 
 

@@ -12,7 +12,7 @@ import asyncio, sys, tempfile
 from pathlib import Path
 sys.path[:0] = sys.argv[1:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
-from agent_runtime.sandbox.egress.listener import listen_inside
+from agent_runtime.sandbox.egress import listen_inside
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.keeper import Keeper, argv
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.sandbox.egress.request import ConnectRequest, RequestError
+from agent_runtime.sandbox.egress import ConnectRequest, RequestError
 
 GOOD = b"CONNECT pypi.org:443 HTTP/1.1\r\nHost: pypi.org:443\r\nUser-Agent: pip\r\n\r\n"
 

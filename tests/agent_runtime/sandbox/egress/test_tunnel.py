@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.core.network import Connection, Network, NetworkLimits
-from agent_runtime.sandbox.egress import addresses
-from agent_runtime.sandbox.egress.tunnel import ProxyRules, TransferBudget, Tunnel, close
+from agent_runtime.core.values import Connection, Network, NetworkLimits
+from agent_runtime.sandbox import egress
+from agent_runtime.sandbox.egress import ProxyRules, TransferBudget, Tunnel, close
 from tests.agent_runtime.sandbox.egress.test_client_hello import made_hello, real_hello, records, server_name
 from tests.tls_hosts import LOOPBACK, authority
 from tests.waiting import eventually
@@ -54,7 +54,7 @@ class Proxy:
 
 def on_loopback(address: str) -> str | None:
     """The real policy, but for the address that tests can serve at."""
-    return None if address == LOOPBACK else addresses.refusal(address)
+    return None if address == LOOPBACK else egress.refusal(address)
 
 
 @asynccontextmanager
@@ -187,7 +187,7 @@ async def test_a_listed_name_that_leads_inside_is_refused(address: str) -> None:
     found = {"a.example": [address], "b.example": ["192.0.2.1", address], "c.example": [address, "192.0.2.1"]}
     leads_to = found.__getitem__
     async with proxy(
-        Network.of(*found), leads_to=leads_to, refusal=lambda a: addresses.refusal(a) if a == address else None
+        Network.of(*found), leads_to=leads_to, refusal=lambda a: egress.refusal(a) if a == address else None
     ) as running:
         for name in found:
             assert f"403 the name {name} leads to {address} (" in await running.refusal(f"{name}:443")

@@ -3,12 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.interpreter.source import CodeError, parse_code
-from agent_runtime.transports.blocks.payload_plan import (
-    Slot,
-    plan_payloads,
-    same_file,
-)
-from agent_runtime.workspace.changes import contents_taken
+from agent_runtime.transports.blocks_parser import Slot, plan_payloads, same_file
+from agent_runtime.workspace.edits import contents_taken
 
 
 def paths(code: str, known_writers: frozenset[str] = frozenset()) -> list[str | None] | None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.transports.blocks.payloads import Payloads
-from agent_runtime.transports.blocks.reply import Payload
+from agent_runtime.transports.blocks import Payloads
+from agent_runtime.transports.blocks_parser import Payload
 
 
 def test_payloads_are_taken_in_order() -> None:

@@ -6,8 +6,7 @@ from typing import get_args
 import pytest
 
 from agent_runtime.core.errors import FormatCode, FormatError
-from agent_runtime.transports.blocks.format_errors import left_over
-from agent_runtime.transports.blocks.reply import (
+from agent_runtime.transports.blocks_parser import (
     Block,
     BlockClosed,
     BlockOpened,
@@ -17,6 +16,7 @@ from agent_runtime.transports.blocks.reply import (
     Reply,
     ReplyEvent,
     ReplyParser,
+    left_over,
     parse,
 )
 from tests.agent_runtime.reply_cases import (

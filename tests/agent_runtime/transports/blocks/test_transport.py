@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.transports.blocks import BlockTransport
 
 WORDS = "Alpha was done, all tests pass."
 

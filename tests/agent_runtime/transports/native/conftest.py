@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Agent, AsyncRuntime, FileSession, Policy, Sandbox
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 from tests.agent_runtime.transports.native.parts import Model
 
 Start = Callable[..., AsyncRuntime]

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing_extensions import override
 
 from agent_runtime import AsyncRuntime, Chunk, Message, Observed, Request, ScriptedProvider, ToolAnswer, ToolRequest
-from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedReply
 
 
 def asks(*calls: tuple[str, object], text: str = "", stop: str = "stop") -> ScriptedReply:

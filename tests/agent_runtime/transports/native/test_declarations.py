@@ -15,8 +15,7 @@ from typing_extensions import TypedDict
 
 from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, SettingsError, pick_sandbox
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.registry import Registry
-from agent_runtime.tools.schema import call_arguments, tool_schema
+from agent_runtime.tools.tool import Registry, call_arguments, tool_schema
 from tests.agent_runtime.transports.native.parts import answers, asks, finish, requests_of
 from tests.agent_runtime.transports.native.test_runs import Start
 

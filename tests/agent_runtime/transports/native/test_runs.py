@@ -34,11 +34,11 @@ from agent_runtime import (
     replay_recording,
 )
 from agent_runtime.context.transcript import Transcript
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ResumeCode
 from agent_runtime.core.events import Shrunk
-from agent_runtime.run.progress import RunProgress
-from agent_runtime.transports.native.guide import FORGOTTEN, OWN_TOOLS
+from agent_runtime.core.values import Plain
+from agent_runtime.run.state import RunProgress
+from agent_runtime.transports.native import FORGOTTEN, OWN_TOOLS
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.transports.native.parts import Model, answers, asks, finish, requests_of, require_answered
 from tests.codes import coded

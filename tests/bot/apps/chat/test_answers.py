@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import PendingCall, SettingsError
-from agent_runtime.core.calls import Plain
-from bot.apps.chat.answers import ChatAnswer, Remembered, Word, reply, scope_of, word
+from agent_runtime.core.values import Plain
+from bot.cli.screen import ChatAnswer, Remembered, Word, reply, scope_of, word
 
 
 def a_call(tool: str, **args: Plain) -> PendingCall:

@@ -59,7 +59,7 @@ _SIGNALLED = """\
 import signal, sys
 from agent_runtime import ToolCalled
 from bot.__main__ import main
-from bot.apps.chat.screen import ChatScreen
+from bot.cli.screen import ChatScreen
 
 shown, signals = ChatScreen.on_event, sys.argv[1:]
 

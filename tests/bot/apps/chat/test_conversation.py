@@ -30,10 +30,9 @@ from agent_runtime import (
     ToolCalled,
     pick_sandbox,
 )
-from agent_runtime.providers.script import ScriptedReply
-from bot.apps.chat.answers import ChatAnswer, Permissions
-from bot.apps.chat.conversation import Chat, LeftError
-from bot.apps.chat.screen import ChatScreen
+from agent_runtime.providers.scripted import ScriptedReply
+from bot.cli.chat import Chat, LeftError
+from bot.cli.screen import ChatAnswer, ChatScreen, Permissions
 
 _DONE = "\n```completion\nDone.\n```\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import ModelSettings, Provider, SettingsError
-from bot.apps.chat.models import ChatModels
+from bot.cli.chat import ChatModels
 from tests.bot.apps.chat.test_commands import Desk
 
 HERE = ModelSettings.named("anthropic", name="claude-opus-5-5")

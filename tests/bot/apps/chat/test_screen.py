@@ -26,9 +26,8 @@ from agent_runtime import (
     ToolReturned,
     Usage,
 )
-from agent_runtime.core.calls import Plain
-from bot.apps.chat.screen import ChatScreen, footer, spent
-from bot.apps.chat.visible import visible
+from agent_runtime.core.values import Plain
+from bot.cli.screen import ChatScreen, footer, spent, visible
 
 
 def called(label: str = "Running `pytest -q`", number: int = 1) -> ToolCalled:

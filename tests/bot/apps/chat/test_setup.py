@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Rule, SettingsError
-from bot.apps.chat.answers import PERMISSIONS, Permissions
-from bot.apps.chat.setup import ChatOptions, agent, agent_file
+from bot.cli.chat import ChatOptions, agent, agent_file
+from bot.cli.screen import PERMISSIONS, Permissions
 
 _AGENT = """\
 agent:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.apps.demo.own import DemoError, copied
+from bot.demo.project import DemoError, copied
 from localhub import LocalHub
 from tests.origin import Origin, git
 

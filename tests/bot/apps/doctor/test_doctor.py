@@ -15,13 +15,12 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from bot.apps.doctor import probes
-from bot.apps.doctor.examination import examine, examine_app
-from bot.apps.doctor.findings import Finding
-from bot.engine.durable.store import JobStore
+from bot.cli import doctor
+from bot.cli.doctor import Finding, examine, examine_app
+from bot.git.workspace import open_blobs
+from bot.queue.store import JobStore
 from bot.settings.load import survey
-from bot.settings.model import Settings
-from bot.workspace.blob_address import open_blobs
+from bot.settings.models import Settings
 from localhub import LocalHub
 from tests import s3
 from tests.containers import StandIn
@@ -167,7 +166,7 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_fixes_it
     found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
     assert found.startswith("network: a.example; ")
     container = StandIn.at(tmp_path / "engine").sandbox()
-    monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
+    monkeypatch.setattr(doctor, "pick_sandbox", lambda *_: container)
     finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
     assert (finding.verdict, "docker" in finding.found) == ("bad", True)
     assert "CODEPILOT_NETWORK=off" in finding.fix
@@ -198,7 +197,7 @@ async def test_a_disk_without_room_is_bad(environ: dict[str, str], full_disk: Pa
 def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "jobs.sqlite"
     path.write_text(content)
-    finding = probes.database(settings_of(tmp_path))
+    finding = doctor.database(settings_of(tmp_path))
     assert finding.verdict == ("bad" if content else "good")
     if content:
         assert path.read_text() == content
@@ -208,32 +207,32 @@ def test_a_database_of_a_newer_version_is_said(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     store.run_here(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
     store.close_here()
-    finding = probes.database(settings_of(tmp_path))
+    finding = doctor.database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
 
 
 def test_a_database_that_can_be_made_is_made_on_trial(tmp_path: Path) -> None:
-    assert probes.database(settings_of(tmp_path)).verdict == "good"
+    assert doctor.database(settings_of(tmp_path)).verdict == "good"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_database_that_is_set_is_looked_at_and_left_as_it_is(tmp_path: Path, postgres_url: str) -> None:
-    assert probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    assert doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
     with psycopg.connect(postgres_url) as connection:
         count = "SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
         assert connection.execute(count).fetchone() == (0,)
     JobStore(postgres_url).close_here()
-    assert probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
+    assert doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url)).verdict == "good"
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    finding = probes.database(settings_of(tmp_path, DATABASE_URL=postgres_url))
+    finding = doctor.database(settings_of(tmp_path, DATABASE_URL=postgres_url))
     assert finding.verdict == "bad"
     assert "newer version" in finding.fix
     elsewhere = tmp_path / "elsewhere.sqlite"
-    assert probes.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{elsewhere}")).verdict == "good"
+    assert doctor.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{elsewhere}")).verdict == "good"
     missing = tmp_path / "missing" / "jobs.sqlite"
-    assert probes.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{missing}")).verdict == "bad"
+    assert doctor.database(settings_of(tmp_path, DATABASE_URL=f"sqlite:///{missing}")).verdict == "bad"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -270,7 +269,7 @@ async def test_the_blob_store_that_is_set_is_tried_and_nothing_stays(environ: di
 
 
 def test_machines_that_share_a_database_and_no_files_are_warned_of(tmp_path: Path) -> None:
-    finding = probes.blob_store(settings_of(tmp_path, DATABASE_URL="postgresql://bot@db.example/bot"))
+    finding = doctor.blob_store(settings_of(tmp_path, DATABASE_URL="postgresql://bot@db.example/bot"))
     assert finding.verdict == "warning"
     assert "CODEPILOT_STORAGE_URL" in finding.fix
 
@@ -290,21 +289,21 @@ def test_githubs_own_address_needs_no_setting(environ: dict[str, str]) -> None:
 
 
 def test_an_installation_without_the_services_packages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bot.engine.durable.store", None)
-    finding = probes.database(settings_of(tmp_path))
+    monkeypatch.setitem(sys.modules, "bot.queue.store", None)
+    finding = doctor.database(settings_of(tmp_path))
     assert finding.verdict == "bad"
     assert "codepilot-bot[service]" in finding.fix
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_places_of_another_user_are_said_like_any_other(tmp_path: Path) -> None:
-    assert probes.database(settings_of(tmp_path)).verdict == "good"  # everything is loaded
+    assert doctor.database(settings_of(tmp_path)).verdict == "good"  # everything is loaded
     with tempfile.TemporaryDirectory() as directory:  # is its owner's alone
         place = Path(directory)
         os.setresuid(54321, 54321, 0)
         try:
-            found = [*probes.data_directory(place), *probes.data_directory(place / "data")]
-            found += [probes.database(settings_of(place)), probes.database(settings_of(place / "data"))]
+            found = [*doctor.data_directory(place), *doctor.data_directory(place / "data")]
+            found += [doctor.database(settings_of(place)), doctor.database(settings_of(place / "data"))]
         finally:
             os.setresuid(0, 0, 0)
     assert [each.verdict for each in found if each.name == "data directory"] == ["bad", "bad"]
@@ -313,17 +312,17 @@ def test_places_of_another_user_are_said_like_any_other(tmp_path: Path) -> None:
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    [finding] = probes.data_directory(tmp_path / "data")
+    [finding] = doctor.data_directory(tmp_path / "data")
     assert finding.verdict == "bad"
     assert "CODEPILOT_DATA_DIR" in finding.fix
 
 
 def test_root_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert probes.user(allow_root=False).verdict == "bad"
-    assert probes.user(allow_root=True).verdict == "good"
+    assert doctor.user(allow_root=False).verdict == "bad"
+    assert doctor.user(allow_root=True).verdict == "good"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert probes.user(allow_root=False).verdict == "good"
+    assert doctor.user(allow_root=False).verdict == "good"
 
 
 async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> None:

@@ -14,14 +14,12 @@ from urllib.parse import urljoin
 import aiohttp
 import pytest
 
-from bot.apps.app_access import app_access
-from bot.apps.app_permissions import EVENTS, PERMISSIONS
-from bot.apps.register.local_page import create_app
-from bot.apps.register.manifest import AppOptions, checked, manifest
+from bot.cli.setup_repo import EVENTS, PERMISSIONS, AppOptions, checked, create_app, manifest
 from bot.domain.errors import BotError
+from bot.git.process import connector
 from bot.github import describe_app
+from bot.server.build import app_access
 from bot.settings import load
-from bot.workspace.trust import connector
 from localhub import LocalHub
 from tests.waiting import eventually
 

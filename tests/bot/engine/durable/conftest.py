@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.engine.durable.slots import slots_of
-from bot.engine.durable.store import JobStore
+from bot.queue.store import JobStore
+from bot.queue.worker import slots_of
 from tests.bot.engine.durable.running import Running
 from tests.durable import job_tables, jobs_url
 from tests.postgres import postgres_server, postgres_url

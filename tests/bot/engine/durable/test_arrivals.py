@@ -14,12 +14,9 @@ import sqlalchemy as sa
 
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
-from bot.engine.durable import jobs, turns
-from bot.engine.durable.arrivals import Arrival, accept_together
-from bot.engine.durable.bulk import Enqueued
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS
+from bot.queue import jobs
+from bot.queue.engine import Arrival, DurableEngine, accept_together
+from bot.queue.store import JOBS, Enqueued, JobStore, Transaction
 from tests.builders import a_job
 
 SECONDS = 20.0
@@ -68,8 +65,8 @@ async def test_what_is_enqueued_with_others_is_as_dbos_itself_enqueues_it(
     queue = "codepilot-work" if partition else jobs.TIMERS
 
     def enqueue(tx: Transaction) -> None:
-        tx.enqueue(turns.RUN, "alone", queue, partition, delay, "alone", 1)
-        one = Enqueued(workflow=turns.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
+        tx.enqueue(jobs.RUN, "alone", queue, partition, delay, "alone", 1)
+        one = Enqueued(workflow=jobs.RUN, id="a", queue=queue, partition=partition, delay=delay, args=("a", 1))
         tx.enqueue_all([one, replace(one, id="b", args=("b", 1))])
         tx.enqueue_all([one])  # known
 
@@ -129,7 +126,7 @@ async def test_no_job_of_another_thread_is_read_however_many_wait(store: JobStor
 async def test_a_job_that_comes_behind_one_that_was_left_lets_that_one_run(store: JobStore) -> None:
     await store.run(lambda tx: jobs.accept(tx, a_job("left", number=1), 0.0))
     # As a process leaves it that bounds the jobs of a repository, which this one does not.
-    await store.run(lambda tx: turns.change(tx, "left", released=False, leg=0))
+    await store.run(lambda tx: jobs.change(tx, "left", released=False, leg=0))
     assert await store.run(lambda tx: accept_together(tx, arrivals(a_job("behind", number=1)))) == [True]
 
     def legs(tx: Transaction) -> dict[str, int]:
@@ -195,7 +192,7 @@ async def test_a_thread_that_another_transaction_changes_keeps_no_other_waiting(
     job = a_job("waits", number=1)
 
     def hold(tx: Transaction) -> None:
-        turns.lock(tx, job.lane, job.repo.id, job.thread.key)
+        jobs.lock(tx, job.lane, job.repo.id, job.thread.key)
         held.set()
         gate.wait(SECONDS)
 

@@ -7,16 +7,13 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bot.domain.commands import Labelled, Review
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.tables import CONFIGS
-from bot.engine.in_memory import InMemoryEngine
-from bot.engine.in_memory_ledger import InMemoryLedger
-from bot.engine.protocols import Ledger
-from bot.gate.repo_config import RepoConfig
-from bot.gate.repo_keys import LabelNames
-from bot.jobs.receipt_filter import KnownConfigs, Receipt
+from bot.jobs.storage import KnownConfigs, Receipt
+from bot.permissions.repo_config import LabelNames, RepoConfig
+from bot.queue.engine import DurableEngine
+from bot.queue.ledger import DurableLedger
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.protocols import Ledger
+from bot.queue.store import CONFIGS, JobStore
 from tests.builders import a_job
 from tests.clocks import Clock
 

@@ -13,11 +13,10 @@ import sqlalchemy as sa
 
 from bot.domain.commands import Stop
 from bot.domain.job import JobState
-from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, pause_after
-from bot.engine.durable import jobs, suspects
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS, SUSPECTS
+from bot.queue import jobs
+from bot.queue.engine import DurableEngine
+from bot.queue.protocols import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, pause_after_deaths
+from bot.queue.store import JOBS, SUSPECTS, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import begun
@@ -149,7 +148,7 @@ async def test_steps_count_as_progress_only_when_they_are_new(lives: Lives) -> N
         await lives.taken_over("w1", "w1")
         lives.clock.now += ALONE_SECONDS + 1
         await lives.taken("w1")
-        assert await lives.store.run(lambda tx: suspects.deaths_of(tx, "a")) == deaths
+        assert await lives.store.run(lambda tx: jobs.deaths_of(tx, "a")) == deaths
 
 
 async def test_three_restarts_in_a_bad_minute_take_nobody(lives: Lives) -> None:
@@ -248,5 +247,5 @@ async def test_a_job_that_kills_even_those_who_only_report_that_ends(lives: Live
 
 
 def test_the_pauses_grow_and_the_end_is_days_away() -> None:
-    assert sum(map(pause_after, range(HOPELESS_DEATHS))) > 3 * 24 * 3600
-    assert pause_after(HOPELESS_DEATHS) == 3600
+    assert sum(map(pause_after_deaths, range(HOPELESS_DEATHS))) > 3 * 24 * 3600
+    assert pause_after_deaths(HOPELESS_DEATHS) == 3600

@@ -11,10 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from bot.domain.errors import QueueError
-from bot.engine.delivery_sweeps import SweptDeliveries
-from bot.engine.durable import delivery_sweeps
-from bot.engine.durable.delivery_sweeps import PostgresDeliverySweeps
-from bot.engine.durable.store import JobStore
+from bot.queue.store import JobStore
+from bot.server import redelivery
+from bot.server.redelivery import PostgresDeliverySweeps, SweptDeliveries
 from tests.postgres import postgres_server, postgres_url
 from tests.waiting import eventually
 
@@ -82,7 +81,7 @@ async def test_what_fails_in_a_turn_is_not_taken_for_the_database(stores: tuple[
 async def test_the_connection_of_a_turn_that_is_cancelled_is_used_by_one_thread_at_a_time(
     stores: tuple[JobStore, JobStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, end, begun, ended = delivery_sweeps._begin, delivery_sweeps._end, Event(), Event()
+    begin, end, begun, ended = redelivery._begin, redelivery._end, Event(), Event()
     ended_meanwhile = []
 
     def slow_begin(rows: Connection) -> bool:
@@ -94,8 +93,8 @@ async def test_the_connection_of_a_turn_that_is_cancelled_is_used_by_one_thread_
         ended.set()
         end(rows)
 
-    monkeypatch.setattr(delivery_sweeps, "_begin", slow_begin)
-    monkeypatch.setattr(delivery_sweeps, "_end", told_end)
+    monkeypatch.setattr(redelivery, "_begin", slow_begin)
+    monkeypatch.setattr(redelivery, "_end", told_end)
 
     async def take() -> None:
         async with PostgresDeliverySweeps(stores[0]).turn():

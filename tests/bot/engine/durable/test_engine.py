@@ -13,13 +13,10 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import JobState
-from bot.engine.approvals import ApprovalAnswer
-from bot.engine.durable import jobs
-from bot.engine.durable.store import Transaction
-from bot.engine.job_record import RecordedEnding
-from bot.engine.owed_endings import Owed
-from bot.engine.records import Backlog, Signal
-from bot.engine.work import JobAttempt, JobEnded, JobParked, JobReleased
+from bot.queue import jobs
+from bot.queue.protocols import JobAttempt, JobEnded, JobParked, JobReleased, Owed
+from bot.queue.records import ApprovalAnswer, Backlog, RecordedEnding, Signal
+from bot.queue.store import Transaction
 from tests.bot.engine.durable.running import SECONDS, Running
 from tests.builders import a_job
 from tests.durable import is_owed, signals_of

@@ -9,7 +9,7 @@ import pytest
 
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState
-from bot.engine.work import JobAttempt
+from bot.queue.protocols import JobAttempt
 from tests.bot.engine.durable.running import Running
 from tests.bot.engine.durable.test_takeover import Machines, machines
 from tests.builders import a_job

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bot.engine.durable.gathering import Gathering
+from bot.queue.store import Gathering
 
 SECONDS = 20.0
 

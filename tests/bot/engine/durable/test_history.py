@@ -14,12 +14,11 @@ from alembic.operations import Operations
 
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
-from bot.engine.durable import history
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.migrations.versions import v0005_run_logs
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS, RUN_LOGS
-from bot.engine.records import RunQuery, WeekCost, week_begins, week_of
+from bot.queue import engine as engine_module
+from bot.queue.engine import DurableEngine
+from bot.queue.migrations.versions import v0005_run_logs
+from bot.queue.records import RunQuery, WeekCost, week_begins, week_of
+from bot.queue.store import JOBS, RUN_LOGS, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
 
@@ -121,7 +120,7 @@ async def test_who_sees_little_or_searches_for_little_has_little_read(tmp_path: 
         assert isinstance(connection, sqlite3.Connection)
         connection.set_progress_handler(count, 1_000)
         try:
-            return [each.job.id for each in history.runs(tx, query)]
+            return [each.job.id for each in engine_module.runs(tx, query)]
         finally:
             connection.set_progress_handler(None, 0)
 

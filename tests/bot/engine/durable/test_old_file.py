@@ -14,15 +14,13 @@ from bot.domain.access import LabelGrant
 from bot.domain.commands import Fix
 from bot.domain.errors import QueueError
 from bot.domain.job import Actor, JobState
-from bot.engine.approvals import ApprovalAnswer
-from bot.engine.durable import old_file
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.old_file import import_file
-from bot.engine.durable.tables import OWED
-from bot.engine.job_record import CommentRecord, Posted, RecordedEnding, StoredRecord
-from bot.engine.records import Signal
 from bot.jobs import approvals
-from bot.publishing.published import CommitRef
+from bot.publishing.view import CommitRef
+from bot.queue import jobs
+from bot.queue.jobs import import_file
+from bot.queue.ledger import DurableLedger
+from bot.queue.records import ApprovalAnswer, CommentRecord, Posted, RecordedEnding, Signal, StoredRecord
+from bot.queue.store import OWED
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.durable import is_owed, runnable, signals_of
@@ -225,9 +223,9 @@ async def _nothing_is_left(running: Running) -> bool:
 async def test_an_import_that_was_cut_between_its_parts_is_completed(
     running: Running, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_file, "_AT_ONCE", 4)
+    monkeypatch.setattr(jobs, "_AT_ONCE", 4)
     with monkeypatch.context() as killed:
-        take = old_file._take
+        take = jobs._take
         taken: list[int] = []
 
         def cut(*args: object, **kwargs: object) -> None:
@@ -236,7 +234,7 @@ async def test_an_import_that_was_cut_between_its_parts_is_completed(
             taken.append(1)
             take(*args, **kwargs)  # type: ignore[arg-type]
 
-        killed.setattr(old_file, "_take", cut)
+        killed.setattr(jobs, "_take", cut)
         with pytest.raises(KeyboardInterrupt):
             import_file(running.store, path)
     assert import_file(running.store, path) == _JOBS

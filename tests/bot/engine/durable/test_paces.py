@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.engine.durable.paces import reserve_for
-from bot.engine.durable.store import JobStore
-from bot.github.pace import RequestPace
+from bot.github.rate_limit import RequestPace
+from bot.queue.store import JobStore, reserve_for
 from tests.clocks import Clock
 
 SECONDS = 1.0

@@ -17,13 +17,11 @@ import sqlalchemy as sa
 from bot.domain.commands import Command, Fix, Help, Unknown
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.durable import engine as durable_engine
-from bot.engine.durable import jobs
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.durable.tables import JOBS
-from bot.engine.job_record import JobRecord
-from bot.engine.records import Signal
+from bot.queue import engine as durable_engine
+from bot.queue import jobs
+from bot.queue.engine import DurableEngine
+from bot.queue.records import JobRecord, Signal
+from bot.queue.store import JOBS, JobStore, Transaction
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.durable import begun, signals_of

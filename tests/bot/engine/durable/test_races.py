@@ -12,12 +12,10 @@ from functools import partial
 import pytest
 
 from bot.domain.job import Actor, Job, JobState
-from bot.engine.approvals import ApprovalAnswer
-from bot.engine.durable import jobs, questions
-from bot.engine.durable.ledger import DurableLedger
-from bot.engine.durable.store import JobStore, Transaction
-from bot.engine.job_record import JobRecord
-from bot.engine.records import Signal
+from bot.queue import engine, jobs
+from bot.queue.ledger import DurableLedger
+from bot.queue.records import ApprovalAnswer, JobRecord, Signal
+from bot.queue.store import JobStore, Transaction
 from tests.builders import a_job
 
 FOREVER = 10.0**12
@@ -87,7 +85,7 @@ def answer(store: JobStore, job_id: str, note: str) -> bool:
 
 
 def state(store: JobStore, job_id: str) -> JobState:
-    found = store.run_here(lambda tx: questions.get(tx, job_id))
+    found = store.run_here(lambda tx: engine.get(tx, job_id))
     assert found is not None
     return found.state
 

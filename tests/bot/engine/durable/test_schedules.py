@@ -8,11 +8,10 @@ import sqlalchemy as sa
 
 from bot.domain.commands import RecipeDue
 from bot.domain.job import Job, Repo
-from bot.engine.durable.schedules import DurableSchedules
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.tables import JOBS, SCHEDULES
-from bot.engine.records import loaded
-from bot.gate.recipes import next_due
+from bot.permissions.repo_config import next_due
+from bot.queue.ledger import DurableSchedules
+from bot.queue.records import loaded
+from bot.queue.store import JOBS, SCHEDULES, JobStore
 from tests.clocks import Clock
 
 REPO = Repo(id=10, full_name="octo/calc", private=False)

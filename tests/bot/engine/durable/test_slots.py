@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from bot.domain.errors import QueueError
-from bot.engine.durable.slots import FileSlots, PostgresSlots, Slots
+from bot.queue.worker import FileSlots, PostgresSlots, Slots
 from tests.durable import is_free
 from tests.source_files import ROOT
 
 _PRESENT = """
 import asyncio, sys
 from pathlib import Path
-from bot.engine.durable.slots import FileSlots, PostgresSlots
+from bot.queue.worker import FileSlots, PostgresSlots
 
 async def stay(where):
     slots = PostgresSlots(where) if "://" in where else FileSlots(Path(where))

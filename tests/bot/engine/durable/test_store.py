@@ -16,14 +16,13 @@ from typing_extensions import override
 
 from bot.domain.errors import LeaseLostError, QueueError
 from bot.domain.job import JobState
-from bot.engine.durable import jobs, turns
-from bot.engine.durable import store as durable_store
-from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
-from bot.engine.durable.slots import PostgresSlots
-from bot.engine.durable.store import JobStore, Transaction, examine
-from bot.engine.durable.tables import METADATA, TOLD
-from bot.engine.job_record import RecordedEnding
-from bot.engine.owed_endings import Owed
+from bot.queue import jobs
+from bot.queue import store as durable_store
+from bot.queue.engine import UNDER_WAY, DurableEngine, Leg
+from bot.queue.protocols import Owed
+from bot.queue.records import RecordedEnding
+from bot.queue.store import METADATA, TOLD, JobStore, Transaction, examine
+from bot.queue.worker import PostgresSlots
 from tests.bot.engine.durable.running import Running, Scripted
 from tests.builders import a_job
 from tests.durable import Legs, is_owed
@@ -160,7 +159,7 @@ async def test_a_process_that_stands_still_in_a_transaction_holds_up_nobody(
     stopped, goes_on = threading.Event(), threading.Event()
 
     def stand_still(tx: Transaction) -> bool:
-        turns.lock(tx, "work", a_job().repo.id, a_job().thread.key)
+        jobs.lock(tx, "work", a_job().repo.id, a_job().thread.key)
         stopped.set()
         goes_on.wait(20)
         return jobs.accept(tx, a_job(), 0.0)

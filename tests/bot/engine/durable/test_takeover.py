@@ -14,9 +14,8 @@ import sqlalchemy as sa
 from dbos import DBOS
 
 from bot.domain.job import JobState
-from bot.engine.durable.slots import slots_of
-from bot.engine.durable.store import JobStore
-from bot.engine.durable.worker import look_pause
+from bot.queue.store import JobStore
+from bot.queue.worker import look_pause, slots_of
 from tests.bot.engine.durable.process import work
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job

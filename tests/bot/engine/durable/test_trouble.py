@@ -13,10 +13,10 @@ import pytest
 
 from bot.domain.errors import QueueError
 from bot.domain.job import JobState
-from bot.engine.durable.engine import DurableEngine
-from bot.engine.durable.slots import PostgresSlots, slots_of
-from bot.engine.durable.store import JobStore
-from bot.engine.work import JobParked
+from bot.queue.engine import DurableEngine
+from bot.queue.protocols import JobParked
+from bot.queue.store import JobStore
+from bot.queue.worker import PostgresSlots, slots_of
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 from tests.durable import is_free

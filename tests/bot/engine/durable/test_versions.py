@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import JobState
-from bot.engine.durable import jobs
-from bot.engine.durable.tables import JOBS, RECORDS
-from bot.engine.job_record import JobRecord, encode_record
+from bot.queue import jobs
+from bot.queue.records import JobRecord, encode_record
+from bot.queue.store import JOBS, RECORDS
 from tests.bot.engine.durable.running import Running
 from tests.builders import a_job
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.domain.job import Actor, Job, Repo
-from bot.intake.deliveries import IgnoredDelivery
-from bot.intake.triggers import TRIGGERS
+from bot.events.delivery import IgnoredDelivery
+from bot.events.triggers import TRIGGERS
 from tests.payloads import EVENTS, a_payload, job, read
 
 COMMANDED = (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from bot.domain.access import Listening
 from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
 from bot.domain.job import Job, Origin, Thread
-from bot.domain.listening import Listening
-from bot.intake.deliveries import Delivery, IgnoredDelivery
-from bot.intake.triggers import job_from
+from bot.events.delivery import Delivery, IgnoredDelivery
+from bot.events.triggers import job_from
 from tests.payloads import HEAD, a_payload, job, read, reason
 
 EVENT = "check_run"

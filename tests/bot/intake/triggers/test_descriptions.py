@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.commands import Ask, Fix
 from bot.domain.job import Job, Origin
-from bot.intake.deliveries import IgnoredDelivery
+from bot.events.delivery import IgnoredDelivery
 from tests.payloads import HEAD, a_payload, read
 
 PLACES = [("issues", "issue"), ("pull_request", "pull_request")]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from bot.domain.access import Listening, TrustedBots
 from bot.domain.commands import Fix, Unknown
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
-from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import Delivery, IgnoredDelivery
-from bot.intake.triggers import TRIGGERS, job_from
+from bot.events.delivery import Delivery, IgnoredDelivery
+from bot.events.triggers import TRIGGERS, job_from
 from tests.builders import a_comment_event
 
 OWN = frozenset({77})

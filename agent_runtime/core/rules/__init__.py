@@ -1,1 +1,0 @@
-"""Read paths and commands for rules. Pure."""

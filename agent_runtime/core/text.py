@@ -1,0 +1,304 @@
+"""Finds fence lines in text that arrives in chunks; knows nothing of blocks. Pure, linear time."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+
+_MIN_LENGTH = 3
+_MAX_INDENT = 3
+_FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceLine:
+    """A line that opens or closes a fence, decided once the whole line is known.
+
+    Attributes:
+        text: the line verbatim, with its newline unless the text ended without one.
+        char: a backtick or a tilde.
+        length: how many of them.
+        info: the info string without surrounding blanks; empty for a bare fence.
+        line: 1-based line number in the text.
+    """
+
+    text: str
+    char: str
+    length: int
+    info: str
+    line: int
+
+    @property
+    def word(self) -> str:
+        """The first word of the info string, in lower case; it decides what the block is."""
+        return self.info.split(maxsplit=1)[0].lower() if self.info else ""
+
+    @property
+    def filename(self) -> str | None:
+        """The value of ``filename=`` (bare or in quotes), else None."""
+        match = _FILENAME.search(self.info)
+        return next((value for value in match.groups() if value), None) if match else None
+
+
+Token = str | FenceLine
+"""A run of ordinary text, or one fence line. Together they are the text, BOM dropped and CRLF read as LF."""
+
+
+class FenceScanner:
+    """Cuts a stream of chunks into ordinary text and fence lines.
+
+    A fence line has at most 3 spaces, then 3 or more backticks or tildes, then an info string, which for backticks
+    holds no backtick (CommonMark 0.31, section 4.5; blanks after a bare fence do not count). Ordinary text is passed
+    on at once: what is held back is the prefix of a line that may yet be a fence, and a carriage return that may
+    be half of a CRLF.
+    """
+
+    def __init__(self) -> None:
+        self._started = False
+        self._carriage_return = False
+        self._line = 1
+        self._in_text = False
+        self._clear()
+
+    def feed(self, chunk: str) -> list[Token]:
+        """Take the next chunk, of any length, and return what it settles."""
+        if self._in_text and not self._carriage_return and "\n" not in chunk and "\r" not in chunk:
+            return [chunk] if chunk else []  # The hot path: the middle of an ordinary line.
+        if chunk and not self._started:
+            self._started = True
+            chunk = chunk.removeprefix("\ufeff")
+        # CRLF is read as LF, also where a chunk border cuts the pair.
+        if self._carriage_return and chunk:
+            chunk = "\r" + chunk
+            self._carriage_return = False
+        if chunk.endswith("\r"):
+            chunk = chunk[:-1]
+            self._carriage_return = True
+        return self._scan(chunk.replace("\r\n", "\n"))
+
+    def close(self) -> list[Token]:
+        """Say that the text is over, and return what was held back."""
+        tokens = self._scan("\r") if self._carriage_return else []
+        self._carriage_return = False
+        if self._held:
+            tokens.append(self._held_line())
+        return tokens
+
+    def _scan(self, chunk: str) -> list[Token]:
+        tokens: list[Token] = []
+        texts: list[str] = []
+        position = 0
+        while position < len(chunk):
+            end = chunk.find("\n", position) + 1
+            piece = chunk[position : end or len(chunk)]
+            position += len(piece)
+            if self._in_text or (not self._held and piece[0] not in " `~"):
+                texts.append(piece)
+                self._in_text = not end
+            elif self._is_text(piece):
+                texts += [*self._held, piece]
+                self._clear()
+                self._in_text = not end
+            else:
+                self._held.append(piece)
+                if end:
+                    _flush(texts, tokens)
+                    tokens.append(self._held_line())
+            self._line += bool(end)
+        _flush(texts, tokens)
+        return tokens
+
+    def _clear(self) -> None:
+        """Forget the held line; the next piece begins a new one."""
+        self._held: list[str] = []
+        self._indent = 0
+        self._char = ""
+        self._length = 0
+        self._in_info = False
+
+    def _is_text(self, piece: str) -> bool:
+        """Read on in a line that may be a fence; True as soon as it cannot be one."""
+        rest = piece
+        if not self._char:
+            rest = piece.lstrip(" ")
+            self._indent += len(piece) - len(rest)
+            if self._indent > _MAX_INDENT or rest[:1] not in ("", "`", "~"):
+                return True
+            self._char = rest[:1]
+        if self._char and not self._in_info:
+            run = len(rest)
+            rest = rest.lstrip(self._char)
+            self._length += run - len(rest)
+            if not rest:
+                return False
+            if self._length < _MIN_LENGTH:
+                return True
+            self._in_info = True
+        return self._char == "`" and "`" in rest
+
+    def _held_line(self) -> Token:
+        """End the held line: a fence if it got as far as one, else text."""
+        text = "".join(self._held)
+        char, length = self._char, self._length
+        self._clear()
+        if length < _MIN_LENGTH:
+            return text
+        info = text.strip()[length:].strip()
+        return FenceLine(text=text, char=char, length=length, info=info, line=self._line)
+
+
+def _flush(texts: list[str], tokens: list[Token]) -> None:
+    """Move the gathered text into the tokens, as one run."""
+    if texts:
+        tokens.append("".join(texts))
+        texts.clear()
+
+
+# ---- Leave binary data out of texts that are shown. Pure.
+
+
+_STRETCH = re.compile(r"\ufffd(?:[^\ufffd]{0,8}\ufffd){11,}")
+"""A dozen characters or more that could not be decoded, with little between them. A text in another encoding has fewer;
+where it has as many, nobody can read it either."""
+
+
+def without_binary(text: str) -> str:
+    """A text, each stretch of binary data in it replaced by a note of its length."""
+    if "\ufffd" not in text:
+        return text
+    return _STRETCH.sub(lambda stretch: f"[{len(stretch[0]):,} characters of binary data]", text)
+
+
+# ---- Parse Python that is newer than the one that parses it: for positions and errors, never to be run. Pure.
+
+
+DIALECT = f"as Python {sys.version_info.major}.{sys.version_info.minor} reads it"
+"""Which Python has the word about code that does not parse."""
+_IS_NEWEST = sys.version_info >= (3, 14)
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?<![\w])(?P<prefix>[A-Za-z]{0,2})(?P<quote>'{3}|"{3}|'|")
+    |(?P<open>[\[({])|(?P<close>[\])}])|(?P<colon>:)|(?P<bang>!(?!=))""",
+    re.VERBOSE,
+)
+_LITERAL = re.compile(r"\\.|\{\{|\}\}|[{}]|'{3}|\"{3}|['\"]", re.DOTALL)
+_PLAIN = re.compile(r"\\.|'{3}|\"{3}|['\"]", re.DOTALL)
+_PARAMETERS = re.compile(
+    r"^([ \t]*(?:(?:async[ \t]+)?def|class|type)[ \t]+\w+)(\[[^\n]*?\])(?=[ \t]*[(:=])", re.MULTILINE
+)
+_TYPE = re.compile(r"^([ \t]*)type([ \t]+)(?=\w+[ \t]*=)", re.MULTILINE)
+_EXCEPT = re.compile(r"^([ \t]*except\*?[ \t]+[\w.]+(?:,[ \t]*[\w.]+)+)(?=[ \t]*:)", re.MULTILINE)
+_DEEPEST = 20
+
+
+def parse(code: str) -> ast.Module:
+    """The tree of the code; nested strings of f-strings that this Python cannot read are names in it.
+
+    Raises:
+        SyntaxError: it does not parse, nor does it when what is newer is rewritten.
+        ValueError, RecursionError, MemoryError: as from `ast.parse`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the agent's code, which is no concern of this process
+        try:
+            return ast.parse(code)
+        except SyntaxError as error:
+            older = None if _IS_NEWEST else _in_older_words(code)
+            if older is None:
+                raise
+            try:
+                return ast.parse(older)
+            except SyntaxError:
+                raise error from None
+
+
+def _in_older_words(code: str) -> str | None:
+    """The code as this Python may parse it; None where it finds nothing newer in it."""
+    try:
+        pieces, place = [], 0
+        while (token := _TOKEN.search(code, place)) is not None:
+            end = token.end()
+            if token["quote"]:
+                prefix = token["prefix"].replace("t", "f").replace("T", "F")
+                pieces += [code[place : token.start()], prefix, token["quote"]]
+                place = _string(code, token, pieces, 0)
+            else:
+                pieces.append(code[place:end])
+                place = end
+    except _UnreadableError:
+        return None
+    written = "".join([*pieces, code[place:]])
+    written = _PARAMETERS.sub(lambda match: match[1] + " " * len(match[2]), written)
+    written = _TYPE.sub(lambda match: f"{match[1]}type{'_' * len(match[2])}", written)
+    written = _EXCEPT.sub(lambda match: match[1].replace(",", "."), written)
+    return written if written != code else None
+
+
+class _UnreadableError(Exception):
+    """A string or brace is not closed."""
+
+
+def _string(code: str, opened: re.Match[str], pieces: list[str] | None, depth: int) -> int:
+    """Where the string that opens there ends; its text is added to `pieces` as it may stand in an older Python."""
+    quote, place = opened["quote"], opened.end()
+    formatted = bool({"f", "t"} & set(opened["prefix"].lower()))
+    pattern = _LITERAL if formatted else _PLAIN
+    begun = place
+    while (token := pattern.search(code, place)) is not None:
+        place = token.end()
+        if token[0] == quote or (len(quote) == 1 and token[0] == quote * 3):
+            place = token.start() + len(quote)
+            if pieces is not None:
+                pieces.append(code[begun:place])
+            return place
+        if token[0] == "{" and formatted:
+            if pieces is not None:
+                pieces.append(code[begun:place])
+            place = begun = _expression(code, place, pieces, depth + 1)
+    raise _UnreadableError
+
+
+def _expression(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
+    """Where the braces of an f-string that open there are closed; see `_string`."""
+    if depth > _DEEPEST:
+        raise _UnreadableError
+    brackets, begun = 0, place
+    written: list[str] = []
+    while (token := _TOKEN.search(code, place)) is not None:
+        place = token.end()
+        if token["quote"]:
+            place = _string(code, token, None, depth)
+            text = code[token.start() : place]
+            # A name as long as the string; one of several lines stays what it is, which no older Python takes.
+            written += [code[begun : token.start()], text if "\n" in text else "_" * len(text)]
+            begun = place
+        elif token["comment"]:
+            written += [code[begun : token.start()], " " * len(token[0])]
+            begun = place
+        elif token["open"]:
+            brackets += 1
+        elif token["close"] and brackets:
+            brackets -= 1
+        elif token["close"] or (not brackets and (token["colon"] or token["bang"])):
+            break
+    if token is None:
+        raise _UnreadableError
+    if pieces is not None:
+        pieces += [*written, code[begun:place]]
+    return place if token["close"] else _format(code, place, pieces, depth)
+
+
+def _format(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
+    """Where the braces are closed whose conversion or format begins there."""
+    begun = place
+    while (token := re.compile("[{}]").search(code, place)) is not None:
+        place = token.end()
+        if pieces is not None:
+            pieces.append(code[begun:place])
+        if token[0] == "}":
+            return place
+        place = begun = _expression(code, place, pieces, depth + 1)
+    raise _UnreadableError

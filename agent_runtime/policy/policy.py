@@ -1,0 +1,453 @@
+"""Decide which calls a run may make and how much it may spend. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.values import PendingCall, Plain
+from agent_runtime.policy.shell import RUNS_OTHERS, CommandPattern, Fit, ParsedCommand, PathGlob, commands_of
+
+Verdict = Literal["allow", "ask", "deny"]
+
+# What is typed into a running program may reach a shell: it passes the gate that commands pass.
+# So does what is taken over from a copy of the workspace, where rules about files did not bind the shell.
+_SAME_GATE = {"send_input": "execute", "collect": "write_file"}
+_TAME = frozenset(
+    {
+        "ask_user",
+        "read_output",
+        "read_skill",
+        "terminate_terminal",
+        "archive_context",
+        "reveal_context",
+        "list_archived_context",
+        "delegate",
+        "task_status",
+    }
+)
+"""Tools that reach no further than the conversation, what an allowed command started, and child runs, whose calls this
+policy decides as well: no default is about them."""
+_SIGNALS = frozenset("\x03\x04\x1c")
+"""Ctrl+C, Ctrl+D and Ctrl+backslash: they end what runs, and say nothing to it."""
+_STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+_SAYS: dict[Verdict, str] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
+_REASONS = 5
+_SHOWN = 120
+
+TOKENS_PER_USD = 400_000
+"""Tokens of a model whose price is not known, sent and received, that count as one US dollar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """Bounds of one run.
+
+    Attributes:
+        max_steps: model replies that may act.
+        max_format_errors: replies in a row that cannot be understood.
+        max_cost_usd: US dollars; None for no bound. Without a known price, `TOKENS_PER_USD` tokens count as one.
+        max_tokens: tokens sent and received, cached ones included; None for no bound.
+        max_repeated_calls: steps in a row that make the very same calls with the same contents.
+        max_seconds: wall time of the whole run, without the waits for a person or for a model service that is down.
+        outage_seconds: for how long a model service that is down is waited for, before the run ends its leg as
+            `model_unavailable`.
+        max_calls_per_step: tool calls in one control block.
+        max_output_chars_per_step: characters of results and prints that one step may show.
+    """
+
+    max_steps: int = 30
+    max_format_errors: int = 3
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
+    max_repeated_calls: int = 5
+    max_seconds: float = 1800.0
+    outage_seconds: float = 300.0
+    max_calls_per_step: int = 200
+    max_output_chars_per_step: int = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFacts:
+    """What a tool call is about, as far as it can be told without making it.
+
+    Attributes:
+        tool: the tool's name.
+        args: by parameter name; plain data.
+        paths: every file or directory that it would read or write, canonical: relative to the workspace, links
+            followed; absolute for what lies outside.
+        writes: whether it would change files.
+        command: what it gives to a shell.
+        typed: what it types into a program that runs.
+        cwd: the directory that the command would run in; empty where that is not known.
+        shell: what would read the command; only bash is understood, and an allow rule never covers another's.
+        outside: whether it reaches past the workspace and its sandbox; such a call requires approval unless a rule
+            allows it.
+    """
+
+    tool: str
+    args: dict[str, Plain] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    writes: bool = False
+    command: str | None = None
+    typed: str | None = None
+    cwd: str = ""
+    shell: str = "bash"
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permitted:
+    """The call may be made."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsApproval:
+    """Somebody has to approve the call first; the reason is for them."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The call is not made; the reason is for the model."""
+
+    reason: str
+
+
+Decision = Permitted | NeedsApproval | Denied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What becomes of the calls that it is about.
+
+    A rule with `paths` is about the files that a call names, one with `commands` about what it gives to a shell, one
+    with neither about whole calls. An `allow` is read to the letter. An `ask` or a `deny` is read generously: paths
+    whatever their case, and with all that lies beneath; commands also where they may be meant, which is asked about.
+
+    Attributes:
+        decision: what becomes of them.
+        tool: the tool's name, or a glob of names; a rule about `execute` is about `send_input`, too, and one about
+            `write_file` about `collect`.
+        paths: globs of files; see `PathGlob`.
+        commands: patterns of commands; see `CommandPattern`. None of them ever allows what is typed by `send_input`.
+        reason: for the person who is asked, or the model that is refused.
+    """
+
+    decision: Verdict
+    tool: str = "*"
+    paths: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the rule.
+
+        Raises:
+            SettingsError: there is no such decision, or a glob or pattern cannot be read.
+        """
+        if self.decision not in _STRICTNESS:
+            raise SettingsError(f"rule {self.decision!r}: decision must be 'allow', 'ask' or 'deny'")
+        for name in ("paths", "commands"):
+            if not isinstance(getattr(self, name), tuple):
+                raise SettingsError(f"rule {self.decision!r} for {self.tool!r}: {name} must be a tuple of texts")
+        for glob in self.paths:
+            PathGlob.parse(glob)
+        for pattern in self.commands:
+            CommandPattern.parse(pattern)
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether it is about whole calls, whatever they name."""
+        return not self.paths and not self.commands
+
+    def is_about(self, tool: str) -> bool:
+        """Whether it is about calls of a tool."""
+        return any(fnmatchcase(name, self.tool) for name in {tool, _SAME_GATE.get(tool, tool)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a run may do, and its bounds.
+
+    A call is decided part by part: each file that it names, each simple command that it gives to a shell. The first
+    rule that is about a part decides it, `default` where there is none; the strictest of the parts decides the call.
+
+    Rules about commands keep an agent to what somebody has agreed to. They are no fence: what an allowed program does
+    is decided by files that the agent may write. The sandbox is the fence.
+
+    Attributes:
+        rules: in order; the first that is about a part of a call decides it.
+        default: for what no rule is about. Tools that reach no further than the conversation are never asked about.
+        denied_tools: tool names to refuse, each with the reason the model is told; before all rules.
+        limits: bounds of the run.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    default: Verdict = "allow"
+    denied_tools: dict[str, str] = field(default_factory=dict)
+    limits: RunLimits = field(default_factory=RunLimits)
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingsError: there is no such default.
+        """
+        if self.default not in _STRICTNESS:
+            raise SettingsError(f"policy: default={self.default!r}; it must be 'allow', 'ask' or 'deny'")
+
+    def refusal(self, tool: str) -> str | None:
+        """The reason why `tool` may never be called, or None when it may, or may be asked for."""
+        return self.denied_tools.get(tool) or self.denied_tools.get(_SAME_GATE.get(tool, ""))
+
+    def always_allows(self, tool: str) -> bool:
+        """Whether every call of a tool may be made, so that nobody need find out what one is about."""
+        judged = self.refusal(tool) or any(rule.is_about(tool) for rule in self.rules)
+        return self.default == "allow" and not judged
+
+    def looks_into(self, tool: str) -> bool:
+        """Whether a rule decides calls of a tool by the files or commands that they name."""
+        return any(rule.is_about(tool) and not rule.is_sweeping for rule in self.rules)
+
+    def withholds(self, tool: str, path: str) -> bool:
+        """Whether a file is to be kept out of what a call shows that names only a directory above it, e.g. a search.
+
+        That is so where a rule names it by `paths` and does not allow it: a call that names the file itself is refused
+        then, or asked about.
+
+        Args:
+            tool: the tool's name.
+            path: of the file, canonical; see `CallFacts`.
+        """
+        part = _Path(path)
+        about = (rule for rule in self.rules if rule.is_about(tool))
+        rule = next((rule for rule in about if part.fit(rule) is Fit.YES), None)
+        return rule is not None and not rule.is_sweeping and rule.decision != "allow"
+
+    def decide(self, call: CallFacts) -> Decision:
+        """What becomes of a call."""
+        if reason := self.refusal(call.tool):
+            return Denied(reason=reason)
+        rules = [rule for rule in self.rules if rule.is_about(call.tool)]
+        default: Verdict = "allow" if call.tool in _TAME else self.default
+        if call.outside:
+            default = max(default, "ask", key=_STRICTNESS.__getitem__)
+        if call.typed is not None and _SIGNALS.issuperset(call.typed):
+            # Nobody who let a program start need be asked about ending it.
+            rules = [rule for rule in rules if rule.decision == "deny" and rule.is_sweeping]
+            default = "allow"
+        judged = [_judged(part, rules, default) for part in _parts(call, rules)]
+        verdict = max((verdict for verdict, _ in judged), key=_STRICTNESS.__getitem__)
+        reasons = list(dict.fromkeys(reason for each, reason in judged if each == verdict))
+        rest = len(reasons) - _REASONS
+        told = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
+        match verdict:
+            case "allow":
+                return Permitted(reason=told)
+            case "ask":
+                return NeedsApproval(reason=told)
+            case "deny":
+                return Denied(reason=told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A call that names neither a file nor a command, or one whose rules are about neither."""
+
+    told: str = "this call"
+
+    def fit(self, rule: Rule) -> Fit:
+        return Fit.YES if rule.is_sweeping else Fit.NO
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """One file of a call."""
+
+    path: str
+
+    @property
+    def told(self) -> str:
+        return repr(self.path)
+
+    def fit(self, rule: Rule) -> Fit:
+        globs = [PathGlob.parse(glob) for glob in rule.paths]
+        meant = any(glob.covers(self.path) if rule.decision == "allow" else glob.touches(self.path) for glob in globs)
+        return Fit.YES if meant or rule.is_sweeping else Fit.NO
+
+
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    """One simple command of a call, or of what it types into a program, which may take it for anything."""
+
+    command: ParsedCommand
+    typed: bool
+
+    @property
+    def told(self) -> str:
+        return f"`{self.command.text}`" + (f" ({self.command.doubt})" if self.command.doubt else "")
+
+    def fit(self, rule: Rule) -> Fit:
+        patterns = [CommandPattern.parse(pattern) for pattern in rule.commands]
+        if rule.is_sweeping:
+            return Fit.YES
+        if rule.decision == "allow":
+            return Fit.YES if not self.typed and any(each.covers(self.command) for each in patterns) else Fit.NO
+        fits = {each.touches(self.command) for each in patterns}
+        doubtful = Fit.MAYBE in fits or (self.typed and bool(patterns))
+        return Fit.YES if Fit.YES in fits else Fit.MAYBE if doubtful else Fit.NO
+
+
+_Part = _Whole | _Path | _Shell
+
+
+def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
+    yield from (_Path(path) for path in call.paths)
+    text = call.typed if call.command is None else call.command
+    if text is not None and any(rule.commands for rule in rules):
+        if call.shell == "bash":
+            commands = commands_of(text)
+        else:
+            doubt = f"{call.shell} is not understood, only bash is"
+            commands = (ParsedCommand(text=" ".join(text.split())[:_SHOWN], words=None, doubt=doubt),)
+        yield from (_Shell(command, call.typed is not None) for command in commands)
+    elif not call.paths:
+        yield _Whole("this call, which an MCP server answers" if call.outside else "this call")
+
+
+def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:
+    """What becomes of one part, and why."""
+    warning: Rule | None = None
+    for rule in rules:
+        fit = part.fit(rule)
+        if fit is Fit.YES:
+            verdict, reason = rule.decision, rule.reason or f"a rule {_SAYS[rule.decision]} {part.told}"
+            break
+        if fit is Fit.MAYBE:
+            warning = warning or rule
+    else:
+        verdict, reason = default, f"no rule is about {part.told}"
+    if warning is not None and verdict == "allow":
+        about = f": {warning.reason}" if warning.reason else ""
+        return "ask", f"{part.told} may be what a rule {_SAYS[warning.decision]}{about}"
+    return verdict, reason
+
+
+# ---- Patterns that allow what a policy asks about in a call: exactly that, or others like it. Pure.
+
+
+_RUNS_FILES = frozenset(
+    {
+        "Rscript", "ansible", "ant", "awk", "bazel", "bun", "bundle", "bunx", "clojure", "cmake", "conda", "crystal",
+        "dart", "deno", "docker", "doit", "dotnet", "ed", "elixir", "emacs", "erl", "escript", "ex", "expect", "find",
+        "flask", "gawk", "gdb", "ghc", "ghci", "git", "gmake", "gnuplot", "gradle", "groovy", "guile", "gunicorn",
+        "hatch", "invoke", "ipython", "iex", "java", "julia", "jupyter", "just", "kotlin", "kubectl", "lldb", "lua",
+        "luajit", "m4", "make", "mawk", "meson", "mise", "mono", "mvn", "mysql", "nawk", "ninja", "nix", "node",
+        "nodejs", "nox", "ocaml", "octave", "osascript", "pdm", "perl", "php", "pipenv", "pipx", "podman", "poetry",
+        "psql", "pwsh", "pypy", "python", "racket", "rake", "rsync", "ruby", "runghc", "runhaskell", "sbt", "scala",
+        "scp", "sed", "sftp", "sqlite", "swift", "tar", "task", "tclsh", "tox", "ts-node", "tsx", "uvicorn", "vi",
+        "vim", "wish",
+    }
+)  # fmt: skip
+"""Programs that take code or commands from their words, or from files of the workspace that these name."""
+_RUNS_SCRIPTS = frozenset(
+    {
+        "alias", "config", "create", "dlx", "env", "eval", "exec", "explore", "generate", "init", "rebuild", "restart",
+        "run", "run-script", "script", "set", "shell", "start", "stop", "test", "tool", "x",
+    }
+)  # fmt: skip
+"""First arguments by which package managers and the like run what somebody wrote, or settle what they run later."""
+
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9_-]*")
+_OPERAND = re.compile(r"(?![-.@/])[A-Za-z0-9@_%+=:,./-]+")
+_VERSION = re.compile(r"[0-9.]+\Z")
+_READABLE = re.compile(r"[!-~]+(?: [!-~]+)*")
+_MOST_CHARS = 200
+_MOST_PATTERNS = 3
+
+
+def exact_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
+    """Patterns of the very commands in a call that a policy asks about; none where patterns cannot allow the call.
+
+    Args:
+        policy: what asked.
+        call: the call, as it waits or was denied.
+    """
+    return _patterns(policy, call, lambda words: words)
+
+
+def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
+    """The same, each for further commands of its kind: the words at the end that name things may be others.
+
+    None where an approval of all of them would be broader than it looks.
+    """
+    return _patterns(policy, call, _varied)
+
+
+def is_covered(policy: Policy, patterns: tuple[str, ...], call: PendingCall) -> bool:
+    """Whether a policy would allow a call if commands that fit the patterns were allowed, too."""
+    text = _command_of(call)
+    if not text or not patterns:
+        return False
+    wider = replace(policy, rules=(Rule(decision="allow", tool="execute", commands=patterns), *policy.rules))
+    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Permitted)
+
+
+def _patterns(
+    policy: Policy, call: PendingCall, shape: Callable[[Sequence[str]], Sequence[str] | None]
+) -> tuple[str, ...]:
+    text = _command_of(call)
+    if not text:
+        return ()
+    found: dict[str, None] = {}
+    for command in commands_of(text):
+        pattern = _pattern(command, shape)
+        if pattern is None:
+            return ()
+        written = shlex.join([word or "" for word in command.words or ()])
+        if not isinstance(policy.decide(CallFacts(tool="execute", command=written)), Permitted):
+            found[pattern] = None
+    return tuple(found) if len(found) <= _MOST_PATTERNS else ()
+
+
+def _command_of(call: PendingCall) -> str:
+    """What a call gives to bash; empty where it gives nothing, or to another shell."""
+    text = call.args.get("command")
+    for_bash = call.tool == "execute" and call.args.get("shell") in {None, "bash"}
+    return text if for_bash and isinstance(text, str) else ""
+
+
+def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
+    """The pattern of one command; None where none can be made that covers it and can be read."""
+    words = command.words
+    if command.doubt or not words or any(word is None or "*" in word for word in words):
+        return None
+    shaped = shape([word or "" for word in words])
+    if shaped is None:
+        return None
+    pattern = " ".join(word if word == "**" else shlex.quote(word) for word in shaped)
+    readable = len(pattern) <= _MOST_CHARS and _READABLE.fullmatch(pattern) is not None and ";" not in pattern
+    return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
+
+
+def _varied(words: Sequence[str]) -> Sequence[str] | None:
+    """The words of a command with `**` for its last operands, and all others as they are."""
+    program, *rest = words
+    name = _VERSION.sub("", program)
+    if "/" in program or name in RUNS_OTHERS or name in _RUNS_FILES or (rest and rest[0] in _RUNS_SCRIPTS):
+        return None
+    fixed = 1 if rest and _SUBCOMMAND.fullmatch(rest[0]) else 0
+    start = len(rest)
+    # What follows right on an option may be its value, which may decide what the option does.
+    while start > fixed and _OPERAND.fullmatch(rest[start - 1]) and not (start > 1 and rest[start - 2].startswith("-")):
+        start -= 1
+    return [program, *rest[:start], *["**"] * (len(rest) - start)]

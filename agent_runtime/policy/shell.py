@@ -1,0 +1,485 @@
+r"""Read a text as bash would: its simple commands, each with what is in doubt about it. Pure.
+
+Bash's grammar (tree-sitter's) gives the structure. It is not bash itself: it takes `a\<newline>b` for two words, where
+bash sees one. So nothing counts as understood because it parses; understood is only what is made of characters and
+structures that mean the same to every reader, and all else is a doubt. A command with a doubt is never approved by a
+rule. (`IFS`, aliases and functions do not matter here: nothing understood is split, and to change what a name means is
+a command of its own, which has to be approved.)
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from agent_runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+
+_MOST_CHARS = 20_000
+_MOST_DEPTH = 30
+_SHOWN = 100
+
+_BODIES = frozenset({"program", "list", "pipeline", "subshell"})
+_JOINTS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", "\n"})
+_COMPOUND = {
+    "if_statement": "an if",
+    "while_statement": "a loop",
+    "for_statement": "a loop",
+    "c_style_for_statement": "a loop",
+    "case_statement": "a case",
+    "compound_statement": "braces",
+    "negated_command": "a negation",
+    "function_definition": "a function",
+    "test_command": "a test",
+}
+_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+_RESERVED = frozenset(
+    {
+        "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+        "select", "then", "until", "while", "{", "}",
+    }
+)  # fmt: skip
+
+_BLANK = re.compile(rb"(?:[ \t]|(?<=[ \t])\\\n)*")
+_SPACE = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
+_BARE = re.compile(r"(?:[A-Za-z0-9_@%+=:,./-]|\\[!-~ ])*")
+_GLOB = re.compile(r"[A-Za-z0-9_./](?:[A-Za-z0-9_@%+=:,./*?\[\]-]|\\[!-~ ])*")
+_ESCAPED = re.compile(r"\\(.)")
+_SINGLE = re.compile(r"'([^']*)'")
+_DOUBLE = re.compile(r'"((?:[^"\\$`!]|\\["\\$`])*)"')
+_HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[12]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCommand:
+    """One simple command.
+
+    Attributes:
+        text: as it is written, for people; on one line, cut.
+        words: the program and its arguments as it would get them. A word that only the run can tell is None, and may
+            stand for several words or none; the whole is None where not even their beginning is known.
+        doubt: why the words are not sure to be all that happens; empty when they are.
+    """
+
+    text: str
+    words: tuple[str | None, ...] | None
+    doubt: str = ""
+
+
+def commands_of(text: str) -> tuple[ParsedCommand, ...]:
+    """Every simple command that a text holds, wherever it stands; at least one.
+
+    Raises:
+        ImportError: the grammar is not installed.
+    """
+    unprintable = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
+    odd = f"it holds the character U+{ord(unprintable):04X}" if unprintable else ""
+    if len(text) > _MOST_CHARS:
+        odd = f"it is longer than {_MOST_CHARS:,} characters"
+    if odd:
+        return (ParsedCommand(text=_short(text), words=None, doubt=odd),)
+    data = text.encode()
+    root = _parser().parse(data).root_node
+    found = list(_Reader(data).body(root, 0))
+    if root.has_error:
+        found = [replace(each, doubt=each.doubt or "the whole does not parse") for each in found]
+        found.append(ParsedCommand(text=_short(text), words=None, doubt="it does not parse"))
+    return tuple(found) or (ParsedCommand(text=_short(text), words=()),)
+
+
+class _Reader:
+    """Reads the tree of one text."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def body(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
+        """The commands of a list, a pipeline, a subshell or the whole, each decided for itself."""
+        if depth > _MOST_DEPTH:
+            yield self._unknown(node, "it nests too deeply")
+            return
+        if odd := self._misread(node):
+            yield self._unknown(node, odd)
+        doubt = odd or ("it runs in the background" if any(child.type == "&" for child in node.children) else "")
+        for child in node.named_children:
+            for command in self._statement(child, depth):
+                yield replace(command, doubt=command.doubt or doubt)
+
+    def _misread(self, node: Node) -> str:
+        """Why bash may see another structure here; empty where it cannot."""
+        if node.type == "subshell" and self._text(node).startswith("(("):
+            return "it may be arithmetic"
+        tokens = {child.type for child in node.children if not child.is_named}
+        if odd := tokens - _JOINTS:
+            return f"`{min(odd)}` is not understood"
+        start, end = (0, len(self._data)) if node.type == "program" else (node.start_byte, node.end_byte)
+        return "" if self._only(_SPACE, [start, *_bounds(node.children), end]) else "part of it was not read"
+
+    def _statement(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
+        kind = node.type
+        if kind in _BODIES:
+            yield from self.body(node, depth + 1)
+        elif kind == "command":
+            yield from self._simple(node)
+        elif kind == "redirected_statement":
+            yield from self._redirected(node, depth)
+        elif kind == "comment":
+            before = self._data[max(0, node.start_byte - 1) : node.start_byte]
+            if before not in {b"", b" ", b"\t", b"\n"} or "\n" in self._text(node):
+                yield self._unknown(node, "it may be no comment")
+        elif kind in _COMPOUND:
+            doubt = f"it is in {_COMPOUND[kind]}"
+            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt=doubt)
+            yield from self._hidden(node, doubt)
+        elif kind in {"declaration_command", "unset_command"}:
+            name = node.children[0].type if node.children else ""
+            yield ParsedCommand(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
+            yield from self._hidden(node, "it is substituted")
+        elif kind in {"variable_assignment", "variable_assignments"}:
+            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt="it sets a variable")
+            yield from self._hidden(node, "it is substituted")
+        else:
+            yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
+            yield from self._hidden(node, "it is in a part that is not understood")
+
+    def _redirected(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
+        odd = doubt = self._apart(node)
+        found: list[ParsedCommand] = [self._unknown(node, odd)] if odd else []
+        for child in node.children:
+            if child.type in _REDIRECTS:
+                doubt = doubt or self._redirect_doubt(child)
+                found += self._hidden(child, "it is substituted")
+            else:
+                found += self._statement(child, depth)
+        found = found or [ParsedCommand(text=_short(self._text(node)), words=())]
+        for command in found:
+            yield replace(command, doubt=command.doubt or doubt)
+
+    def _simple(self, node: Node) -> Iterator[ParsedCommand]:
+        words: list[str | None] = []
+        odd = doubt = self._apart(node)
+        for child in node.children:
+            if child.type == "variable_assignment":
+                doubt = doubt or "it sets a variable"
+            elif child.type in _REDIRECTS:
+                doubt = doubt or self._redirect_doubt(child)
+            else:
+                word, why = self._word(child.children[0] if child.type == "command_name" else child)
+                words.append(word)
+                doubt = doubt or why
+        name = words[0] if words else ""
+        if name is None:
+            doubt = doubt or "only the run can tell which program it is"
+        elif name in _RESERVED or "=" in name or name[:1] == "%":
+            doubt = doubt or f"`{_short(name)}` names no program"
+        yield ParsedCommand(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
+        for child in node.children:
+            yield from self._hidden(child, "it is substituted")
+
+    def _hidden(self, node: Node, doubt: str) -> Iterator[ParsedCommand]:
+        """The simple commands anywhere beneath a node; they run, but not in a way that a rule could approve."""
+        pending = [node]
+        while pending:
+            child = pending.pop()
+            if child.type == "command":
+                for command in self._simple(child):
+                    yield replace(command, doubt=doubt)
+            else:
+                pending += reversed(child.children)
+
+    def _word(self, node: Node) -> tuple[str | None, str]:
+        """A word's value, and what is in doubt about it."""
+        if node.type != "concatenation":
+            return self._piece(node)
+        pieces = [self._piece(child) for child in node.children]
+        if any(one.end_byte != other.start_byte for one, other in pairwise(node.children)):
+            return None, "a word has a gap"
+        values = [value for value, _ in pieces]
+        doubt = next((why for _, why in pieces if why), "")
+        return (None if None in values else "".join(filter(None, values))), doubt
+
+    def _piece(self, node: Node) -> tuple[str | None, str]:
+        text = self._text(node)
+        kind = node.type
+        if kind in {"word", "number"} and not node.children:
+            if _BARE.fullmatch(text):
+                return _ESCAPED.sub(r"\1", text), ""
+            # Such a glob stays no option, whatever the names are that it stands for.
+            return None, "" if _GLOB.fullmatch(text) else f"`{_short(text)}` stands for something else"
+        quoted = _SINGLE.fullmatch(text) if kind == "raw_string" else _DOUBLE.fullmatch(text)
+        if kind in {"raw_string", "string"} and quoted:
+            return (quoted[1] if kind == "raw_string" else _ESCAPED.sub(r"\1", quoted[1])), ""
+        return None, f"`{_short(text)}` stands for something else"
+
+    def _redirect_doubt(self, node: Node) -> str:
+        text = self._data[node.start_byte : node.end_byte]
+        if node.type == "file_redirect" and _HARMLESS_REDIRECT.fullmatch(text):
+            return ""
+        return f"`{_short(self._text(node))}` redirects"
+
+    def _apart(self, node: Node) -> str:
+        """Whether only blanks, and some, stand between the words of a command."""
+        bounds = list(_bounds(node.children))
+        if not self._only(_BLANK, bounds[1:-1]):
+            return "part of it was not read"
+        for one, other in pairwise(node.children):
+            operator = other.type in _REDIRECTS and self._data[other.start_byte : other.start_byte + 1] in b"<>&"
+            if one.end_byte == other.start_byte and not operator:
+                return "two of its words touch"
+        return ""
+
+    def _only(self, gap: re.Pattern[bytes], bounds: list[int]) -> bool:
+        """Whether the gaps hold nothing else, given where each begins and ends."""
+        return all(gap.fullmatch(self._data[start:end]) for start, end in zip(bounds[::2], bounds[1::2], strict=True))
+
+    def _unknown(self, node: Node, doubt: str) -> ParsedCommand:
+        return ParsedCommand(text=_short(self._text(node)), words=None, doubt=doubt)
+
+    def _text(self, node: Node) -> str:
+        return self._data[node.start_byte : node.end_byte].decode(errors="replace")
+
+
+def _bounds(nodes: list[Node]) -> Iterator[int]:
+    for node in nodes:
+        yield node.start_byte
+        yield node.end_byte
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter  # noqa: PLC0415 - see TYPE_CHECKING above
+    import tree_sitter_bash  # noqa: PLC0415 - the same
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+# ---- Patterns of commands, and how surely a command is one of them. Pure.
+
+
+RUNS_OTHERS = frozenset(
+    {
+        ".", "alias", "bash", "builtin", "busybox", "bwrap", "chroot", "chrt", "command", "coproc", "dash", "doas",
+        "enable", "env", "eval", "exec", "fakeroot", "fish", "flock", "hash", "ionice", "ksh", "ltrace", "nice",
+        "nohup", "npx", "nsenter", "parallel", "pkexec", "prlimit", "runuser", "script", "set", "setarch", "setsid",
+        "sh", "shopt", "source", "ssh", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout",
+        "trap", "unalias", "unshare", "uvx", "watch", "xargs", "xvfb-run", "zsh",
+    }
+)  # fmt: skip
+"""Programs and words that run what their arguments name, or change what later names mean."""
+_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", None})
+
+
+class Fit(Enum):
+    """How surely a command is one that a pattern means."""
+
+    YES = "yes"
+    MAYBE = "maybe"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPattern:
+    """A command as a rule names it, e.g. `git diff *`.
+
+    It is split into words as a shell would. A word means itself; `*` as the last word stands for any further words,
+    none included; a lone `*` before the end for any one word; `*` inside a word for any characters of it. A `*` of the
+    last two kinds stands for no `..` in a path, and a word that begins with it for no option.
+
+    Attributes:
+        text: as it was given.
+        words: one a word; None for a `*` at the end.
+    """
+
+    text: str
+    words: tuple[re.Pattern[str] | None, ...]
+    named: bool
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> CommandPattern:
+        """Read a pattern.
+
+        Raises:
+            SettingsError: it is empty, or a quote in it is not closed.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise SettingsError(f"command pattern {text!r}: {error}; close it, or leave it out") from error
+        if not words:
+            raise SettingsError("a command pattern is empty; name a program, e.g. 'pytest *', or '*' for any command")
+        rest = words[-1] == "*"
+        wanted = [_word(word) for word in (words[:-1] if rest else words)]
+        return cls(text=text, words=(*wanted, None) if rest else tuple(wanted), named="*" not in words[0])
+
+    def covers(self, command: ParsedCommand) -> bool:
+        """Whether the command is one of these, and nothing else happens: what an approval needs."""
+        if command.doubt or (not self.named and _may_run_others(command.words or ())):
+            return False
+        return self._fit(command.words) is Fit.YES
+
+    def touches(self, command: ParsedCommand) -> Fit:
+        """Whether the command may be one of these, also by another path to the program: what a warning needs."""
+        words = command.words
+        fit = self._fit(words)
+        if fit is not Fit.NO or not words or words[0] is None:
+            return fit
+        name = _name(words[0])
+        fit = self._fit((name, *words[1:]))
+        return Fit.MAYBE if fit is Fit.NO and _may_run_others(words) else fit
+
+    def _fit(self, words: tuple[str | None, ...] | None) -> Fit:
+        if words is None:
+            return Fit.MAYBE
+        for index, wanted in enumerate(self.words):
+            if wanted is None:
+                return Fit.YES
+            word = words[index] if index < len(words) else ""
+            if word is None:
+                return Fit.MAYBE
+            if index >= len(words) or not wanted.fullmatch(word):
+                return Fit.NO
+        rest = set(words[len(self.words) :])
+        return Fit.YES if not rest else Fit.MAYBE if rest == {None} else Fit.NO
+
+
+def _may_run_others(words: tuple[str | None, ...]) -> bool:
+    first = words[0] if words else ""
+    if first is None:
+        return True
+    name = _name(first)
+    return name in RUNS_OTHERS or (name == "find" and not _FIND_RUNS.isdisjoint(words))
+
+
+def _word(word: str) -> re.Pattern[str]:
+    if "*" not in word:
+        return re.compile(re.escape(word))
+    no_option = "(?!-)" if word.startswith("*") else ""
+    first, *middle, last = re.split(r"\*+", word)
+    # What stands between two stars is taken where it stands first, and never given back: no pattern backtracks.
+    taken = "".join(f"(?>.*?{re.escape(part)})" for part in middle)
+    inside = f"{re.escape(first)}{taken}(?=.{{{len(last)}}}).*+(?<={re.escape(last)})"
+    return re.compile(rf"{no_option}(?!(?:.*/)?\.\.(?:/|\Z)){inside}", re.DOTALL)
+
+
+def _name(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+# ---- Globs of paths. Pure.
+
+
+_DIRECTORIES = "(?:[^/]*/)*?"
+_PART = re.compile(r"\*+|\?|\[(?P<negation>!?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathGlob:
+    """Which files a rule is about.
+
+    `*`, `?` and `[…]` stand for characters of one name, `**` for any directories. A glob without a slash is about
+    names in any directory; one with a slash about paths from the workspace's root; one that begins with a slash about
+    paths of the machine. A slash at the end means all that lies beneath.
+
+    Attributes:
+        text: as it was given.
+        exact: what it means to the letter.
+        loose: the same whatever the case, and with a directory that it names all that lies in it.
+    """
+
+    text: str
+    exact: re.Pattern[str]
+    loose: re.Pattern[str]
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> PathGlob:
+        """Read a glob.
+
+        Raises:
+            SettingsError: it is empty or leaves the workspace.
+        """
+        plain = text.removeprefix("./")
+        names = plain.removeprefix("/").split("/")
+        if not plain.strip("/") or ".." in names or "\0" in plain:
+            raise SettingsError(f"path glob {text!r}: must name files, such as 'src/**', '*.py' or '.github/**'")
+        if not names[-1]:
+            names[-1] = "**"
+        root = "/" if plain.startswith("/") else ""
+        inside = "" if root or len(names) > 1 else _DIRECTORIES
+        body = _joined(names)
+        # To warn, a name without a slash counts wherever it lies, and a directory for what it holds.
+        loose = f"{root}{'(?:.*/)?' if inside else ''}{body}(?:/.*)?"
+        if names[-1] == "**" and len(names) > 1:
+            loose = f"(?:{loose}|{root}{_joined(names[:-1])})"
+        beneath = root or "(?!/)"
+        return cls(
+            text=text,
+            exact=re.compile(rf"{beneath}{inside}{body}", re.DOTALL),
+            loose=re.compile(loose, re.DOTALL | re.IGNORECASE),
+        )
+
+    def covers(self, path: str) -> bool:
+        """Whether a canonical path is surely meant: what an approval needs."""
+        return self.exact.fullmatch(path) is not None
+
+    def touches(self, path: str) -> bool:
+        """Whether a canonical path may be meant: what a warning needs."""
+        return self.loose.fullmatch(path) is not None
+
+
+def _joined(names: list[str]) -> str:
+    """One expression for a path of names; `**` at the end means at least one name, elsewhere any number.
+
+    Names between two `**` are best taken where they stand first, so nothing of what was taken is ever given back
+    (`(?>…)`): the time is linear in the path, whatever the glob.
+    """
+    runs: list[list[str]] = [[]]  # the names between the `**`
+    for name in names:
+        if name == "**":
+            runs.append([])
+        else:
+            runs[-1].append(name)
+    *outer, last = runs
+    ahead = "".join(
+        f"(?>{_DIRECTORIES if number else ''}{''.join(f'{_name_globs(each)}/' for each in run)})"
+        for number, run in enumerate(outer)
+    )
+    end = "/".join(map(_name_globs, last)) if last else ".+"
+    return f"{ahead}{_DIRECTORIES if outer and last else ''}{end}"
+
+
+def _name_globs(glob: str) -> str:
+    """One name's expression. What stands between two stars is taken where it stands first, too."""
+    parts: list[list[str]] = [[]]  # the expressions of single characters between the stars
+    for found in _PART.finditer(glob):
+        if found[0].startswith("*"):
+            parts.append([])
+        elif found[0] == "?":
+            parts[-1].append("[^/]")
+        elif found["set"] is None:
+            parts[-1].append(re.escape(found[0]))
+        else:
+            inside = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", found["set"])
+            parts[-1].append(f"(?!/)[{'^' if found['negation'] else ''}{inside}]")
+    first, *rest = parts
+    if not rest:
+        return "".join(first)
+    *middle, last = rest
+    taken = "".join(f"(?>[^/]*?{''.join(each)})" for each in middle if each)
+    end = f"(?=[^/]{{{len(last)}}})[^/]*+(?<={''.join(last)})" if last else "[^/]*+"
+    return f"{''.join(first)}{taken}{end}"

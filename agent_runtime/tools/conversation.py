@@ -1,0 +1,236 @@
+"""The tools with which the agent keeps its own conversation short."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar
+
+from agent_runtime.context.transcript import TaskRecord, original, savings, tasks
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import Archived, Revealed
+from agent_runtime.core.values import Plain, Skill, ToolResult
+from agent_runtime.sessions.protocol import EventLog
+
+Numbers = int | list[int] | tuple[int, ...]
+Texts = str | list[str] | tuple[str, ...]
+
+_REVEALED_CHARS = 24_000
+"""What one reveal may show; the whole of it stays in the session's log."""
+_PREVIEW_CHARS = 100
+_SUMMARY_CHARS = 4_000
+
+
+class ContextTools:
+    """`archive_context` and its companions, on the log of one session."""
+
+    value_types: ClassVar[dict[str, str]] = {
+        "archive_context": "str",
+        "reveal_context": "str",
+        "list_archived_context": "list[dict[str, Any]]",
+    }
+    labels: ClassVar[dict[str, str]] = {
+        "archive_context": "Archiving task {position}{task}",
+        "reveal_context": "Revealing task {position}",
+        "list_archived_context": "Listing archived tasks",
+    }
+    stub_types: ClassVar[str] = (
+        "Numbers = int | list[int] | tuple[int, ...]\nTexts = str | list[str] | tuple[str, ...]\n"
+    )
+
+    def __init__(self, log: EventLog) -> None:
+        """Work on one session's log."""
+        self._log = log
+
+    async def archive_context(
+        self, position: Numbers | None = None, summary: Texts | None = None, task: Numbers | None = None
+    ) -> ToolResult:
+        """Put finished tasks aside by number ([Task N]): your summary stands for each. task and position are the same.
+
+        Raises:
+            ToolError: no such task; it is the current one, archived already or told by the global summary; not as many
+                summaries as tasks, or an empty one.
+        """
+        numbers = _numbers(position, task)
+        summaries = _summaries(summary, len(numbers))
+        known = {record.number: record for record in tasks(self._log.events)}
+        for number in numbers:
+            record = _find(number, known, "archive_context")
+            if number == max(known):
+                problem = f"task {number} is the current one; archive it when the next task has begun"
+            elif record.summary is not None:
+                problem = f"task {number} is archived already; reveal_context({number}) takes it back first"
+            elif record.summarised:
+                problem = f"task {number} is told by the [GLOBAL SUMMARY] already"
+            else:
+                continue
+            raise ToolError(f"archive_context: {problem}", kind="ValueError")
+        for number, text in zip(numbers, summaries, strict=True):
+            self._log.record(Archived(task=number, summary=text))
+        events = self._log.events
+        saved = sum(savings(events, record) for record in tasks(events) if record.number in numbers)
+        text = (
+            f"[archive_context] {_named(numbers)} archived, about {max(0, saved):,} tokens less in requests to come. "
+            "Summaries take their place when that pays; reveal_context(N) shows a task again."
+        )
+        return ToolResult(value=text, text=text)
+
+    async def reveal_context(self, position: int) -> ToolResult:
+        """Show an archived task's messages again.
+
+        Raises:
+            ToolError: no such task, or it is in the conversation anyway.
+        """
+        events = self._log.events
+        record = _find(position, {each.number: each for each in tasks(events)}, "reveal_context")
+        if record.summary is None and not record.summarised and not record.applied:
+            raise ToolError(f"reveal_context: task {position} is not archived; its messages are in the conversation")
+        if record.summary is not None:
+            self._log.record(Revealed(task=position))
+        if not record.applied and not record.summarised:
+            text = f"[reveal_context] task {position} is no longer archived; its messages were not replaced yet"
+        else:
+            told = original(events, record, max_chars=_REVEALED_CHARS)
+            text = f"[TASK {position} REVEALED]\n{told}\n[end of task {position}]"
+        return ToolResult(value=text, text=text)
+
+    async def list_archived_context(self) -> ToolResult:
+        """Which tasks are archived, and the tokens that saves."""
+        events = self._log.events
+        archived = [record for record in tasks(events) if record.summary is not None]
+        value: list[Plain] = [
+            {"task": record.number, "summary": record.summary, "tokens_saved": max(0, savings(events, record))}
+            for record in archived
+        ]
+        lines: list[str] = []
+        for record in archived:
+            summary = " ".join((record.summary or "").split())
+            preview = summary if len(summary) <= _PREVIEW_CHARS else f"{summary[: _PREVIEW_CHARS - 1]}…"
+            state = "" if record.applied else " (still shown in full)"
+            saved = max(0, savings(events, record))
+            lines.append(f"[ARCHIVED TASK {record.number}] about {saved:,} tokens saved{state}: {preview}")
+        return ToolResult(value=value, text="\n".join(lines) or "[list_archived_context] no task is archived")
+
+
+def _numbers(position: Numbers | None, task: Numbers | None) -> list[int]:
+    """The tasks that are meant.
+
+    Raises:
+        ToolError: none or both of the two arguments, an empty list, or a number twice.
+    """
+    if (position is None) == (task is None):
+        problem = "both task and position are given, which are the same" if task is not None else "no task is given"
+        raise ToolError(f"archive_context: {problem}; write archive_context(task=N, summary=...)", kind="ValueError")
+    given = task if task is not None else position
+    numbers = [given] if isinstance(given, int) else list(given or ())
+    if not numbers:
+        raise ToolError("archive_context: the list of tasks is empty", kind="ValueError")
+    twice = sorted({number for number in numbers if numbers.count(number) > 1})
+    if twice:
+        raise ToolError(f"archive_context: {_named(twice)} given twice", kind="ValueError")
+    return numbers
+
+
+def _summaries(summary: Texts | None, count: int) -> list[str]:
+    """One summary for each of `count` tasks.
+
+    Raises:
+        ToolError: another number of them, or one that is empty or too long.
+    """
+    texts = [summary] if isinstance(summary, str) else list(summary or ())
+    if len(texts) != count:
+        raise ToolError(
+            f"archive_context: {count} task(s), but {len(texts)} summaries; give one summary for each task",
+            kind="ValueError",
+        )
+    for text in texts:
+        if not text.strip():
+            raise ToolError(
+                "archive_context: a summary is empty; say what was done and what matters", kind="ValueError"
+            )
+        if len(text) > _SUMMARY_CHARS:
+            raise ToolError(
+                f"archive_context: a summary has {len(text):,} characters; use at most {_SUMMARY_CHARS:,}",
+                kind="ValueError",
+            )
+    return [text.strip() for text in texts]
+
+
+def _find(number: int, known: dict[int, TaskRecord], tool: str) -> TaskRecord:
+    try:
+        return known[number]
+    except KeyError:
+        last = max(known, default=0)
+        there = f"there are tasks 1 to {last}" if last else "there is none yet"
+        raise ToolError(f"{tool}: there is no task {number}; {there}", kind="ValueError") from None
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return f"task{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+# ---- The tool that asks the person the agent works for.
+
+
+Ask = Callable[[str], Awaitable[str]]
+"""Puts one question to the user and gives the answer; however long that takes, and in whichever process it ends."""
+
+_MAX_CHARS = 4_000
+
+
+class QuestionTools:
+    """`ask_user`."""
+
+    value_types: ClassVar[dict[str, str]] = {"ask_user": "str"}
+    labels: ClassVar[dict[str, str]] = {"ask_user": "Asking: {question}"}
+    stub_types: ClassVar[str] = ""
+
+    def __init__(self, ask: Ask) -> None:
+        """Put questions by way of `ask`."""
+        self._ask = ask
+
+    async def ask_user(self, question: str) -> ToolResult:
+        """Ask the user what only they can decide, and wait for the answer.
+
+        Raises:
+            ToolError: the question is empty, or too long to be read.
+        """
+        asked = question.strip()
+        if not asked:
+            raise ToolError("ask_user: question is empty; say what the user should decide", kind="ValueError")
+        if len(asked) > _MAX_CHARS:
+            raise ToolError(
+                f"ask_user: question has {len(asked):,} characters, and {_MAX_CHARS:,} is the most",
+                kind="ValueError",
+            )
+        answer = await self._ask(asked)
+        return ToolResult(value=answer, text=f"[ask_user] {answer or '(an empty answer)'}")
+
+
+# ---- The tool that reads a skill.
+
+
+class SkillTools:
+    """`read_skill`."""
+
+    value_types: ClassVar[dict[str, str]] = {"read_skill": "str"}
+    labels: ClassVar[dict[str, str]] = {"read_skill": "Reading the skill {name}"}
+    stub_types: ClassVar[str] = ""
+
+    def __init__(self, skills: Mapping[str, Skill]) -> None:
+        """Offer these skills, by name."""
+        self._skills = skills
+
+    def read_skill(self, name: str) -> ToolResult:
+        """Read a skill that the first message lists, before you do what it is about.
+
+        Raises:
+            ToolError: there is no such skill.
+        """
+        skill = self._skills.get(name)
+        if skill is None:
+            raise ToolError(
+                f"read_skill: there is no skill {name!r}; there are: {', '.join(self._skills)}", kind="ValueError"
+            )
+        text = skill.text.strip("\r\n")
+        folder = skill.path.rpartition("/")[0]
+        return ToolResult(value=text, text=f"[skill {name}, whose other files are in {folder}/]\n{text}")

@@ -1,1 +1,0 @@
-"""The control-block transport: prose, a block of Python, payload fences, a completion. Pure."""

@@ -1,0 +1,455 @@
+"""Read the event that started the workflow run, as a delivery, and what it and the inputs ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.domain.access import Listening
+from bot.domain.commands import WORK_VERBS, Fix, StartRecipe, Work
+from bot.domain.errors import InputProblem, InputsError, MalformedError
+from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.events.delivery import (
+    Delivery,
+    EventPayload,
+    Head,
+    IgnoredDelivery,
+    Issue,
+    PayloadPart,
+    PullRequest,
+    Repository,
+    Sender,
+    Text,
+    from_action,
+    job_id,
+    no_commander,
+    read,
+)
+from bot.events.triggers import job_from
+from bot.permissions.levels import OWN_PREFIX
+from bot.publishing.render import is_marked
+from bot.settings.models import ActionSettings
+
+# ---- Words of an event that an expression has put into a workflow's prompt, where they would be commands. Pure.
+
+
+# What strangers can fill in the payload of an event that they can cause.
+_WORDS = frozenset(
+    {
+        "body", "description", "display_title", "from", "head_branch", "label", "message", "page_name", "ref",
+        "summary", "text", "title",
+    }
+)  # fmt: skip
+_PEOPLE = frozenset({"author", "committer"})
+_LEAST_CHARS = 16
+"""Less may be in a prompt by chance."""
+# As `toJSON` writes them, too.
+_BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
+
+
+def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
+    """The expression, such as `github.event.issue.body`, whose words a prompt holds; empty when it holds none.
+
+    Args:
+        prompt: the request.
+        payload: of an event that strangers can cause.
+    """
+    flat = _flat(prompt)
+    for name, text in _words(payload, "github.event"):
+        # The whole as well, or a text of short lines alone would pass.
+        pieces = map(_flat, (text, *text.splitlines()))
+        if any(len(piece) >= _LEAST_CHARS and piece in flat for piece in pieces):
+            return name
+    return ""
+
+
+def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
+    """Every text in the payload that people write, by its name in an expression."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if isinstance(value, str) and key in _WORDS:
+                yield f"{name}.{key}", value
+            elif key in _PEOPLE and isinstance(value, dict):
+                yield from ((f"{name}.{key}.{each}", str(value.get(each) or "")) for each in ("name", "email"))
+            elif key not in {"repository", "organization", "sender", "user", "inputs", "client_payload"}:
+                yield from _words(value, f"{name}.{key}")
+    elif isinstance(part, list):
+        for value in part:
+            yield from _words(value, f"{name}.*")
+
+
+def _flat(text: str) -> str:
+    """Without what `toJSON` and a template change."""
+    line = _BREAKS.sub(" ", text).strip()
+    return " ".join(json.dumps(line, ensure_ascii=False)[1:-1].replace("\\", "").casefold().split())
+
+
+# ---- The job that a workflow's own inputs `prompt` and `command` ask for, on any event. Pure.
+
+
+WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
+"""Events that only people with write access, and what they set up, can cause."""
+_FILE_OF_THE_HEAD = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
+"""Events whose workflow file is the pull request's own: of a fork, a stranger wrote it."""
+_SAID = frozenset({"issue_comment", "pull_request_review", "pull_request_review_comment"})
+"""Events of words that a bot, this one above all, may answer other bots' words with."""
+_FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_request_target"})
+"""Events that the bot's own work may cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRequest:
+    """What a workflow asks for, and where it runs.
+
+    Attributes:
+        prompt: the request in words, or None.
+        command: the verb, or None.
+        recipe: the name of a recipe, or None.
+        base: the branch to work on where the event has no thread, or None for the event's own.
+        workflow: what the workflow is called.
+        ref: the ref that it runs on, or empty.
+        repo: the repository as the runner knows it; None where its number is not known.
+        actor: whom GitHub names for the run; None where it names nobody.
+        branch_prefix: what the bot's own branches begin with.
+        unique: what no other step of any run has.
+    """
+
+    prompt: str | None
+    command: str | None
+    base: str | None
+    workflow: str
+    ref: str
+    repo: Repo | None
+    actor: Actor | None
+    branch_prefix: str = OWN_PREFIX
+    unique: str = ""
+    recipe: str | None = None
+
+
+def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
+    """The job that a prompt or a command of the workflow's file is, or why this event asks for none.
+
+    The file is written by people with write access, so its words are the goal. The person who caused the event
+    commands nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
+
+    Raises:
+        InputsError: the inputs contradict each other or the event.
+    """
+    if name := quoted_in(asked.prompt or "", _of_strangers(delivery)):
+        raise _wrong(
+            f"The input `prompt` contains the text of `{name}`, which anyone may have written. Remove the "
+            "expression. The agent sees the text of a thread as quotes.",
+            name="prompt",
+        )
+    place = _place(delivery, asked)
+    if isinstance(place, IgnoredDelivery):
+        return place
+    command = _command(delivery, asked, place.thread)
+    if (hindrance := _hindrance(delivery, asked, place, command, listening)) is not None:
+        return hindrance
+    sender = _sender(delivery)
+    actor = sender.actor if sender is not None else asked.actor
+    if actor is None:
+        return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account for this job")
+    return Job(
+        id=job_id("workflow", place.repo.id, asked.unique or delivery.id),
+        delivery_id=delivery.id,
+        repo=place.repo,
+        thread=place.thread,
+        actor=actor,
+        origin=Origin(kind="workflow", id=0, name=asked.workflow, vouched=delivery.event in WRITERS_ONLY),
+        command=command,
+        installation=None,
+        trigger=listening.triggers[0],
+        head_sha=place.head_sha,
+    )
+
+
+def _of_strangers(delivery: Delivery) -> Mapping[str, Any]:
+    """What of a payload strangers may have written: of events that only writers cause, the commits that were merged."""
+    payload = delivery.payload
+    if delivery.event not in WRITERS_ONLY:
+        return payload
+    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the job is; `head` is the branch of the event, `from_fork` whether that is another repository's."""
+
+    repo: Repo
+    thread: Thread
+    head_sha: str = ""
+    head: str = ""
+    from_fork: bool = False
+
+
+def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
+    """The thread that the event is about, else a branch."""
+    if "pull_request" in delivery.payload:
+        event = read(_OfPull, delivery)
+        if isinstance(event, IgnoredDelivery):
+            return event
+        head = event.pull_request.head
+        return _Place(
+            repo=event.repository.repo,
+            thread=event.pull_request.thread,
+            head_sha=head.sha,
+            head=head.ref,
+            from_fork=head.repo is None or head.repo.id != event.repository.id,
+        )
+    if "issue" in delivery.payload:
+        found = read(_OfIssue, delivery)
+        return (
+            found
+            if isinstance(found, IgnoredDelivery)
+            else _Place(repo=found.repository.repo, thread=found.issue.thread)
+        )
+    repo: Repo | IgnoredDelivery
+    if "repository" in delivery.payload:
+        known = read(_OfRepository, delivery)
+        repo = known if isinstance(known, IgnoredDelivery) else known.repository.repo
+    else:  # as for a schedule
+        reason = "neither the event nor GITHUB_REPOSITORY_ID names the repository"
+        repo = asked.repo or IgnoredDelivery(reason=reason)
+    if isinstance(repo, IgnoredDelivery):
+        return repo
+    return (_of_run if delivery.event == "workflow_run" else _of_ref)(delivery, asked, repo)
+
+
+def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
+    """The branch that the workflow runs on, or another one that it names."""
+    if delivery.event == "push" and delivery.payload.get("deleted") is True:
+        return IgnoredDelivery(reason="the push deleted its branch")
+    ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
+    branch = asked.base or ref or _default_branch(delivery)
+    if not branch:
+        raise _wrong(
+            f"The workflow runs on `{asked.ref or 'no ref'}`, which is not a branch, and the input `base` is empty. "
+            "Name the branch to work on.",
+            name="base",
+            line="base: main",
+        )
+    return _Place(repo=repo, thread=Thread.of_branch(branch), head=ref)
+
+
+def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
+    """The branch that another workflow ran on; its name proves nothing where the run was a fork's."""
+    event = read(_OfRun, delivery)
+    if isinstance(event, IgnoredDelivery):
+        return event
+    run = event.workflow_run
+    if run.head_repository is None or run.head_repository.id != repo.id:
+        return IgnoredDelivery(reason="the workflow ran for a fork, whose branches are not supported")
+    branch = asked.base or run.head_branch or _default_branch(delivery)
+    if not branch:
+        return IgnoredDelivery(reason="the workflow run names no branch")
+    return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
+
+
+def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
+    """What is to be done."""
+    verb, goal = asked.command or "fix", asked.prompt or ""
+    if asked.recipe and asked.command:
+        raise _wrong(
+            "The inputs `recipe` and `command` exclude each other: the recipe itself says what becomes of its result. "
+            "Remove one of them.",
+            name="command",
+        )
+    if asked.recipe:
+        return StartRecipe(name=asked.recipe, words=goal)
+    if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
+        raise _wrong(
+            f"The input `command` is `{verb}` and the input `prompt` is empty, and the event `{delivery.event}` does "
+            f"not say what to {verb}.",
+            name="prompt",
+            line="prompt: Say what changed since the last release.",
+        )
+    if verb == "review" and thread.kind != "pull":
+        raise _wrong(
+            f"The input `command` is `review`, and the event `{delivery.event}` has no pull request. Run the "
+            "workflow on `pull_request`, or choose another command.",
+            name="command",
+            line="command: explain",
+        )
+    return WORK_VERBS[verb](goal=goal)
+
+
+def _hindrance(
+    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: Listening
+) -> IgnoredDelivery | None:
+    """Why the event is left alone, though the inputs ask for something."""
+    if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
+        return IgnoredDelivery(
+            reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
+            "fork; to support forks, run the workflow on `pull_request_target`"
+        )
+    own = isinstance(command, Fix | StartRecipe) and place.head.startswith(asked.branch_prefix)
+    if own and delivery.event in _FROM_A_BRANCH:
+        return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
+    sender = _sender(delivery)
+    if delivery.event in WRITERS_ONLY or sender is None:
+        return None
+    said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
+    if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
+        return IgnoredDelivery(reason="the comment is the bot's own")
+    if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
+        return no_commander(sender, listening)
+    return None
+
+
+def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
+    return InputsError((InputProblem(text=text, input=name, line=line),))
+
+
+def _default_branch(delivery: Delivery) -> str:
+    """Of an event that is about no branch."""
+    repository: Mapping[str, Any] = delivery.payload.get("repository") or {}
+    branch = repository.get("default_branch")
+    about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
+    return branch if isinstance(branch, str) and not about_a_ref else ""
+
+
+def _sender(delivery: Delivery) -> Sender | None:
+    """Who caused the event; a schedule has nobody."""
+    if "sender" not in delivery.payload:
+        return None
+    event = read(_OfSender, delivery)
+    return None if isinstance(event, IgnoredDelivery) else event.sender
+
+
+class _RepoId(PayloadPart):
+    id: int
+
+
+class _Head(Head):
+    ref: Text = ""
+    repo: _RepoId | None = None
+
+
+class _Pull(PullRequest):
+    head: _Head
+
+
+class _OfPull(EventPayload):
+    pull_request: _Pull
+
+
+class _OfIssue(EventPayload):
+    issue: Issue
+
+
+class _OfRepository(PayloadPart):
+    repository: Repository
+
+
+class _OfSender(PayloadPart):
+    sender: Sender
+
+
+class _Run(PayloadPart):
+    head_branch: Text | None = None
+    head_repository: _RepoId | None = None
+
+
+class _OfRun(PayloadPart):
+    workflow_run: _Run
+
+
+# Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]
+_ACTIONS_LOGIN = "github-actions[bot]"
+_MAX_EVENT_BYTES = 25 * 1024 * 1024
+_FROM_RUNNER = (
+    "GitHub's runner writes it: make sure that no earlier step changes that file or the variable, and run the job "
+    "again."
+)
+
+
+def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
+    """The job that the run is for: what the inputs ask for, else what somebody asked for in the event.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        ConfigError: the inputs contradict each other or the event.
+    """
+    delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
+    if inputs.prompt or inputs.command or inputs.recipe:
+        repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
+        asked = PromptRequest(
+            prompt=inputs.prompt,
+            command=inputs.command,
+            recipe=inputs.recipe,
+            base=inputs.base,
+            workflow=settings.workflow or "",
+            ref=settings.ref or "",
+            # Whether it is private is asked of GitHub before anything is published.
+            repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
+            actor=Actor(id=number, login=login) if number and login else None,
+            branch_prefix=inputs.branch_prefix,
+            # Several steps of one run may each have a job.
+            unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
+        )
+        return asked_by_workflow(delivery, asked, listening)
+    if delivery.event in WRITERS_ONLY:
+        return IgnoredDelivery(
+            reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
+            "below `with:`: `prompt: What the agent is to do`"
+        )
+    return job_from(delivery, listening)
+
+
+def delivery_from(settings: ActionSettings) -> Delivery:
+    """Read the event that started the workflow.
+
+    Raises:
+        MalformedError: the event file cannot be read, is no JSON object, or is about another repository.
+    """
+    path = settings.event_path
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_EVENT_BYTES + 1)
+    except OSError as error:
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) cannot be read: {error.strerror}. {_FROM_RUNNER}"
+        ) from error
+    if len(content) > _MAX_EVENT_BYTES:
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) has more than {_MAX_EVENT_BYTES:,} bytes. {_FROM_RUNNER}"
+        )
+    try:
+        payload = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) is not JSON: {error}. {_FROM_RUNNER}"
+        ) from error
+    delivery = from_action(
+        event=settings.event_name,
+        payload=payload,
+        run_id=str(settings.run_id),
+        run_attempt=str(settings.run_attempt),
+    )
+    if delivery.event == "schedule" and "repository" not in delivery.payload:
+        return delivery  # GitHub tells a schedule of its cron line alone
+    # The token is good for the workflow's repository alone, so an event about another one is no job of this run.
+    repository = delivery.payload.get("repository")
+    name = repository.get("full_name") if isinstance(repository, dict) else None
+    if not isinstance(name, str) or name.lower() != settings.repository.lower():
+        raise MalformedError(
+            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
+            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
+        )
+    return delivery
+
+
+def listening_of(settings: ActionSettings) -> Listening:
+    """What a workflow's step listens for."""
+    return Listening(
+        triggers=settings.agent.triggers,
+        own_login=_ACTIONS_LOGIN,
+        trusted_bots=settings.agent.trusted_bots,
+        start_label=settings.agent.start_label,
+    )

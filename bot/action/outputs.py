@@ -1,0 +1,563 @@
+"""The outputs of a workflow's step: every one of them at every ending, with documented values."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from agent_runtime import Ended, Event, Refused, StepStarted, Streamed, StreamReset, ToolCalled, ToolReturned
+from bot.domain.errors import BotError
+from bot.domain.job import Job, JobState
+from bot.events.delivery import IgnoredDelivery
+from bot.jobs.context import Ending, ShortReply, artifact_name
+from bot.publishing.checks import Verdict
+from bot.publishing.markdown import Allowed, clean, code, duration, escape_markdown, fenced, one_line
+from bot.publishing.render import NO_FILE, annotations_of, in_inputs, reason, render_status
+from bot.publishing.view import StatusView
+from bot.queue.records import JobRecord
+
+# ---- Workflow commands: lines of a step's output that GitHub's runner carries out. Pure.
+
+
+Level = Literal["error", "warning", "notice"]
+
+MOST_ANNOTATIONS = 10
+"""Of each level in one step; GitHub drops the rest:
+https://docs.github.com/en/rest/checks/runs#create-a-check-run and the runner's own limit."""
+
+# The runner cuts a message there: https://github.com/actions/runner/blob/main/src/Runner.Worker/ExecutionContext.cs
+_MESSAGE_CHARS = 4_000
+_TITLE_CHARS = 200
+
+END_GROUP = "::endgroup::"
+
+
+def annotation(level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0) -> str:
+    """A line in the log that GitHub also shows above the run, and beside the lines of a file.
+
+    Args:
+        level: how bad it is.
+        message: what there is to say; may have several lines.
+        title: above it.
+        file: of the repository; empty for what is about no file.
+        line: its first line, from 1.
+        end_line: its last line, where there are several.
+    """
+    properties = {
+        "title": one_line(_shown(title), _TITLE_CHARS),
+        "file": _shown(file),
+        "line": str(line) if file and line else "",
+        "endLine": str(end_line) if file and end_line > line else "",
+    }
+    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+    return f"::{level}{' ' if written else ''}{written}::{_data(_shown(message)[:_MESSAGE_CHARS])}"
+
+
+def group(title: str) -> str:
+    """What folds the lines that follow, up to `END_GROUP`, below a title."""
+    return f"::group::{_data(one_line(_shown(title), _TITLE_CHARS))}"
+
+
+def mask(secret: str) -> list[str]:
+    """What has the runner take a secret out of everything that this job writes; a line each, as it masks by lines."""
+    return [f"::add-mask::{_data(line)}" for line in dict.fromkeys(secret.splitlines()) if line.strip()]
+
+
+def foreign(text: str, token: str) -> str:
+    """A text that others wrote, between two commands that keep the runner from looking for commands in it.
+
+    Args:
+        text: the text.
+        token: ends it; new and random for each text, or its author could write it.
+
+    Raises:
+        ValueError: the text holds the token.
+    """
+    shown = _shown(text).rstrip("\n")
+    if token in shown:
+        raise ValueError("the token that is to end a text must not be in it")
+    return f"::stop-commands::{token}\n{shown}\n::{token}::"
+
+
+def _shown(text: str) -> str:
+    """Without control codes, and without the older form of commands, which the log's page reads wherever it stands."""
+    return clean(text.replace("\r\n", "\n").replace("\r", "\n")).replace("##[", "# #[")
+
+
+# https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ---- The conclusion of a workflow's step: the output `conclusion` and the exit code, which always agree. Pure.
+
+
+class Conclusion(StrEnum):
+    """What a step came to; those of a finished change are the same words as in `Verdict`."""
+
+    VERIFIED = "verified"
+    UNVERIFIED = "unverified"
+    RED = "red"
+    UNCHANGED = "unchanged"
+    SETUP_FAILED = "setup_failed"
+    DONE = "done"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    MISCONFIGURED = "misconfigured"
+
+
+MEANINGS: Mapping[Conclusion, tuple[int, str]] = {
+    Conclusion.VERIFIED: (0, "Files changed, and the last run of every check passed."),
+    Conclusion.UNVERIFIED: (0, "Files changed, and no check passed on the final change."),
+    Conclusion.UNCHANGED: (0, "The run finished, and nothing changed."),
+    Conclusion.DONE: (0, "A review, an answer or a plan was published."),
+    Conclusion.IGNORED: (0, "The event contains no command."),
+    Conclusion.REFUSED: (0, "The command is not allowed; no run was started."),
+    Conclusion.WAITING: (0, "The run waits for a person."),
+    Conclusion.RED: (1, "Files changed, and the last run of at least one check failed."),
+    Conclusion.SETUP_FAILED: (1, "A `setup` command of the repository failed."),
+    Conclusion.STOPPED: (1, "Somebody stopped the run."),
+    Conclusion.FAILED: (1, "The run did not finish; see the summary for the reason."),
+    Conclusion.CANCELLED: (1, "The workflow was cancelled."),
+    Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is misconfigured."),
+}
+"""The exit code of each, and what it means, in the order of the documentation."""
+
+_STATES: Mapping[JobState, Conclusion] = {
+    JobState.DONE: Conclusion.DONE,
+    JobState.REFUSED: Conclusion.REFUSED,
+    JobState.STOPPED: Conclusion.STOPPED,
+    JobState.WAITING: Conclusion.WAITING,
+}
+
+
+def conclusion_of(
+    ended: JobState | IgnoredDelivery | None, verdict: Verdict | None = None, *, misconfigured: bool = False
+) -> Conclusion:
+    """What a step came to.
+
+    Args:
+        ended: how its job ended, or why there was none; None when the workflow was cancelled.
+        verdict: of a job that is done and was to change something.
+        misconfigured: whether a job failed for lack of a permission.
+    """
+    if ended is None:
+        return Conclusion.CANCELLED
+    if isinstance(ended, IgnoredDelivery):
+        return Conclusion.IGNORED
+    if ended is JobState.DONE and verdict is not None:
+        return Conclusion(verdict.value)
+    if ended is JobState.FAILED and misconfigured:
+        return Conclusion.MISCONFIGURED
+    return _STATES.get(ended, Conclusion.FAILED)
+
+
+def exit_code(conclusion: Conclusion) -> int:
+    """With what the step's process ends."""
+    return MEANINGS[conclusion][0]
+
+
+def conclusions_table() -> str:
+    """Every conclusion as a Markdown table, for the documentation."""
+    rows = [f"| `{each}` | {code} | {meaning} |" for each, (code, meaning) in MEANINGS.items()]
+    return "\n".join(["| `conclusion` | exit code | meaning |", "|---|---|---|", *rows, ""])
+
+
+# ---- The end of a workflow's step, as one value.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd:
+    """How a workflow's step ended.
+
+    Attributes:
+        ended: the state of its job, or why there was none.
+        job: its job, or None.
+        ending: how the job ended; None where there was none, or its end was lost.
+        record: what is recorded of the job.
+        patch: the beginning of its change, published or not; empty where nothing changed.
+        patch_file: the file with the whole of it; None where there is none.
+        session_file: the file with the sealed state of a job that waits; None where none does.
+        session_days: for how many days it is needed.
+        seconds: how long the step took.
+        server_url: GitHub's address for people.
+    """
+
+    ended: JobState | IgnoredDelivery
+    job: Job | None = None
+    ending: Ending | None = None
+    record: JobRecord = field(default_factory=JobRecord)
+    patch: str = ""
+    patch_file: Path | None = None
+    session_file: Path | None = None
+    session_days: int = 1
+    seconds: float = 0.0
+    server_url: str = ""
+
+    @property
+    def view(self) -> StatusView | None:
+        """What its comment says, where it says more than a word."""
+        view = self.ending.view if self.ending is not None else None
+        return view if isinstance(view, StatusView) else None
+
+    @property
+    def told(self) -> str:
+        """Its comment, as it was written."""
+        return self.record.ending.body if self.record.ending is not None else ""
+
+    @property
+    def why(self) -> str:
+        """Why it ended as it did; empty where that needs no reason."""
+        if isinstance(self.ended, IgnoredDelivery):
+            return self.ended.reason
+        return self.ending.reason if self.ending is not None else ""
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """What it came to."""
+        return conclusion_of(
+            self.ended,
+            self.view.verdict if self.view is not None else None,
+            misconfigured=self.ending is not None and self.ending.misconfigured,
+        )
+
+
+OUTPUTS = (
+    "conclusion",
+    "status",
+    "run-id",
+    "comment-url",
+    "comment-id",
+    "branch",
+    "commit-sha",
+    "pull-request-number",
+    "pull-request-url",
+    "changed-files",
+    "patch-path",
+    "cost-usd",
+    "input-tokens",
+    "output-tokens",
+    "steps",
+    "duration-seconds",
+    "session-path",
+    "structured-output",
+    "denied-calls",
+    "summary",
+)
+"""Their names, in the order of the documentation."""
+
+_MOST_FILES = 1_000
+_MOST_DAYS = 90
+_SUMMARY_CHARS = 60_000
+_CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
+_NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
+
+
+def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
+    """The outputs of a step that began nothing."""
+    return _NOTHING | {"conclusion": conclusion.value, "status": "", "summary": summary}
+
+
+def outputs_of(end: StepEnd) -> dict[str, str]:
+    """The outputs of a step, each a value that a workflow can branch on."""
+    record, view = end.record, end.view
+    status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
+    comment, commit = record.comment.posted, record.published.commit
+    # The pull request that has the commit: opened for it, or the one that the job belongs to.
+    number, url = "", ""
+    if (pull := record.published.pull) is not None:
+        number, url = str(pull.number), pull.html_url
+    elif commit is not None and end.job is not None and end.job.thread.kind == "pull":
+        number = str(end.job.thread.number)
+        url = f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{number}"
+    known = {
+        "conclusion": end.conclusion.value,
+        "status": status,
+        "run-id": end.job.id if end.job else "",
+        "comment-url": comment.url if comment else "",
+        "comment-id": str(comment.id) if comment else "",
+        "branch": commit.branch if commit else "",
+        "commit-sha": commit.sha if commit else "",
+        "pull-request-number": number,
+        "pull-request-url": url,
+        "patch-path": str(end.patch_file) if end.patch_file else "",
+        "duration-seconds": f"{end.seconds:.0f}",
+        "session-path": str(end.session_file) if end.session_file else "",
+        "structured-output": end.ending.output_json if end.ending is not None else "",
+        "denied-calls": json.dumps(
+            [{name: str(getattr(each, name)) for name in _CALL_FIELDS} for each in record.denied or ()]
+        ),
+        "summary": _summary(end),
+    }
+    if view is not None:
+        files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]]
+        known |= {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False)}
+    if view is not None and (usage := view.usage) is not None:
+        known |= {
+            "input-tokens": str(usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens),
+            "output-tokens": str(usage.output_tokens),
+            "cost-usd": "" if usage.cost_usd is None else f"{usage.cost_usd:.4f}",
+        }
+    # For the step of the action that uploads a session: the artifact's name, and for how long it is needed.
+    if end.session_file is not None and end.job is not None:
+        known |= {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
+    return _NOTHING | known
+
+
+def _summary(end: StepEnd) -> str:
+    """What the run says of itself."""
+    told = end.ending.view if end.ending is not None else None
+    text = end.why
+    if isinstance(told, StatusView):
+        text = told.completion or told.reason or told.withheld or end.why
+    elif isinstance(told, ShortReply):
+        text = told.text
+    return escaped(end, text)
+
+
+def escaped(end: StepEnd, text: str) -> str:
+    """What is said of a job's end, harmless wherever a workflow puts it."""
+    if (job := end.job) is None:
+        return text
+    allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
+    return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
+
+
+# ---- Write the step's outputs and summary to the files that the runner named.
+
+
+_OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+
+MAX_SUMMARY_BYTES = 1024 * 1024
+"""https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#step-isolation-and-limits"""
+
+
+def write_outputs(
+    path: Path, outputs: Mapping[str, str], *, new_delimiter: Callable[[], str] = lambda: secrets.token_hex(16)
+) -> None:
+    """Add the step's outputs to the file that the runner named in `GITHUB_OUTPUT`.
+
+    Values may hold anything: each is written between delimiters that are random and checked to be absent from it, so
+    that no value can set another output.
+
+    Raises:
+        BotError: the file cannot be written.
+        ValueError: an output's name is no name, which is a bug of the caller.
+    """
+    written = []
+    for name, value in outputs.items():
+        if not _OUTPUT_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid output name")
+        delimiter = new_delimiter()
+        while delimiter in value:
+            delimiter = new_delimiter()
+        written.append(f"{name}<<{delimiter}\n{value}\n{delimiter}\n")
+    _append(path, "".join(written).encode("utf-8", "replace"), "GITHUB_OUTPUT")
+
+
+def write_summary(path: Path, markdown: str) -> None:
+    """Add to the step's summary, in the file that the runner named in `GITHUB_STEP_SUMMARY`.
+
+    GitHub drops a summary over 1 MiB whole, so a longer one is cut, and says so.
+
+    Raises:
+        BotError: the file cannot be written.
+    """
+    content = markdown.encode("utf-8", "replace") + b"\n"
+    if len(content) > MAX_SUMMARY_BYTES:
+        note = b"\n\n_Cut here: GitHub shows at most 1 MiB of a summary._\n"
+        content = content[: MAX_SUMMARY_BYTES - len(note)].decode("utf-8", "ignore").encode() + note
+    _append(path, content, "GITHUB_STEP_SUMMARY")
+
+
+def _append(path: Path, content: bytes, variable: str) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(content)
+    except OSError as error:
+        raise BotError(f"the file {path} ({variable}) cannot be written: {error.strerror}") from error
+
+
+# ---- The run in the step's log: a group for each step of the agent, with what it said, called and saw.
+
+
+_TITLE_CHARS_LOG = 100
+_OUTPUT_CHARS = 20_000
+
+
+class StepLog:
+    """Writes the events of runs for people who read the log.
+
+    Whatever the agent or a program wrote stands between two commands that stop the runner from carrying out what it
+    finds there, with a token that is new each time.
+
+    Args:
+        say: takes lines for the step's output.
+        redact: takes secrets out.
+    """
+
+    def __init__(self, say: Callable[[str], None], redact: Callable[[str], str]) -> None:
+        self._say, self._redact = say, redact
+        self._number = 0
+        self._said = ""
+        self._completing = False
+        self._open = False
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case StepStarted(step=step):
+                self._close()
+                self._number, self._said = step, ""
+            case Streamed(text=text, completion=completion):
+                self._said += "\n\n" if completion and not self._completing and self._said else ""
+                self._said, self._completing = self._said + text, completion
+            case StreamReset():
+                self._said = ""
+            case ToolCalled(label=label):
+                self._begin()
+                self._quote(f"▸ {one_line(label, 500)}")
+            case ToolReturned(text=text, ok=ok):
+                self._quote(text if ok else f"✗ {text}")
+            case Refused(error=error):
+                self._begin()
+                self._quote(error)
+            case Ended():
+                self._begin()
+                self._close()
+            case _:
+                pass
+
+    def _begin(self) -> None:
+        """Open the step's group, whose title is what the agent says that it does."""
+        if not self._open and self._number:
+            said = one_line(self._redact(self._said), _TITLE_CHARS_LOG)
+            self._say(group(f"Step {self._number}{': ' if said else ''}{said}"))
+            self._open = True
+        if self._said.strip():
+            self._quote(self._said)
+        self._said = ""
+
+    def _close(self) -> None:
+        if not self._open and self._said.strip():
+            self._begin()
+        if self._open:
+            self._say(END_GROUP)
+        self._open = False
+
+    def _quote(self, text: str) -> None:
+        shown = self._redact(text)
+        if len(shown) > _OUTPUT_CHARS:
+            half = _OUTPUT_CHARS // 2
+            shown = f"{shown[:half]}\n… {len(shown) - 2 * half:,} characters left out …\n{shown[-half:]}"
+        token = secrets.token_hex(16)
+        while token in shown:
+            token = secrets.token_hex(16)
+        if shown.strip():
+            self._say(foreign(shown, token))
+
+
+# ---- The annotations of a workflow's step: how it ended, and what is to be said beside lines.
+
+
+_LEVELS: Mapping[str, Level] = {"warning": "warning", "notice": "notice"}
+_QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
+
+
+def notes_on(end: StepEnd) -> list[str]:
+    """A line each, at most as many of a level as GitHub shows; the end of the run comes first."""
+    view, lines = end.view, list[tuple[Level, str]]()
+    most: Level = "error" if exit_code(end.conclusion) else "warning"
+    if isinstance(end.ended, IgnoredDelivery):
+        said = f"Nothing to do: {in_inputs(end.ended.reason)}"
+        lines.append(("notice", annotation("notice", said, title="Codepilot")))
+    elif end.conclusion not in _QUIET:
+        said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
+        said = in_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
+        lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
+    if end.ending is not None and view is not None:
+        for each in annotations_of(view, end.ending.review):
+            # In a step that is green no error, which would be read as its failure.
+            level = most if each.level == "failure" else _LEVELS[each.level]
+            file = "" if each.path == NO_FILE else each.path
+            line = annotation(
+                level, each.message, title=each.title, file=file, line=each.start_line, end_line=each.end_line
+            )
+            lines.append((level, line))
+    levels = [level for level, _ in lines]
+    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MOST_ANNOTATIONS]
+
+
+def _verdict(end: StepEnd) -> str:
+    """Why the run came to what it did, in the words of its comment or of its end."""
+    view = end.view
+    if view is None or view.verdict is None or view.state != "done":
+        return end.ending.reason if end.ending is not None else ""
+    return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+
+
+# ---- The step's summary: the comment, what the run cost, and the change as far as it fits.
+
+
+_SPARE_BYTES = 4_096
+"""For what stands around the change."""
+
+
+def summary(end: StepEnd) -> str:
+    """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
+    if isinstance(end.ended, IgnoredDelivery):
+        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
+    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
+    parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
+    if end.view is not None:
+        rows = [
+            ("Conclusion", code(end.conclusion.value)),
+            ("Model", code(end.view.model) if end.view.model else ""),
+            ("Steps", str(end.view.steps) if end.view.steps else ""),
+            ("Time", duration(end.view.seconds)),
+        ]
+        if (usage := end.view.usage) is not None:
+            read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+            cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
+            rows += [
+                ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
+                ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
+            ]
+        head, *more = [f"| {name} | {value} |" for name, value in rows if value]
+        posted = end.record.comment.posted
+        parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
+    text = "\n\n".join(filter(None, parts))
+    changed = end.patch if end.view is not None and end.view.files else ""
+    if changed.strip() in text:  # the comment shows what was left out of a publication
+        changed = ""
+    room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
+    return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
+
+
+def _change(patch: str, room: int) -> str:
+    """The change, folded: whole where it fits, else as many whole lines as do."""
+    shown = "\r".join(map(clean, patch.split("\r")))
+    lines, note = shown.split("\n"), ""
+    block = fenced(shown, "diff")
+    while len(block.encode()) > room and lines:
+        # A fence may be longer than the lines that were left out, when these are of back ticks.
+        size = len("\n".join(lines).encode())
+        keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
+        lines = lines[: min(keep, len(lines) - 1)]
+        block = fenced("\n".join(lines), "diff")
+        note = f"_Truncated: the whole change has {len(patch):,} characters._"
+    return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))

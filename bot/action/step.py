@@ -1,0 +1,382 @@
+"""One step of a workflow as a process: masks first, then the work, and at the end an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent_runtime import AgentError, SettingsError, require_output_schema
+from bot.action import outputs
+from bot.action.inputs import delivery_from, job_of_run, listening_of
+from bot.action.outputs import (
+    Conclusion,
+    StepEnd,
+    StepLog,
+    exit_code,
+    notes_on,
+    outputs_of,
+    outputs_without_run,
+    summary,
+    write_outputs,
+    write_summary,
+)
+from bot.domain.errors import BotError, ConfigError, InputProblem, InputsError
+from bot.domain.job import Job, JobState
+from bot.events.delivery import IgnoredDelivery
+from bot.events.triggers import job_from
+from bot.github import GitHub
+from bot.jobs.approvals import Patience
+from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, check_access, spot_of
+from bot.jobs.handover import save
+from bot.jobs.pipeline import Worker
+from bot.publishing.markdown import Allowed, fenced
+from bot.publishing.redact import Redactor
+from bot.publishing.render import in_inputs, render_reply
+from bot.queue.memory import InMemoryEngine, InMemoryLedger
+from bot.queue.records import Signal, Stored
+from bot.server.build import EDIT_SECONDS, files_of, local_storage, redactor_for, services
+from bot.server.process import guard, start_log
+from bot.settings.load import key_for
+from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
+
+# ---- Run the jobs of a workflow's step one after another, in this process.
+
+
+log = logging.getLogger(__name__)
+
+
+async def run_jobs(
+    contexts: JobContextFactory, run_job: Callable[[str], Awaitable[Stored]], job: Job
+) -> tuple[Stored, Path | None]:
+    """Run a job, and then every job that it starts or resumes.
+
+    Args:
+        contexts: where the jobs are.
+        run_job: runs the job with an id until it has ended, or waits.
+        job: the first.
+
+    Returns:
+        The last of them as it stands, and the file with its sealed state when it waits for a person.
+    """
+    queue, resumes = contexts.queue, contexts.services.handover is not None
+    last = await run_job(job.id)
+    while True:
+        next_id = (await queue.record(last.job.id)).leads_to
+        if next_id is None and resumes:
+            of_thread = await queue.of_thread(job.repo.id, job.thread.key)
+            # The oldest one that an answer has woken, or that follows another job.
+            next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
+        if next_id is None:
+            break
+        last = await run_job(next_id)
+    if not resumes or last.state is not JobState.WAITING:
+        return last, None
+    try:
+        async with contexts.opened(last.job) as context:
+            return last, await save(context)
+    except BotError as error:
+        log.warning("job %s: not stored for a later run: %s", last.job.id, error)
+        why = f"The run requires an answer and cannot wait for one. {error}"
+    await queue.send(last.job.id, Signal(kind="stop", text=why, by="", id="not kept"))
+    await queue.wake(last.job.id)
+    return await run_job(last.job.id), None
+
+
+# ---- Handle the event that started a workflow run, on an engine in memory.
+
+
+LONGEST_PAUSE_SECONDS = 15.0
+"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
+
+_WAIT_SECONDS = 900.0
+"""A workflow run has nothing else to do while GitHub wants a pause."""
+
+
+async def work_step(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), longest_pause: float = LONGEST_PAUSE_SECONDS
+) -> StepEnd:
+    """One workflow run: the event that started it, through the same pipeline, to the step's outputs.
+
+    Args:
+        settings: the runner's and the operator's.
+        listeners: called with every event of the run.
+        longest_pause: seconds until a job that GitHub's silence broke off is taken up again, at most.
+
+    Returns:
+        How the job ended, or why the event asks for none.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        InputsError: the inputs contradict each other or the event.
+        SandboxError: the agent could not run safely here.
+    """
+    job, begun = job_of_run(settings), time.monotonic()
+    if isinstance(job, IgnoredDelivery):
+        end = StepEnd(ended=job)
+        _report(settings, end)
+        return end
+    redactor = redactor_for(settings)
+    shared = _services_of_step(settings, redactor, listeners)
+    engine = InMemoryEngine()
+    await engine.accept(job)
+    endings: list[Ending] = []
+    contexts = JobContextFactory(
+        services=shared,
+        queue=engine,
+        ended=endings.append,
+        ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
+        github_for=lambda _job: GitHub.for_token(
+            settings.token.get_secret_value(),
+            settings.api_url,
+            redact=redactor.redact,
+            max_wait_seconds=_WAIT_SECONDS,
+            ca_file=settings.agent.ca_file,
+        ),
+    )
+    patience = 4 * longest_pause
+    worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
+    last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
+    await engine.tell_ending(worker, last.job.id, until=time.time() + patience)
+    patch = await asyncio.to_thread(shared.work.patch, last.job.id)
+    patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
+    end = StepEnd(
+        ended=last.state,
+        job=last.job,
+        ending=endings[-1] if endings else None,
+        record=await engine.record(last.job.id),
+        patch=patch,
+        patch_file=patch_file,
+        session_file=session_file,
+        session_days=settings.agent.approval_hours // 24 + 1,
+        seconds=time.monotonic() - begun,
+        server_url=settings.server_url,
+    )
+    _report(settings, end)
+    return end
+
+
+def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
+    sealing = settings.sealing_secret
+    shared = services(
+        settings.agent,
+        server_url=settings.server_url,
+        secret=settings.lasting_secret or settings.token,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=EDIT_SECONDS,
+        provider=None,
+        storage=local_storage(settings.agent),
+        inputs=settings.inputs,
+        run_url=settings.run_page,
+    )
+    if sealing is None:
+        return shared
+    sessions = files_of(settings.agent)
+    handover = Handover(
+        key=key_for(sealing, "saved jobs"),
+        folder=settings.agent.data_dir / "session",
+        sessions=sessions,
+        name=settings.inputs.session or "",
+        plain=settings.api_url.startswith("http:"),
+    )
+    return replace(shared, handover=handover, sessions=sessions)
+
+
+def _report(settings: ActionSettings, end: StepEnd) -> None:
+    redact = redactor_for(settings).redact
+    if settings.output_path is not None:
+        write_outputs(settings.output_path, {name: redact(value) for name, value in outputs_of(end).items()})
+    if settings.summary_path is not None:
+        write_summary(settings.summary_path, redact(summary(end)))
+
+
+# ---- Report a step that cannot begin: in the log, in the summary and, to those who may command, in the thread.
+
+
+_TITLE = "Codepilot cannot start"
+_WITHOUT_SECRETS = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
+"""Events for which GitHub gives no secrets when they come from a fork."""
+_FORK = (
+    "GitHub passes no secrets to a workflow that a pull request from a fork starts. A maintainer can give the "
+    "command in a comment: the event `issue_comment` has them."
+)
+_DEPENDABOT = (
+    "GitHub passes a workflow that Dependabot starts only Dependabot's secrets: add this one under *Settings → "
+    "Secrets and variables → Dependabot*, too."
+)
+_NOT_STORED = (
+    "If that line is already there, the secret is missing: add it under *Settings → Secrets and variables → "
+    "Actions*. If it belongs to an environment, the job needs `environment:`. If the name of the input is misspelt, "
+    "GitHub shows a warning in the same run."
+)
+
+
+def why_empty(event: str, payload: Mapping[str, Any]) -> str:
+    """Why a secret that the workflow passes on may be empty in a run.
+
+    Args:
+        event: the name of what started the run.
+        payload: of that.
+    """
+    if _at(payload, "sender", "login") == "dependabot[bot]":
+        return _DEPENDABOT
+    head, base = (_at(payload, "pull_request", side, "repo", "id") for side in ("head", "base"))
+    return _FORK if event in _WITHOUT_SECRETS and head != base else _NOT_STORED
+
+
+def errors(problems: Sequence[InputProblem], why: str) -> list[str]:
+    """The same for the log: a line each, with the YAML to write."""
+    told = (
+        "\n".join(filter(None, (each.text, each.line and f"with:\n  {each.line}", why if each.secret else "")))
+        for each in problems[: outputs.MOST_ANNOTATIONS]
+    )
+    return [outputs.annotation("error", each.replace("*", ""), title=_TITLE) for each in told]
+
+
+def explained(problems: Sequence[InputProblem], why: str) -> str:
+    """The same as Markdown, with the YAML in one piece."""
+    told = [each.text for each in problems]
+    said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)
+    parts = [f"{_TITLE}.", said]
+    if lines := [each.line for each in problems if each.line]:
+        yaml = "\n".join(["with:", *(f"  {each}" for each in lines)])
+        parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fenced(yaml, 'yaml')}")
+    if any(each.secret for each in problems):
+        parts.append(why)
+    return "\n\n".join(parts)
+
+
+def problem_of(error: Exception) -> InputProblem:
+    """What keeps a step from working, in the words of a workflow's author."""
+    return InputProblem(text=in_inputs(str(error)))
+
+
+async def tell(
+    settings: ActionSettings, problems: Sequence[InputProblem], *, redactor: Redactor, say: Callable[[str], None]
+) -> None:
+    """Tell it in all three places.
+
+    Args:
+        settings: as far as they can be read; the token may be empty.
+        problems: at least one.
+        redactor: takes secrets out.
+        say: takes lines for the step's output.
+    """
+    problems, job, why = list(problems), None, _NOT_STORED
+    try:
+        delivery = delivery_from(settings)
+        why = why_empty(delivery.event, delivery.payload)
+        found = job_from(delivery, listening_of(settings))
+        job = found if isinstance(found, Job) else None
+    except BotError as error:
+        if str(error) not in {each.text for each in problems}:
+            problems.append(InputProblem(text=str(error)))
+    for line in errors(problems, why):
+        say(redactor.redact(line))
+    told = redactor.redact(explained(problems, why))
+    if settings.output_path is not None:
+        write_outputs(settings.output_path, outputs_without_run(Conclusion.MISCONFIGURED, told))
+    if settings.summary_path is not None:
+        write_summary(settings.summary_path, f"### ⚙️ {told}")
+    if job is not None and settings.token.get_secret_value():
+        try:
+            await _tell_thread(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)
+        except BotError as error:
+            say(outputs.annotation("warning", redactor.redact(f"The thread was not informed. {error}"), title=_TITLE))
+
+
+async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
+    """Comment, where somebody who may command has asked for something.
+
+    Raises:
+        GitHubError: GitHub did not answer, or refused.
+    """
+    if job.lane == "event" or job.is_unasked or job.thread.kind == "branch" or settings.run_attempt > 1:
+        return
+    async with GitHub.for_token(
+        settings.token.get_secret_value(), settings.api_url, redact=redactor.redact, ca_file=settings.agent.ca_file
+    ) as github:
+        access = await check_access(github, job, bounds=bounds_of(settings.agent))
+        if not access.may_command:
+            return
+        name = job.repo.full_name
+        allowed = Allowed(
+            login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
+        )
+        body = render_reply(told, allowed, job_id=job.id, refused=True)
+        await github.comments.create(name, spot_of(job), body)
+
+
+def _at(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+_ROOT = (
+    "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
+    "for the runner; or, if the machine is discarded after the job, set the input `allow-root`."
+)
+
+
+async def take_step(survey: ActionSurvey) -> int:
+    """Handle the event of one workflow run.
+
+    Args:
+        survey: what the step was given.
+
+    Returns:
+        The exit code of the step.
+    """
+    settings = survey.settings
+    for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
+        for line in outputs.mask(secret.get_secret_value()) if secret is not None else ():
+            say(line)
+    redactor = redactor_for(settings)
+    problems = survey.problems or _of_root(settings) or await _of_schema(settings)
+    if not problems:
+        try:
+            start_log(redactor)
+            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
+            for line in notes_on(end):
+                say(redactor.redact(line))
+            return exit_code(end.conclusion)
+        except InputsError as error:
+            problems = error.wrong
+        except (BotError, AgentError) as error:
+            problems = (problem_of(error),)
+    await tell(settings, problems, redactor=redactor, say=say)
+    return exit_code(Conclusion.MISCONFIGURED)
+
+
+def say(line: str) -> None:
+    """Write to the step's output at once: the runner carries commands out in the order in which they come."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _of_root(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """Close this process to others; what is wrong where it belongs to root, who must allow that."""
+    try:
+        guard(allow_root=settings.agent.allow_root)
+    except ConfigError:
+        return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
+    return ()
+
+
+async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """What is wrong with a schema that is in the workflow itself."""
+    schema = settings.inputs.output_schema
+    try:
+        if isinstance(schema, dict):
+            await require_output_schema(schema)
+    except SettingsError as error:
+        return (InputProblem(text=f"The input `output-schema` is not valid. {error}", input="output-schema"),)
+    return ()

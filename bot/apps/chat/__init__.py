@@ -1,1 +1,0 @@
-"""The agent at a terminal: `codepilot run` and `codepilot chat`."""

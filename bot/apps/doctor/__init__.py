@@ -1,1 +1,0 @@
-"""`codepilot doctor`: check whether the bot can work here, and say how to fix what is missing."""

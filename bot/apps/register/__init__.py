@@ -1,1 +1,0 @@
-"""Register the bot's GitHub App from a manifest: `codepilot app create`."""

@@ -1,0 +1,815 @@
+"""A conversation at a terminal: tasks in, approvals and answers asked for, until the person leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import math
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import click
+from rich.console import Console
+
+from agent_runtime import (
+    CATALOG,
+    Agent,
+    AgentFile,
+    AsyncRuntime,
+    BaseSession,
+    FileSession,
+    ModelOptions,
+    ModelSettings,
+    Outcome,
+    PendingCall,
+    Provider,
+    Recorder,
+    Replied,
+    ResumeError,
+    Rule,
+    SettingsError,
+    Status,
+    Summarised,
+    Usage,
+    create_session,
+    import_session_file,
+    import_session_table,
+    known_models,
+    read_instructions,
+    read_skills,
+)
+from bot.cli.screen import (
+    PERMISSIONS,
+    ChatAnswer,
+    ChatScreen,
+    Permissions,
+    Remembered,
+    Word,
+    check_fit,
+    model_in,
+    reply,
+    spent,
+    visible,
+    word,
+)
+
+Prompt = Callable[[str], str]
+"""Asks the person for a line; raises EOFError or KeyboardInterrupt when they have had enough."""
+
+
+class LeftError(Exception):
+    """The person has had enough, and left in the middle of a run.
+
+    Attributes:
+        by: the signal that said so.
+    """
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(by.name)
+        self.by = by
+
+
+class Chat:
+    """One runtime and the person before the screen.
+
+    The event loop runs while the agent works and stands still while the person is asked, so that Ctrl+C means what it
+    says: at a prompt it leaves, and in a run it stops the run; pressed again it leaves there, too.
+    """
+
+    def __init__(
+        self,
+        runtime: AsyncRuntime,
+        screen: ChatScreen,
+        prompt: Prompt | None,
+        *,
+        permissions: Permissions = "auto",
+        recorded: Callable[[Provider], Provider] | None = None,
+    ) -> None:
+        """Talk to `runtime`.
+
+        Args:
+            runtime: the agent; closed on leaving.
+            screen: where everything is shown.
+            prompt: asks the person; None when there is nobody to ask, so that a call that waits goes on waiting.
+            permissions: who approves what waits.
+            recorded: makes a provider one whose exchanges are recorded.
+        """
+        self._runtime = runtime
+        self._screen = screen
+        self._prompt = prompt
+        self._permissions = permissions
+        self._recorded = recorded
+        self._remembered = Remembered()
+        self._left_by = signal.SIGINT
+        self._runner = asyncio.Runner()
+        runtime.hooks.register("permission_request", self._known, by_arguments=True)
+
+    def __enter__(self) -> Self:
+        """Enter; see `__exit__`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what the agent started, and keep the session."""
+        try:
+            self._runner.run(self._runtime.close())
+        finally:
+            self._runner.close()
+
+    def turn(self, task: str) -> Outcome:
+        """Have one task done.
+
+        Raises:
+            LeftError: the person left before it was.
+        """
+        return self._settled(self._run(self._runtime.run(task)))
+
+    def go_on(self) -> Outcome | None:
+        """Go on with the session's newest run where it waits or was cut off; None when it did neither.
+
+        Raises:
+            LeftError: as for `turn`.
+        """
+        if not self._runtime.unfinished:
+            return None
+        call = self._runtime.pending
+        if call is None:
+            self._screen.say("The last run was interrupted; it resumes.", style="dim")
+            return self._settled(self._run(self._runtime.resume()))
+        return self._settled(Outcome(status=Status.PAUSED, pending=call))
+
+    def answer(self, said: ChatAnswer) -> Outcome:
+        """Answer the call that waits, and see the run to its end.
+
+        Raises:
+            SettingsError: it is no answer to what waits.
+            ResumeError: nothing waits, or something was altered since it was shown.
+            LeftError: as for `turn`.
+        """
+        if (call := self._runtime.pending) is not None:
+            check_fit(said, call)
+        return self._settled(self._resumed(said))
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._runner.run(self._runtime.reset())
+
+    def use(self, provider: Provider) -> None:
+        """Ask another model from the next task on.
+
+        Raises:
+            SettingsError: it cannot go on with this conversation.
+        """
+        self._runner.run(self._runtime.use(self._recorded(provider) if self._recorded else provider))
+
+    def _settled(self, outcome: Outcome) -> Outcome:
+        """Ask the person about every call that waits, until the run ends or they leave it open."""
+        while outcome.status is Status.PAUSED and (call := outcome.pending) is not None:
+            known = self._known(call) if call.kind == "permission" else None
+            said = self._asked(call) if known is None else ChatAnswer(approved=known)
+            if said is None:
+                break
+            if said.always:
+                self._remembered.add(call)
+            try:
+                outcome = self._resumed(said)
+            except ResumeError as error:  # e.g. a file was changed meanwhile: the call still waits
+                self._screen.say(str(error), style="yellow")
+                if known is not None:
+                    break
+        if outcome.usage.requests or outcome.status is not Status.PAUSED:  # a call that waits has just been shown
+            self._screen.ended(outcome)
+        return outcome
+
+    def _resumed(self, said: ChatAnswer) -> Outcome:
+        return self._run(self._runtime.resume(approve=said.approved, note=said.note))
+
+    def _asked(self, call: PendingCall) -> ChatAnswer | None:
+        """What the person says to a call; None when they leave it open, or nobody is there."""
+        self._screen.waiting(call)
+        if self._prompt is None:
+            return None
+        try:
+            if call.kind == "question":
+                return ChatAnswer(approved=True, note=self._prompt("Your answer: ").strip(), answers=True)
+            while True:
+                self._screen.choices(call)
+                said = reply(self._prompt("Allow? "))
+                if said is not None:
+                    return said
+        except (EOFError, KeyboardInterrupt):
+            self._screen.say("")
+            return None
+
+    def _known(self, pending: PendingCall, **_: object) -> bool | None:
+        """The answer to a call that needs no person; None for one that does."""
+        if self._permissions == "none":
+            return False
+        return True if self._permissions == "all" or pending in self._remembered else None
+
+    def _run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        try:
+            return self._runner.run(self._watched(work))
+        except asyncio.CancelledError as error:
+            raise LeftError(self._left_by) from error
+
+    async def _watched(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """A run that the first Ctrl+C stops, and the second leaves at once."""
+        loop, task, pressed = asyncio.get_running_loop(), asyncio.current_task(), False
+
+        def interrupt() -> None:
+            nonlocal pressed
+            if pressed and task is not None:
+                task.cancel()
+                return
+            pressed = True
+            self._screen.say("Stopping. Press Ctrl+C again to leave immediately.", style="yellow")
+            self._runtime.abort()
+
+        def leave() -> None:
+            self._left_by = signal.SIGTERM
+            if task is not None:
+                task.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, leave)
+        try:
+            return await work
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+# ---- The model of a chat, and switching to another one.
+
+
+class ChatModels:
+    """The model that is asked, and those that are known.
+
+    Attributes:
+        current: the model that is asked.
+    """
+
+    def __init__(self, current: ModelSettings) -> None:
+        """Begin with a model."""
+        self.current = current
+
+    def named(self, text: str) -> ModelSettings:
+        """The model that `NAME`, `PROVIDER/NAME` or `PROVIDER` names.
+
+        A name that is another service's by its beginning is asked for there, unless the current model is on a server
+        of one's own or in a cloud, which may serve any model.
+
+        Raises:
+            SettingsError: it names no model.
+        """
+        if not text.isprintable() or " " in text:
+            raise SettingsError("A model's name has no spaces. Use /model NAME, or /model PROVIDER/NAME.")
+        here = self.current
+        before, slash, after = text.partition("/")
+        if before in CATALOG and (not slash or after):
+            provider, name = before, after or None
+        else:
+            known = (each for each, entry in CATALOG.items() if text.startswith(entry.families or ("/",)))
+            stays = here.base_url or CATALOG[here.provider].cloud
+            provider, name = here.provider if stays else next(known, here.provider), text
+        if provider == "scripted":
+            raise SettingsError("A script can only be named when the program is started: --script FILE.")
+        if provider == here.provider:
+            return replace(here, name=name)
+        return ModelSettings.named(provider, name=name).at(None)
+
+    def switch(self, text: str, use: Callable[[Provider], None]) -> None:
+        """Have the model that `text` names asked from now on.
+
+        Raises:
+            SettingsError: as for `named`; or its key is not set, or `use` refuses it. The current one stays.
+        """
+        model = self.named(text)
+        use(model.made())
+        self.current = model
+
+    @property
+    def service(self) -> str:
+        """Where the current model is asked."""
+        return f"{self.current.provider} at {self.current.base_url}" if self.current.base_url else self.current.provider
+
+    @property
+    def known(self) -> str:
+        """The models that are known, by their services."""
+        lines = ["Known, for /model NAME:"]
+        lines += [f"  {each}: {', '.join(known_models(each))}" for each, entry in CATALOG.items() if entry.families]
+        return "\n".join([*lines, "Any other model of a service: /model PROVIDER/NAME."])
+
+
+# ---- Make an agent from the options of the command line.
+
+
+AGENT_FILE = Path("agent.yaml")
+"""Read from the current directory when no other is named."""
+
+KEY_VARIABLE = "CODEPILOT_API_KEY"
+"""Holds the key for an address that the command line names; no other key is sent there."""
+
+_NO_SANDBOX = "no sandbox isolates it from this machine"
+_BY_REQUEST = "you chose to approve every one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What somebody asked for; None leaves it to the agent file, or else to the built-in agent.
+
+    Attributes:
+        agent: the agent file.
+        directory: where the agent works.
+        provider: the model service.
+        model: the model's name.
+        base_url: the model service's address; without a `provider` it is an OpenAI-compatible server.
+        script: replies to replay instead of asking a model.
+        max_steps: model replies that may act, in one run.
+        budget: US dollars that one run may cost.
+        permissions: who approves what waits for approval.
+        session: the session's id; None for one that ends with the program.
+        record: the file that takes every request, reply and event, for `codepilot replay`.
+    """
+
+    agent: Path | None = None
+    directory: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    script: Path | None = None
+    max_steps: int | None = None
+    budget: float | None = None
+    permissions: Permissions = "auto"
+    session: str | None = None
+    record: Path | None = None
+
+
+def agent_file(options: ChatOptions) -> AgentFile:
+    """The settings that the options amount to.
+
+    Raises:
+        SettingsError: there is no model to ask, or the agent file does not fit.
+    """
+    path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
+    if path is not None:
+        settings = AgentFile.load(path)
+        model = _named_setup(options) or settings.model
+    else:
+        model = _named_setup(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
+        settings = AgentFile.built_in(Path.cwd(), model=model)
+    limits = settings.limits
+    return replace(
+        settings,
+        model=replace(model, name=options.model or model.name).at(options.base_url, key_variable=KEY_VARIABLE),
+        fallback=() if model is not settings.model else settings.fallback,
+        work_dir=settings.work_dir if options.directory is None else options.directory,
+        limits=replace(
+            limits,
+            max_steps=options.max_steps or limits.max_steps,
+            max_cost_usd=options.budget or limits.max_cost_usd,
+        ),
+        rules=(*_rules(settings, options.permissions),),
+    )
+
+
+def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
+    """The agent that the options amount to, ready to work.
+
+    Args:
+        options: what somebody asked for.
+        settings: `agent_file` of the options, where it was read already.
+
+    Raises:
+        SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
+            agent's reach.
+        SandboxError: this machine has no sandbox of the kind that is asked for.
+    """
+    settings = settings or agent_file(options)
+    if options.session is not None:
+        try:
+            home = Path.home()
+        except RuntimeError as error:
+            raise SettingsError(
+                "The session cannot be stored: this user has no home directory. Set HOME, or leave out --session."
+            ) from error
+        if home.is_relative_to(settings.work_dir):
+            raise SettingsError(
+                f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
+                "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
+            )
+    own = Agent.from_file(settings)
+    return replace(
+        own,
+        repository_instructions=read_instructions(settings.work_dir),
+        skills={**own.skills, **read_skills(settings.work_dir)},
+    )
+
+
+def _named_setup(options: ChatOptions) -> ModelSettings | None:
+    """The model that the command line names, if it names one."""
+    if options.script is not None:
+        return ModelSettings.named("scripted", options=ModelOptions(script=options.script))
+    return None if options.provider is None else ModelSettings.named(options.provider)
+
+
+def _rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
+    """The file's own rules, and those of the command line; what is denied stays denied."""
+    if permissions == "ask":
+        yield from (rule for rule in settings.rules if rule.decision == "deny")
+        yield from (Rule(decision="ask", tool=tool, reason=_BY_REQUEST) for tool in ("write_file", "execute"))
+    yield from settings.rules
+    if settings.sandbox == "local":
+        yield Rule(decision="ask", tool="execute", reason=_NO_SANDBOX)
+
+
+# ---- `codepilot run` and `codepilot chat` from beginning to end: what is printed where, and the exit code.
+
+
+_HELP = """\
+Write what the agent should do. These are for the program, and cost nothing:
+  /cost    what this session has used
+  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
+  /reset   delete the conversation and start again
+  /quit    leave; Ctrl+D does the same
+The slash may be left out. Ctrl+C stops what the agent does."""
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    NOT_DONE = 1
+    PAUSED = 3
+    LEFT = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+def run_console(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
+    """Have one task done, or with `said` answer the call at which the session's run waits.
+
+    Raises:
+        AgentError: settings that cannot work, or a session that cannot be used.
+    """
+    with _leaving(), _conversation(options, agent_file(options)) as (runtime, screen, conversation):
+        outcome = None
+        if said is not None:
+            if runtime.pending is None:
+                raise SettingsError(
+                    "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and "
+                    'say what to do, e.g. codepilot run "fix the tests".'
+                )
+            outcome = conversation.answer(said)
+        elif task is None or runtime.pending is not None:
+            outcome = conversation.go_on()
+        if task is not None:
+            if outcome is not None and outcome.status is Status.PAUSED:
+                screen.say("The new task was not started: an earlier run waits for an answer.", style="yellow")
+            else:
+                outcome = conversation.turn(task)
+        if outcome is None:
+            raise SettingsError(
+                'Nothing is waiting in this session: say what to do, e.g. codepilot run "fix the tests".'
+            )
+        _print_answer(outcome)
+        if outcome.status is Status.PAUSED:
+            return _paused(outcome, options, screen)
+        if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
+            again = f"codepilot run --session {shlex.quote(options.session)}"
+            said_why = "The run has not finished. When the model service is available again, resume with:"
+            screen.say(f"{said_why} {again}", style="yellow")
+        return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
+
+
+def chat_console(options: ChatOptions) -> Exit:
+    """Talk until the person has had enough. Without a terminal, each line of the standard input is a task.
+
+    Raises:
+        AgentError: as for `run`.
+    """
+    settings = agent_file(options)
+    models = ChatModels(settings.model)
+    with _leaving(), _conversation(options, settings) as (runtime, screen, conversation):
+        at, count = runtime.agent, len(runtime.messages)
+        session = "" if options.session is None else f" · session {options.session}"
+        session += f" ({count} messages)" if session and count else ""
+        place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
+        screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
+        if isinstance(runtime.session, FileSession) and runtime.session.recovered:
+            screen.say(runtime.session.recovered, style="yellow")
+        outcome = conversation.go_on()
+        while outcome is None or outcome.status is not Status.PAUSED:
+            line = _line()
+            if line is None:
+                return Exit.DONE
+            try:
+                said = word(line)
+            except SettingsError as error:
+                screen.say(str(error), style="yellow")
+                continue
+            if said is Word.QUIT:
+                return Exit.DONE
+            if said is Word.MODEL:
+                _choose_model(model_in(line), models, runtime, screen, conversation)
+            elif said is not None:
+                _obey(said, runtime, screen, conversation)
+            elif line.strip():
+                outcome = conversation.turn(line)
+                _print_answer(outcome)
+        return _paused(outcome, options, screen)
+
+
+def _obey(said: Word, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat) -> None:
+    """Carry out a command of the chat; leaving is the caller's."""
+    match said:
+        case Word.HELP:
+            screen.say(_HELP)
+        case Word.COST:
+            used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
+            screen.say(spent(sum(used, Usage())))
+        case Word.RESET:
+            conversation.reset()
+            screen.say("Everything is forgotten.")
+        case Word.MODEL | Word.QUIT:
+            pass
+
+
+def _choose_model(
+    named: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
+) -> None:
+    """Say which model is asked, or switch to the one that is named; the conversation stays."""
+    try:
+        if named:
+            models.switch(named, conversation.use)
+    except SettingsError as error:
+        screen.say(str(error), style="yellow")
+        return
+    screen.say(f"The model is {runtime.agent.provider.model} ({models.service}).")
+    if not named:
+        screen.say(models.known)
+
+
+def list_sessions() -> None:
+    """Print the sessions that are kept in files, the newest first."""
+    sessions = FileSession(session_id="_").list_sessions()
+    for each in sessions:
+        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
+        name = visible(each["session_id"]).replace("\n", "\\n").replace("\t", "\\t")
+        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
+    if not sessions:
+        sys.stdout.write("No saved sessions.\n")
+
+
+def read_task() -> str:
+    """The task that the standard input holds.
+
+    Raises:
+        SettingsError: it is empty.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
+    task = sys.stdin.read().strip()
+    if not task:
+        raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
+    return task
+
+
+@contextmanager
+def _leaving() -> Iterator[None]:
+    """Leaving in the middle of a run leaves the program."""
+    try:
+        yield
+    except LeftError as left:
+        sys.exit(Exit(128 + left.by))
+
+
+@contextmanager
+def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
+    """Everything set up, and given back at the end."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
+    # Where the standard output is no terminal it is for the answer alone.
+    screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
+    worker = agent(options, settings)
+    recorder = None if options.record is None else Recorder(worker, options.record)
+    runtime = AsyncRuntime(
+        worker if recorder is None else recorder.agent,
+        session="memory" if options.session is None else "file",
+        session_id=options.session,
+        stream=True,
+        listeners=(screen.on_event,),
+    )
+    if recorder is not None:
+        recorder.follow(runtime)
+    prompt = _prompt if _with_a_person() else None
+    recorded = None if recorder is None else recorder.recorded
+    with Chat(runtime, screen, prompt, permissions=options.permissions, recorded=recorded) as conversation:
+        yield runtime, screen, conversation
+
+
+def _print_answer(outcome: Outcome) -> None:
+    """What was asked for, on a standard output that a program reads; on a terminal it has been streamed."""
+    if outcome.summary and not sys.stdout.isatty():
+        sys.stdout.write(visible(outcome.summary).rstrip() + "\n")
+        sys.stdout.flush()
+
+
+def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
+    if options.session is None:
+        screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
+    else:
+        again = f"codepilot run --session {shlex.quote(options.session)}"
+        asked = outcome.pending is not None and outcome.pending.kind == "question"
+        fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
+        screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
+    return Exit.PAUSED
+
+
+def _with_a_person() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _prompt(text: str) -> str:
+    with suppress(ImportError):  # line editing is a comfort that some builds of Python lack
+        importlib.import_module("readline")
+    return input(text)
+
+
+def _line() -> str | None:
+    """The next line for the agent; None when there is none, or the person has had enough."""
+    try:
+        if not _with_a_person():
+            return sys.stdin.readline() or None
+        sys.stdout.write("\n")
+        return _prompt("> ")
+    except (EOFError, KeyboardInterrupt):
+        sys.stdout.write("\n")
+        return None
+
+
+# ---- Arguments of `codepilot run` and `codepilot chat`.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+def _named(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """The session's name; an empty one is most likely a variable that is not set."""
+    if name is not None and not name.strip():
+        raise click.BadParameter("a session needs a name; omit the option to store no session.")
+    return name
+
+
+def _finite(_context: click.Context, _option: click.Parameter, amount: float | None) -> float | None:
+    """The amount; nothing is more than `nan`, so that it would bound nothing."""
+    if amount is not None and not math.isfinite(amount):
+        raise click.BadParameter(f"{amount} is not an amount of money.")
+    return amount
+
+
+_AGENT_OPTIONS = (
+    click.option("--agent", type=_FILE, help="The agent file; default ./agent.yaml if it exists."),
+    click.option(
+        "--dir",
+        "directory",
+        type=_DIRECTORY,
+        help="The agent's directory; default from the agent file, or the current one.",
+    ),
+    click.option("--provider", help="The model service; overrides the agent file."),
+    click.option("--model", help="The model; overrides the agent file."),
+    click.option(
+        "--base-url",
+        envvar="CODEPILOT_BASE_URL",
+        show_envvar=True,
+        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider. The only "
+        "key that is sent there is CODEPILOT_API_KEY.",
+    ),
+    click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
+    click.option("--session", callback=_named, help="Store the conversation under this name, or continue it."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="The maximum number of steps in one run."),
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=_finite,
+        help="The cost limit of one run in US dollars.",
+    ),
+    click.option(
+        "--permissions",
+        type=click.Choice(PERMISSIONS),
+        default="auto",
+        show_default=True,
+        help="auto: ask as the agent file says, and for commands without a sandbox. ask: also ask for every write "
+        "and command. all: approve everything. none: deny everything that requires approval.",
+    ),
+    click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
+)
+
+
+def _about_the_agent(command: F) -> F:
+    """The options that both commands share."""
+    for option in reversed(_AGENT_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("task", required=False)
+@_about_the_agent
+@click.option("--approve", is_flag=True, help="Approve the waiting call and resume.")
+@click.option("--deny", is_flag=True, help="Deny the waiting call and resume.")
+@click.option("--note", help="With --deny: the reason, for the agent.")
+@click.option("--answer", help="Answer the waiting question and resume.")
+def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
+    """Do one TASK in a directory.
+
+    `-` reads TASK from the standard input. Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an
+    answer.
+    """
+    if approve + deny + (answer is not None) > 1:
+        raise click.UsageError("Use only one of --approve, --deny and --answer.")
+    if note is not None and not deny:
+        raise click.UsageError("--note requires --deny.")
+    said = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
+    if answer is not None:
+        said = ChatAnswer(approved=True, note=answer, answers=True)
+    if said is not None and task is not None:
+        raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
+    if task is not None and not task.strip():
+        raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
+    if options["session"] is None and task is None:
+        raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
+
+    text = read_task() if task == "-" else task
+    sys.exit(run_console(ChatOptions(**options), text, said))
+
+
+@click.command()
+@_about_the_agent
+@click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
+def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
+    """Work with the agent in a directory, interactively."""
+    if listed:
+        list_sessions()
+    else:
+        sys.exit(chat_console(ChatOptions(**options)))
+
+
+# ---- `codepilot import-session`: bring in conversations of CodePilot 0.9.
+
+
+@click.command("import-session")
+@click.argument("files", nargs=-1, type=_FILE)
+@click.option("--from-db", metavar="URL", help="Import all rows of a database instead of files.")
+@click.option("--table", default="codepilot_sessions", show_default=True, help="The table to import with --from-db.")
+@click.option("--to-db", metavar="URL", help="Store the sessions in this database; default ~/.codepilot/sessions.")
+@click.option("--session-dir", type=click.Path(file_okay=False, path_type=Path), help="Store the sessions here.")
+@click.option("--agent", "agent_name", default="agent", show_default=True, help="The agent's name to store.")
+def import_session(
+    *,
+    files: tuple[Path, ...],
+    from_db: str | None,
+    table: str,
+    to_db: str | None,
+    session_dir: Path | None,
+    agent_name: str,
+) -> None:
+    """Import sessions of CodePilot 0.9.
+
+    They come from FILES, or from a database with --from-db. A session keeps its id and its messages. A session that
+    already exists is not changed. Archived texts are imported as their summaries only.
+    """
+    if bool(files) is (from_db is not None):
+        raise click.UsageError("Name session files, or a database with --from-db.")
+    if to_db is not None and session_dir is not None:
+        raise click.UsageError("--to-db and --session-dir exclude each other.")
+
+    def session_for(session_id: str) -> BaseSession:
+        backend = "file" if to_db is None else "db"
+        return create_session(backend, session_id, agent_name, session_dir, to_db)
+
+    for path in files:
+        _tell(import_session_file(path, session_for))
+    if from_db is not None:
+        for session_id in import_session_table(from_db, session_for, table=table):
+            _tell(session_id)
+
+
+def _tell(session_id: str) -> None:
+    click.echo(f"Imported the session {session_id!r}.")

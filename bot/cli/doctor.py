@@ -1,0 +1,548 @@
+"""All checks, in the order in which an operator fixes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandbox, provider_for
+from agent_runtime import Message as ModelMessage
+from bot.cli.setup_repo import lacking, words
+from bot.domain.errors import ConfigError, QueueError, StorageError
+from bot.github import GitHubError, app_use, describe_app
+from bot.permissions.levels import reach, reachable, unkept
+from bot.server.build import app_access, blobs_of, networks, redactor_for, sandbox_settings
+from bot.server.process import ROOT
+from bot.settings.models import PROVIDER_KEYS, AgentSettings, Settings, Survey
+
+# ---- Findings of the doctor, one for each measurement. Pure.
+
+
+Verdict = Literal["good", "warning", "bad", "skipped"]
+
+_GIB = 1024**3
+_LEAST_BYTES, _FEW_BYTES = _GIB, 5 * _GIB
+_LEAST_INODES, _FEW_INODES = 20_000, 200_000
+_LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which changes are replayed
+_WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in its future
+_WEAK_SECRET, _STRONG_SECRET = 16, 32
+_FEW_DIFFERENT = 8
+_LEAST_TERMINALS = 64
+_RECENT_SECONDS = 24 * 3600
+_UNANSWERED = "Check that GitHub reaches the address (DNS, firewall, proxy, certificate), and the bot's log."
+_DELIVERY_FIXES = {
+    401: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
+    404: "The address leads elsewhere: it must be the one of `codepilot serve`, with the path /webhook.",
+}
+_GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        name: what was looked at.
+        verdict: `bad` keeps the bot from working; a `warning` does not; `skipped` was not looked at, and `found` says
+            why.
+        found: what is there, in a line.
+        fix: how to fix it, perhaps with commands; empty for `good` and `skipped`.
+    """
+
+    name: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryAttempt:
+    """One attempt of GitHub to deliver an event; `at` is in seconds since the epoch, `status` 0 for no answer."""
+
+    guid: str
+    event: str
+    at: float
+    status: int
+
+
+def good(name: str, found: str) -> Finding:
+    """All is well."""
+    return Finding(name=name, verdict="good", found=found)
+
+
+def bad(name: str, found: str, fix: str) -> Finding:
+    """The bot cannot work so."""
+    return Finding(name=name, verdict="bad", found=found, fix=fix)
+
+
+def warning(name: str, found: str, fix: str) -> Finding:
+    """The bot can work, but not well."""
+    return Finding(name=name, verdict="warning", found=found, fix=fix)
+
+
+def skipped(name: str, why: str) -> Finding:
+    """Not looked at."""
+    return Finding(name=name, verdict="skipped", found=why)
+
+
+def git(said: str) -> Finding:
+    """From what `git --version` says; empty when there is no git."""
+    numbers = re.search(r"(\d+)\.(\d+)", said)
+    if numbers is None:
+        return bad("git", "not found", "Install git: sudo apt-get install git")
+    if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
+        least = ".".join(map(str, _LEAST_GIT))
+        return bad("git", said, f"Version {least} or newer is required; install a newer git.")
+    return good("git", said.removeprefix("git version "))
+
+
+def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
+    """From what is free where `place` lies; inodes None where the file system has no fixed number of them."""
+    files = "" if free_inodes is None else f", {free_inodes:,} files"
+    found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
+    fix = f"Free space on the file system of {place}, or move it to another one."
+    many = free_inodes is None or free_inodes >= _FEW_INODES
+    if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
+        return bad(name, found, fix)
+    return good(name, found) if free_bytes >= _FEW_BYTES and many else warning(name, found, fix)
+
+
+def clock_findings(ours: datetime, theirs: datetime | None) -> Finding:
+    """From our time and GitHub's; None when GitHub did not say."""
+    if theirs is None:
+        return skipped("clock", "GitHub was not asked, or did not answer")
+    seconds = (ours - theirs).total_seconds()
+    # The header has whole seconds, and the answer took a moment.
+    found = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    fix = "Set the clock by the network: sudo timedatectl set-ntp true"
+    if abs(seconds) > _WRONG_SECONDS:
+        return bad("clock", found, fix)
+    return warning("clock", found, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
+
+
+def webhook_secret(secret: str) -> Finding:
+    """From the secret itself, of which nothing is shown."""
+    fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
+    if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
+        return bad("webhook secret", "can be guessed", fix)
+    if len(secret) < _STRONG_SECRET:
+        return warning("webhook secret", f"{len(secret)} characters", fix)
+    return good("webhook secret", f"{len(secret)} characters")
+
+
+def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
+    """The App's permissions and events, compared with what the bot needs."""
+    lacks = lacking(permissions, events)
+    weights = {each.weight for each in lacks}
+    told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)
+    found = f"signed in as {slug}" + (f", missing {told}" if told else "")
+    if "needed" in weights:
+        return bad("GitHub App", found, _GIVE)
+    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
+
+
+def webhook(url: str, *, checks_certificate: bool) -> Finding:
+    """From where GitHub sends the App's deliveries."""
+    name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
+    if not url:
+        return bad(name, "off, so no command reaches the bot", fix)
+    if urlsplit(url).path.rstrip("/") != "/webhook":
+        return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
+    if not checks_certificate:
+        return warning(name, f"{url}, whose certificate GitHub does not verify", "Enable SSL verification there.")
+    return good(name, url)
+
+
+def deliveries(attempts: Sequence[DeliveryAttempt], now: float) -> Finding:
+    """From the newest attempts to deliver; what was delivered again since then has arrived."""
+    name = "deliveries"
+    # GitHub pings a new App before its bot can be started.
+    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
+    if not recent:
+        return skipped(name, "GitHub has sent none in the last 24 hours")
+    arrived = {each.guid for each in recent if each.status in range(200, 300)}
+    lost = [each for each in recent if each.guid not in arrived]
+    if not lost:
+        return good(name, f"{len(arrived)} in the last 24 hours, all accepted")
+    newest = lost[0]
+    when = datetime.fromtimestamp(newest.at, UTC)
+    said = f"answered {newest.status}" if newest.status else "no answer"
+    found = f"{len({each.guid for each in lost})} not accepted in the last 24 hours; the last: {newest.event}, {said}"
+    # When the newest one arrived, the fault is over; the bot has lost deliveries sent again.
+    verdict = warning if recent[0].guid in arrived else bad
+    return verdict(name, f"{found}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
+
+
+def installations(count: int, slug: str) -> Finding:
+    """From how many accounts have the App."""
+    name = "installations"
+    if not count:
+        return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
+    return good(name, f"{count} account{'' if count == 1 else 's'}")
+
+
+def terminals(most: int | None, used: int | None) -> Finding:
+    """From the kernel's bounds on terminals (pty(7)); None where it has none."""
+    if most is None or used is None:
+        return skipped("terminals", "this system does not report the maximum")
+    if most - used < _LEAST_TERMINALS:
+        return bad("terminals", f"{used} of {most} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
+    return good("terminals", f"{used} of {most} taken")
+
+
+def directory(place: str, mode: int, owner: int, us: int) -> Finding:
+    """From the permissions of the data directory."""
+    if owner != us:
+        return bad(
+            "data directory", f"{place} belongs to user {owner}", f"Change its owner: sudo chown -R {us} {place}"
+        )
+    if mode & 0o077:
+        return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
+    return good("data directory", place)
+
+
+# ---- Measurements of the doctor: each function looks at one thing, changes nothing, and returns its finding.
+
+
+_SECONDS = 20
+_ONLINE_TOKENS = 16  # the least that every service takes
+_TRIALS = "doctor"
+"""The names of the objects that are stored on trial begin with it; no other part of the bot uses it."""
+
+
+def user(*, allow_root: bool) -> Finding:
+    """Whom we run as."""
+    number = os.geteuid()
+    if number != 0:
+        return good("user", f"user {number}")
+    return good("user", "root, as allowed") if allow_root else bad("user", "root", ROOT)
+
+
+def sandbox(agent: AgentSettings) -> list[Finding]:
+    """Start a program in the sandbox that jobs would run in; and whether that can keep to the network."""
+    try:
+        level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
+    except (AgentError, ConfigError) as error:
+        return [bad("sandbox", "none that works", str(error))]
+    works = good("sandbox", f"{level} works")
+    if problem := unkept(level, networks(agent)):
+        return [works, bad("network", f"not enforced by {level}", problem)]
+    which = "commands that are not on the list require" if reachable(level, agent.network) else "no command needs"
+    return [works, good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
+
+
+def programs() -> list[Finding]:
+    """The programs that the bot starts itself."""
+    try:
+        done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return [git("")]
+    return [git(done.stdout.strip())]
+
+
+def data_directory(place: Path) -> list[Finding]:
+    """The directory of the mirrors, the workspaces and, by default, the database."""
+    # A `Path` raises for what this user may not look at.
+    if not os.access(place, os.F_OK):
+        above = next(each for each in place.absolute().parents if os.access(each, os.F_OK))
+        if not os.access(above, os.W_OK | os.X_OK):
+            return [bad("data directory", f"{place} is missing", _make(place))]
+        return [good("data directory", f"{place}, will be created"), _disk("disk", above)]
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        return [bad("data directory", f"{place} is not a writable directory", _make(place))]
+    status = place.stat()
+    whose = directory(str(place), status.st_mode, status.st_uid, os.geteuid())
+    return [whose, _disk("disk", place)]
+
+
+def _make(place: Path) -> str:
+    return f"sudo install --directory --mode=700 --owner={os.geteuid()} {place}   (or set CODEPILOT_DATA_DIR)"
+
+
+def _disk(name: str, place: Path) -> Finding:
+    free = os.statvfs(place)
+    return disk(name, str(place), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
+
+
+def database(settings: Settings) -> Finding:
+    """The database of the jobs; an SQLite file that is not there yet is made under another name, and goes again."""
+    shared, url, trial = settings.shared_database, settings.jobs_url, None
+    if shared is not None:
+        name = f"PostgreSQL at {urlsplit(shared).hostname or 'a local socket'}"
+        fix = "Check CODEPILOT_DATABASE_URL."
+    else:
+        path = Path(url.removeprefix("sqlite:///"))
+        name = str(path)
+        fix = f"Keep {path.parent} on a local disk; a damaged database can be moved away, but its jobs are lost."
+        if settings.database_url is None and not os.access(path.parent, os.F_OK):
+            return skipped("database", f"{path.parent} is not there yet")
+        if not os.access(path, os.F_OK):
+            trial = path.with_name(f"doctor-{secrets.token_hex(4)}.sqlite")
+            url = f"sqlite:///{trial}"
+    try:
+        from bot.queue.store import JobStore, examine  # noqa: PLC0415 - the extra `service` may be missing
+
+        if trial is not None:
+            JobStore(url).close_here()
+        examine(url)
+    except ImportError as error:
+        return bad("database", str(error), "pip install 'codepilot-bot[service]'")
+    except QueueError as error:
+        return bad("database", f"{name} cannot be used", f"{error}. {fix}")
+    finally:
+        for left in trial.parent.glob(f"{trial.name}*") if trial is not None else ():
+            left.unlink()
+    return good("database", name if trial is None else f"{name}, can be made")
+
+
+def blob_store(settings: Settings) -> Finding:
+    """The blob store: whether a small object can be written, read, listed and deleted there."""
+    if settings.storage_url is None:
+        if settings.shared_database is None:
+            return good("blob store", "none, which is enough for one machine")
+        fix = "Set CODEPILOT_STORAGE_URL, or workers on other machines cannot continue the jobs that wait on this one."
+        return warning("blob store", "none, while machines may share the database", fix)
+    name, content = f"{_TRIALS}/{secrets.token_hex(8)}", secrets.token_bytes(16)
+    try:
+        blobs = blobs_of(settings, settings.storage_url)
+        blobs.put(name, content)
+        whole = blobs.get(name, limit=len(content)) == content and name in {each.name for each in blobs.list(_TRIALS)}
+        blobs.delete(name)
+    except (ConfigError, StorageError) as error:
+        return bad("blob store", f"{settings.storage_url} cannot be used", str(error))
+    if not whole:
+        fix = "The service must return and list each object immediately after it was stored; use one that does."
+        return bad("blob store", f"{settings.storage_url} does not have what was just stored", fix)
+    return good("blob store", settings.storage_url)
+
+
+def temporary_files() -> list[Finding]:
+    """The directory for temporary files, from which the control interpreter's sandbox is started."""
+    place = Path(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
+        script = Path(directory, "try")
+        script.write_text("#!/bin/sh\nexit 0\n", encoding="ascii")
+        script.chmod(0o700)
+        try:
+            code = subprocess.run([script], timeout=_SECONDS, check=False).returncode
+        except OSError:
+            code = 126
+    if code != 0:
+        fix = f"Set TMPDIR to a directory from which programs can be started; {place} is mounted noexec."
+        return [bad("temporary files", f"programs cannot be started in {place}", fix)]
+    return [_disk("temporary files", place)]
+
+
+def terminals_probes() -> Finding:
+    """The kernel's bounds on terminals."""
+    return terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not Linux
+        return None
+
+
+async def github(settings: Settings | None) -> list[Finding]:
+    """Sign in as the App, and compare the clocks; None when it is not known how."""
+    if settings is None:
+        why = "the App's id or key, or GitHub's address, is not set or invalid"
+        return [skipped("GitHub App", why), clock_findings(datetime.now(UTC), None)]
+    answer = await describe_app(app_access(settings))
+    clock = clock_findings(datetime.now(UTC), answer.clock)
+    if answer.refused:
+        fix = (
+            "Check CODEPILOT_API_URL, and that this machine can reach it (DNS, firewall, proxy)."
+            if answer.clock is None
+            else "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
+            "clock, too."
+        )
+        return [bad("GitHub App", answer.refused, fix), clock]
+    found = [app(answer.slug, answer.permissions, answer.events), clock]
+    try:
+        use = await app_use(app_access(settings))
+    except GitHubError as error:
+        return [*found, skipped("webhook", str(error))]
+    attempts = [
+        DeliveryAttempt(guid=each.guid, event=each.event, at=each.at, status=each.status) for each in use.attempts
+    ]
+    return [
+        *found,
+        webhook(use.webhook, checks_certificate=use.checks_certificate),
+        deliveries(attempts, time.time()),
+        installations(use.installations, answer.slug),
+    ]
+
+
+async def model(agent: AgentSettings, *, online: bool) -> Finding:
+    """Whether the model can be asked, and if wanted, ask it."""
+    name = f"{agent.provider} {agent.model}".strip()
+    if agent.provider == "scripted":
+        return _script(agent.model)
+    if agent.api_key is None and agent.provider in PROVIDER_KEYS and CATALOG[agent.provider].is_own(agent.base_url):
+        return skipped("model", f"the key for {agent.provider} is not set")
+    if not online:
+        return good("model", f"{name}; not tested (use --online)")
+    provider = provider_for(
+        agent.provider,
+        model=agent.model or None,
+        api_key=agent.api_key.get_secret_value() if agent.api_key else None,
+        base_url=agent.base_url,
+        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable, cloud=agent.cloud),
+    )
+    try:
+        question = Request(system="Answer in one word.", messages=(ModelMessage(role="user", text="Are you there?"),))
+        async for _chunk in provider.reply(question):
+            pass
+    except AgentError as error:
+        return bad("model", f"{name} did not answer", str(error))
+    finally:
+        await provider.close()
+    return good("model", f"{name} answers")
+
+
+def _script(place: str) -> Finding:
+    if not place:
+        return skipped("model", "the script is not set")
+    if not Path(place).is_file():
+        return bad("model", f"the script {place} is missing", "Name another: CODEPILOT_MODEL")
+    return good("model", f"scripted {place}")
+
+
+_UNKNOWN = "not set, or invalid"
+
+
+async def examine(survey: Survey, *, online: bool) -> list[Finding]:
+    """Look at everything.
+
+    Args:
+        survey: the settings, as far as there are any.
+        online: whether to ask the model, which costs a little.
+    """
+    settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
+    found = _problems(survey)
+    found += [] if survey.problems else [good("settings", "complete")]
+    found += [user(allow_root=agent.allow_root)]
+    # bubblewrap is started from the main thread, which waits for it here.
+    found += [*sandbox(agent), *programs()]
+    found += [*data_directory(agent.data_dir), *temporary_files(), terminals_probes()]
+    found += [skipped("database", _UNKNOWN) if "database_url" in wrong else database(settings)]
+    storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
+    found += [skipped("blob store", _UNKNOWN) if storage else blob_store(settings)]
+    if "webhook_secret" in wrong:
+        found += [skipped("webhook secret", _UNKNOWN)]
+    else:
+        found += [webhook_secret(settings.webhook_secret.get_secret_value())]
+    unknown = bool(wrong & {"app_id", "private_key", "api_url"})
+    asked = await asyncio.gather(
+        github(None if unknown else settings),
+        model(agent, online=online),
+    )
+    found += [*asked[0], asked[1]]
+    return _told(found, survey)
+
+
+async def examine_app(survey: Survey) -> list[Finding]:
+    """Look at the App as GitHub sees it, and at nothing of this machine but the settings that say which it is."""
+    if survey.wrong & {"app_id", "private_key", "api_url"}:
+        return _told(_problems(survey), survey)
+    return _told(await github(survey.settings), survey)
+
+
+def _problems(survey: Survey) -> list[Finding]:
+    return [
+        bad("settings", what, fix or what)
+        # Two sentences, or two halves of one: what is wrong, and what it should be.
+        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
+    ]
+
+
+def _told(found: list[Finding], survey: Survey) -> list[Finding]:
+    redactor = redactor_for(survey.settings)
+    return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]
+
+
+# ---- The findings as a person or a program reads them.
+
+
+_SIGNS: dict[Verdict, tuple[str, str]] = {
+    "good": ("ok", "green"),
+    "warning": ("warning", "yellow"),
+    "bad": ("failed", "bold red"),
+    "skipped": ("skipped", "dim"),
+}
+
+
+def could_work(findings: Sequence[Finding]) -> bool:
+    """Whether nothing keeps the bot from working."""
+    return all(finding.verdict != "bad" for finding in findings)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """One object: whether the bot could work, and every finding."""
+    return json.dumps({"could_work": could_work(findings), "findings": [asdict(each) for each in findings]}, indent=2)
+
+
+def as_lines(findings: Sequence[Finding]) -> str:
+    """For pipes and logs: a line a finding, then how to fix what failed."""
+    width = max((len(each.name) for each in findings), default=0)
+    lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.found)}" for each in findings]
+    for each in findings:
+        if each.fix:
+            lines += ["", _heading(each), *(f"  {line}".rstrip() for line in each.fix.splitlines())]
+    return "\n".join([*lines, "", _summary(findings)])
+
+
+def show(findings: Sequence[Finding], console: Console) -> None:
+    """For people at a terminal: a table, then how to fix what failed."""
+    table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim")
+    table.add_column("check", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    for each in findings:
+        sign, style = _SIGNS[each.verdict]
+        dim = "dim" if each.verdict == "skipped" else ""
+        table.add_row(Text(each.name, style=dim), Text(sign, style=style), Text(_one_line(each.found), style=dim))
+    console.print(table)
+    for each in findings:
+        if each.fix:
+            console.print()
+            console.print(Text(_heading(each), style=_SIGNS[each.verdict][1]))
+            # Commands must be whole when they are copied.
+            console.print(Text(each.fix), soft_wrap=True)
+    console.print()
+    console.print(Text(_summary(findings), style="green" if could_work(findings) else "bold red"))
+
+
+def _heading(finding: Finding) -> str:
+    return f"{finding.name}: {_one_line(finding.found)}"
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    counts = {verdict: sum(each.verdict == verdict for each in findings) for verdict in _SIGNS}
+    warnings = f", {counts['warning']} with a warning" if counts["warning"] else ""
+    if counts["bad"]:
+        return f"The bot would not work here: {counts['bad']} of {len(findings)} checks failed{warnings}."
+    return f"The bot would work here: {counts['good']} of {len(findings)} checks passed{warnings}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,91 @@
+"""Arguments of `codepilot mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from agent_runtime import Agent, AsyncRuntime, RunLimits, SandboxName, SandboxSettings, ScriptedProvider, pick_sandbox
+from bot.domain.access import Level
+from bot.permissions.levels import policy_for, tools_for
+
+# ---- `codepilot mcp`: our tools for other agents, in a sandbox and by our levels.
+
+
+_NOBODY = (
+    "nobody can approve calls here. Start `codepilot mcp` with --allow PATTERN to allow such commands, or "
+    "all of them with --level auto"
+)
+
+
+async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
+    """Serve tools on standard input and output, until the input ends.
+
+    Args:
+        directory: where they work.
+        level: what they may do.
+        allow: patterns of commands that need no approval, beside the built-in ones.
+        sandbox: where commands run.
+
+    Raises:
+        SettingsError: the package `mcp` is missing.
+        SandboxError: no sandbox works here.
+    """
+    place = pick_sandbox(sandbox, SandboxSettings())
+    policy = policy_for(
+        level,
+        limits=RunLimits(),
+        commands=allow,
+        because="`codepilot mcp` was started with --level read-only",
+        reachable="" if place.apart else "this machine, because no sandbox isolates it",
+    )
+    agent = Agent(
+        provider=ScriptedProvider([]),
+        work_dir=directory,
+        sandbox=place,
+        policy=policy,
+        tools=tools_for(level, writes=True, asks=False),
+        transport="tools",
+    )
+    async with AsyncRuntime(agent) as runtime:
+        runtime.hooks.register("permission_request", lambda **_call: _NOBODY)
+        await runtime.serve_tools()
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    default=".",
+    help="The directory to work in; default the current one.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["read-only", "ask", "auto"]),
+    default="ask",
+    show_default=True,
+    help="What the tools may do: a permission level of the bot. Calls that require approval are refused.",
+)
+@click.option("--allow", multiple=True, metavar="PATTERN", help="Commands that need no approval, such as 'npm test *'.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "bubblewrap", "local"]),
+    default="auto",
+    show_default=True,
+    help="Where commands run; local does not isolate them.",
+)
+def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
+    """Serve the agent's tools to other agents by MCP.
+
+    The tools are those for files, searches and commands. The server uses standard input and output.
+    """
+    from bot.permissions.repo_config import command_pattern  # noqa: PLC0415 - as above
+
+    try:
+        patterns = tuple(command_pattern(each) for each in allow)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--allow") from None
+    asyncio.run(serve_tools(directory, level=level, allow=patterns, sandbox=sandbox))

@@ -1,0 +1,378 @@
+"""Show a run to a person in the terminal."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from textwrap import indent
+from typing import Literal, get_args
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.text import Text
+
+from agent_runtime import (
+    Comparison,
+    Event,
+    Faulted,
+    ModelAwaited,
+    Outcome,
+    PendingCall,
+    Refused,
+    Replayed,
+    SettingsError,
+    Started,
+    Status,
+    StepStarted,
+    Streamed,
+    StreamReset,
+    Summarised,
+    ToolCalled,
+    ToolProgressed,
+    ToolReturned,
+    Usage,
+)
+
+# ---- Read a person's answer at a prompt, and what of it is remembered. Pure.
+
+
+Permissions = Literal["auto", "ask", "all", "none"]
+"""Who approves what waits: the agent file's own rules, a person every write and command, nobody (all granted), nobody
+(all denied)."""
+PERMISSIONS = get_args(Permissions)
+
+
+class Word(StrEnum):
+    """Commands of a chat."""
+
+    HELP = "help"
+    COST = "cost"
+    MODEL = "model"
+    RESET = "reset"
+    QUIT = "quit"
+
+
+_WORDS = {
+    **{word.value: word for word in Word},
+    "?": Word.HELP,
+    "tokens": Word.COST,
+    "clear": Word.RESET,
+    "exit": Word.QUIT,
+}
+_COMMAND = re.compile(r"/([a-z?]+)", re.IGNORECASE)
+_MODEL = re.compile(r"/model\s+(\S.*)", re.IGNORECASE)
+
+
+def word(line: str) -> Word | None:
+    """The command that a line is, with or without a slash before it; None for a line that is for the agent.
+
+    Raises:
+        SettingsError: the line is a single word with a slash before it, and there is no such command. A path such as
+            `/etc` is none either; in a sentence, it is for the agent.
+    """
+    said = line.strip()
+    if _MODEL.fullmatch(said):
+        return Word.MODEL
+    command = _COMMAND.fullmatch(said)
+    found = _WORDS.get((command[1] if command else said).lower())
+    if command and found is None:
+        raise SettingsError(f"There is no command {said}. `/help` lists them.")
+    return found
+
+
+def model_in(line: str) -> str:
+    """What `/model` is to switch to; empty where it says nothing."""
+    named = _MODEL.fullmatch(line.strip())
+    return named[1] if named else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAnswer:
+    """What somebody says to a call that waits.
+
+    Attributes:
+        approved: whether it may be made; for a question, True.
+        note: why not; for a question, the answer.
+        always: whether the very same call may be made from now on without asking.
+        answers: whether it is the answer to a question.
+    """
+
+    approved: bool
+    note: str = ""
+    always: bool = False
+    answers: bool = False
+
+
+def check_fit(said: ChatAnswer, call: PendingCall) -> None:
+    """Make sure that a reply is to what waits: no answer may approve a call, and no approval may answer a question.
+
+    Raises:
+        SettingsError: it is not.
+    """
+    if said.answers and call.kind != "question":
+        raise SettingsError(
+            f"No question is waiting; {call.tool} waits for approval, and --answer does not approve: use --approve "
+            "or --deny."
+        )
+    if said.approved and not said.answers and call.kind == "question":
+        raise SettingsError("A question is waiting, and --approve does not answer it: use --answer TEXT, or --deny.")
+
+
+def reply(line: str) -> ChatAnswer | None:
+    """`y` once, `a` always, `n` with or without a reason; None for anything else, which approves nothing."""
+    said, _, note = line.strip().partition(" ")
+    match said.lower():
+        case "y" | "yes" if not note:
+            return ChatAnswer(approved=True)
+        case "a" | "always" if not note:
+            return ChatAnswer(approved=True, always=True)
+        case "n" | "no":
+            return ChatAnswer(approved=False, note=note.strip())
+        case _:
+            return None
+
+
+@dataclass(slots=True)
+class Remembered:
+    """Calls that may be made again without asking, for as long as the program runs."""
+
+    _calls: set[str] = field(default_factory=set)
+
+    def add(self, call: PendingCall) -> None:
+        """From now on, calls within the scope of this one need no approval."""
+        if (scope := scope_of(call)) is not None:
+            self._calls.add(scope)
+
+    def __contains__(self, call: object) -> bool:
+        return isinstance(call, PendingCall) and scope_of(call) in self._calls
+
+
+def scope_of(call: PendingCall) -> str | None:
+    """What "always" would mean for a call, in words; None where it could mean anything, as for a patch.
+
+    Two commands are the same when every character is; where their terminal stands does not matter.
+    """
+    match call.tool, call.args:
+        case "execute", {"command": str(command)}:
+            return f"the command `{command}`"
+        case "write_file", {"path": str(path)} if path:
+            return f"every write to {path!r}"
+        case "write_file", _:
+            return None
+        case tool, args:
+            return f"{tool} with {json.dumps(args, sort_keys=True, ensure_ascii=False)}"
+
+
+# ---- Text from strangers made fit for a terminal: what would draw, move or hide is shown instead. Pure.
+
+
+_HARMLESS = frozenset("\n\t\u00a0\u200d")
+"""Not printable by Python's count, and harmless: line break, tab, the hard space, the joiner inside an emoji."""
+
+
+def visible(text: str) -> str:
+    """Every control code, bidirectional override and invisible character as Python would escape it.
+
+    Nothing is left out: what somebody approves must be what they see.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode() for c in text)
+
+
+_WRITTEN = re.compile(r"^\[write_file\] ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") ", re.MULTILINE)
+_FAILURE_LINES = 6
+_NAMED_FILES = 5
+_GOOD = frozenset({Status.FINISHED, Status.ANSWERED})
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class ChatScreen:
+    """Prints a run as it happens; knows how every event looks.
+
+    The model's words appear as they come, but for the completion: it speaks of work that is not done yet while it is
+    streamed, and stands at the end instead. Where there is no terminal there is no colour.
+    """
+
+    def __init__(self, console: Console) -> None:
+        """Print to `console`, which knows whether it is a terminal."""
+        self._console = console
+        self._open: Literal["", "text", "call"] = ""
+        """What the current line holds that is not ended yet."""
+        self._failed = False
+        """Whether a call of this step failed, and with it most likely the control block."""
+        self._told_why = False
+        """Whether it has been said why the reply under way broke off."""
+        self._said: list[str] = []
+        """The prose of this step, which is the summary where a reply without calls ends the task."""
+        self._files: dict[str, None] = {}
+
+    def on_event(self, event: Event) -> None:
+        """Show one event of a run."""
+        match event:
+            case Started():
+                self._files.clear()
+            case StepStarted():
+                self._failed, self._said = False, []
+            case Streamed(text=text, completion=False):
+                self._said.append(text)
+                if self._open == "call":
+                    self._end_line()
+                self._print(text, style="", end="")
+                self._open = "" if text.endswith("\n") else "text"
+            case ToolCalled(tool="ask_user") | ToolReturned(tool="ask_user", ok=True) | Streamed():
+                pass
+            case ToolCalled(label=label):
+                self._end_line()
+                self._print(f"● {label}", style="dim", end="")
+                self._open = "call"
+            case ToolReturned():
+                self._returned(event)
+            case Faulted() if self._failed:
+                pass
+            case _:
+                known, self._told_why = self._told_why, isinstance(event, ModelAwaited)
+                if not (known and isinstance(event, StreamReset)) and (notice := _notice(event)) is not None:
+                    self.say(notice[0], style=notice[1])
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Whole lines of our own."""
+        self._end_line()
+        self._print(text, style=style)
+
+    def waiting(self, call: PendingCall) -> None:
+        """Show a call that waits for somebody, whole."""
+        self._end_line()
+        if call.kind == "question":
+            self._print(f"\n? {call.reason}", style="bold")
+            return
+        self._print(f"\n{call.tool} requires approval ({call.reason})", style="bold")
+        # Whole: it says itself what it leaves out.
+        for line in call.preview.splitlines():
+            self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
+
+    def choices(self, call: PendingCall) -> None:
+        """Say what can be answered to a call that waits."""
+        scope = scope_of(call)
+        always = f" · a = always, for {scope}" if scope is not None else ""
+        self.say(f"y = yes, once{always} · n [why] = no", style="dim")
+
+    def ended(self, outcome: Outcome) -> None:
+        """Say how a run ended, and what it used."""
+        self._end_line()
+        is_shown = "".join(self._said).rstrip().endswith(outcome.summary or "")
+        if outcome.status is Status.FINISHED and not is_shown and outcome.summary and self._console.is_terminal:
+            self._console.print()
+            self._console.print(Markdown(visible(outcome.summary), hyperlinks=False))
+            self._console.print()
+        if outcome.status not in _GOOD and outcome.reason:
+            self._print(outcome.reason, style="yellow")
+        self._print(footer(outcome, tuple(self._files)), style="dim")
+
+    def _returned(self, event: ToolReturned) -> None:
+        self._failed = self._failed or not event.ok
+        mark, style = ("✓", "green") if event.ok else ("✗", "red")
+        if self._open != "call":
+            self._end_line()
+            self._print(f"  {event.label}", style="dim", end="")
+        self._print(f" {mark}", style=style, end="")
+        self._print(f" {event.seconds:.1f} s", style="dim")
+        self._open = ""
+        if event.ok and event.tool == "write_file":
+            self._files |= dict.fromkeys(ast.literal_eval(name) for name in _WRITTEN.findall(event.text))
+        if not event.ok:
+            self._print(indent(_last_lines(event.text, _FAILURE_LINES), "  "), style="red")
+
+    def _end_line(self) -> None:
+        if self._open:
+            self._console.print()
+        self._open = ""
+
+    def _print(self, text: str, *, style: str, end: str = "\n") -> None:
+        # Soft: a long line that is selected must come back in one piece.
+        self._console.print(Text(visible(text), style=style), end=end, soft_wrap=True, highlight=False)
+
+
+def _notice(event: Event) -> tuple[str, str] | None:
+    """What is said of an event in one line, and in which style; None for what goes without saying."""
+    told: tuple[str, str] | None = None
+    match event:
+        case ToolProgressed(text=text):
+            told = f"  {text}", "dim"
+        case StreamReset():
+            told = "(the reply broke off; trying again)", "yellow"
+        case ModelAwaited(reason=reason, seconds=seconds):
+            told = f"(no reply: {reason}; trying again in {seconds:.0f} s)", "yellow"
+        case Refused(error=error):
+            told = f"✗ not allowed: {error}", "yellow"
+        case Faulted(error=error):
+            told = f"✗ {_last_lines(error, 1)}", "yellow"
+        case Summarised():
+            told = "(the oldest part of the conversation was summarised)", "dim"
+        case _:
+            pass
+    return told
+
+
+def footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
+    """How a run ended and what it used, on one line."""
+    named = list(files)
+    steps = "1 step" if outcome.steps == 1 else f"{outcome.steps} steps"
+    parts = [str(outcome.status).replace("_", " "), steps, spent(outcome.usage), f"{outcome.seconds:.1f} s"]
+    if named:
+        more = f" and {len(named) - _NAMED_FILES} more" if len(named) > _NAMED_FILES else ""
+        count = "1 file" if len(named) == 1 else f"{len(named)} files"
+        parts.append(f"{count} changed: {', '.join(named[:_NAMED_FILES])}{more}")
+    return " · ".join(parts)
+
+
+def spent(usage: Usage) -> str:
+    """Tokens and money; an unknown price is said, not taken for nothing."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    cost = "price unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    return f"{usage.total_tokens:,} tokens{cached} · {cost}"
+
+
+def _last_lines(text: str, count: int) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[-count:])
+
+
+# ---- The report of `codepilot replay`. Pure.
+
+
+_ANOTHER_START = "note: the directory has changed since the recording, so a difference may come from the directory."
+
+
+def replay_report(found: Replayed) -> str:
+    """A replay, told to the person who asked for it."""
+    lines = [] if found.same_start else [_ANOTHER_START]
+    total = found.requests + found.left
+    lines.append(f"{found.requests} of {total} requests were made as recorded.")
+    if found.difference is not None:
+        lines += ["", found.difference]
+    elif found.is_same:
+        lines.append("Every run ended as in the recording.")
+    else:
+        lines += [f"then: {_ends(found.recorded)}", f"now:  {_ends(found.outcomes)}"]
+    return "\n".join(lines)
+
+
+def comparison_report(found: Comparison) -> str:
+    """A comparison, told to the person who asked for it."""
+    summaries = f"; {found.summaries} for a summary were not" if found.summaries else ""
+    head = f"{_count(found.requests, 'request')} compared{summaries}. {_count(len(found.differences), 'difference')}."
+    return "\n\n".join([head, *found.differences])
+
+
+def _ends(outcomes: tuple[Outcome, ...]) -> str:
+    return ", ".join(f"{outcome.status} ({outcome})" for outcome in outcomes) or "no run ended"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,1 +1,0 @@
-"""Commands and repository events that act on other jobs: approve, deny, stop, retry, continue, status, undo."""

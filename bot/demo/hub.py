@@ -1,0 +1,229 @@
+"""Run the local hub with copies of repositories until it is stopped: `codepilot hub`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+import yaml
+
+from bot.cli.setup_repo import EVENTS, PERMISSIONS
+from bot.demo.project import copied
+from bot.domain.errors import BotError
+from localhub import App, LocalHub, Repo, Role
+
+_PERSON = "mona"
+_APP = "codepilot"
+_APP_ID = 1
+"""The same in every hub with a settings file, so that the file stays right."""
+ROLES: tuple[Role, ...] = ("read", "triage", "write", "maintain", "admin")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
+_OWN_KEYS = frozenset(
+    {"app_id", "private_key_file", "webhook_secret", "server_url", "api_url", "data_dir", "host", "port"}
+)
+_OF_PORTS = {errno.EACCES, errno.EADDRINUSE, errno.EADDRNOTAVAIL}
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOptions:
+    """The options of `codepilot hub`; see its help.
+
+    Attributes:
+        source: a repository, a bundle, or a directory of repositories; None for a new repository.
+        settings: where the settings and the App's key are kept for `codepilot serve`; None to print them only.
+        people: further accounts, by login, with their roles in all repositories.
+    """
+
+    source: Path | None
+    name: str | None
+    port: int
+    webhook: str
+    secret: str
+    settings: Path | None = None
+    people: Mapping[str, Role] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What a settings file keeps of an earlier hub; empty without one.
+
+    Attributes:
+        others: the settings that a person has added to the file.
+    """
+
+    secret: str = ""
+    key: str = ""
+    port: int = 0
+    others: Mapping[str, object] = field(default_factory=dict)
+
+
+async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
+    """Start the hub, say where everything is, and run until cancelled.
+
+    Raises:
+        BotError: no repository can be read, the port is taken, or the settings cannot be read or written.
+    """
+    kept = _read(options.settings) if options.settings else _Kept()
+    secret = options.secret or kept.secret or (secrets.token_hex(20) if options.webhook else "")
+    with TemporaryDirectory(prefix="codepilot-hub-") as directory:
+        # Numbers that no earlier hub gave: the bot remembers repositories and threads by them.
+        first = int(time.time()) % 10_000_000 * 100 + 1001 if options.settings else 1001
+        port = options.port or kept.port
+        try:
+            async with LocalHub(Path(directory) / "hub", port=port, first_id=first) as hub:
+                hub.add_user(_PERSON)
+                repos = await _repositories(hub, options, Path(directory), say)
+                app = hub.add_app(
+                    _APP,
+                    webhook_url=options.webhook,
+                    webhook_secret=secret,
+                    permissions={each.name: each.level for each in PERMISSIONS},
+                    events=[each.name for each in EVENTS],
+                    app_id=_APP_ID if options.settings else 0,
+                    private_key_pem=kept.key,
+                )
+                [installation] = {hub.install(app, repo) for repo in repos}  # all have one owner
+                for repo, (login, role) in product(repos, options.people.items()):
+                    hub.add_collaborator(repo, login, role)
+                key = (options.settings or Path(directory)) / "app.pem"
+                if options.settings:
+                    _write(options.settings, hub, app, kept.others)
+                else:
+                    _private(key, app.private_key_pem)
+                for line in _told(options, hub, app, repos, installation=installation, key=key):
+                    say(line)
+                await asyncio.Event().wait()
+        except OSError as error:
+            if error.errno in _OF_PORTS and error.filename is None:
+                raise BotError(
+                    f"The hub cannot listen on port {port}: {error.strerror}. Try another --port."
+                ) from error
+            place = "" if error.filename is None else f"{error.filename}: "
+            raise BotError(f"The hub cannot run: {place}{error.strerror or error}.") from error
+        except ValueError as error:
+            raise BotError(f"The hub cannot serve this: {error}") from error
+
+
+async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say: Callable[[str], None]) -> list[Repo]:
+    """Copy the repositories into the hub.
+
+    Raises:
+        BotError: there is none that can be copied.
+        ValueError: the only one cannot be copied, or its name cannot be used.
+    """
+    source = options.source
+    if source is None:
+        name = options.name or f"{_PERSON}/widgets"
+        return [hub.add_repo(name, owner=_PERSON, files={"README.md": f"# {name}\n"})]
+    if source.is_file() or _is_repository(source):
+        name = options.name or f"{_PERSON}/{_FORBIDDEN.sub('-', source.stem)}"
+        return [hub.add_repo(name, owner=_PERSON, source=await _whole(source, directory))]
+    made, tried = [], [each for each in sorted(source.iterdir()) if each.is_dir() and _is_repository(each)]
+    for each in tried:
+        name = _FORBIDDEN.sub("-", each.name.removesuffix(".git")).strip("-.") or "project"
+        try:
+            made.append(hub.add_repo(f"{_PERSON}/{name}", owner=_PERSON, source=await _whole(each, directory)))
+        except (ValueError, BotError) as error:
+            say(f"skipped   {each}: {error}")
+    if not made:
+        raise BotError(f"{source} is not a git repository, and contains none that can be copied; name another SOURCE.")
+    return made
+
+
+def _is_repository(path: Path) -> bool:
+    bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
+    return bare or (path / ".git").exists()
+
+
+async def _whole(source: Path, directory: Path) -> Path:
+    """The repository, or where it is a shallow clone, a copy with only its last commit, which git lets others fetch."""
+    if not any((source / where).exists() for where in ("shallow", ".git/shallow")):
+        return source
+    return (await copied(source, directory / f"shallow-{secrets.token_hex(4)}.git")).path
+
+
+def _told(
+    options: HubOptions, hub: LocalHub, app: App, repos: list[Repo], *, installation: int, key: Path
+) -> Iterator[str]:
+    """What the person needs, line by line."""
+    person, [first, *_] = hub.add_user(_PERSON), repos
+    scheme, _, host = hub.url.partition("://")
+    for repo in repos:
+        yield f"pages     {hub.url}/{repo.full_name}"
+    yield f"REST      {hub.api_url}"
+    yield f"GraphQL   {hub.graphql_url}"
+    yield f"git       {scheme}://{_PERSON}:{person.token}@{host}/{first.full_name}.git"
+    yield f"token     {person.token} (@{_PERSON}, admin of {'all of them' if repos[1:] else first.full_name})"
+    yield f"App       id {app.id}, installation {installation}, private key {key}"
+    shown = "in the settings" if options.settings else app.webhook_secret
+    yield f"webhook   {options.webhook}, secret {shown}" if options.webhook else "webhook   none (--webhook)"
+    if options.settings:
+        yield f"settings  {_file(options.settings)}, readable only by you. Start the bot in another terminal:\n"
+        yield f"  export CODEPILOT_CONFIG={_file(options.settings).resolve()}"
+        yield "  export ANTHROPIC_API_KEY=…"
+        yield "  codepilot serve\n"
+    yield "Everything is lost when the hub stops. Press Ctrl+C to stop it."
+
+
+def _file(folder: Path) -> Path:
+    return folder / "codepilot.yml"
+
+
+def _read(folder: Path) -> _Kept:
+    """What an earlier hub wrote.
+
+    Raises:
+        BotError: it is something else.
+    """
+    file, key = _file(folder), folder / "app.pem"
+    try:
+        keys = yaml.safe_load(file.read_text(encoding="utf-8"))
+        # Another App's settings have another number.
+        secret, port = {_APP_ID: keys["webhook_secret"]}[keys["app_id"]], urlsplit(keys["server_url"]).port
+        others = {name: value for name, value in keys.items() if name not in _OWN_KEYS}
+        return _Kept(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, others=others)
+    except FileNotFoundError as error:
+        if file.exists() or key.exists():
+            raise BotError(f"{error.filename} is missing. Remove {folder}, or choose another --settings.") from error
+        return _Kept()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        raise BotError(f"{file} is not from `codepilot hub`. Remove {folder}, or choose another --settings.") from error
+
+
+def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) -> None:
+    """Write the App's key and the settings that `codepilot serve` needs."""
+    address = urlsplit(app.webhook_url)
+    keys = {
+        "app_id": app.id,
+        "private_key_file": str((folder / "app.pem").resolve()),
+        "webhook_secret": app.webhook_secret,
+        "server_url": hub.url,
+        "api_url": hub.api_url,
+        "data_dir": str((folder / "data").resolve()),
+        **({"host": "127.0.0.1", "port": address.port or 80} if address.hostname in _LOOPBACK else {}),
+        **others,
+    }
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _private(folder / "app.pem", app.private_key_pem)
+        _private(_file(folder), f"# The local hub, written by `codepilot hub`\n{yaml.safe_dump(keys, sort_keys=False)}")
+    except OSError as error:
+        raise BotError(f"{folder} cannot be written: {error.strerror}; choose another --settings.") from error
+
+
+def _private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, in place of the one that is there."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

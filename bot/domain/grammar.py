@@ -1,0 +1,441 @@
+"""The one grammar in which people ask for commands. Pure.
+
+A comment, or the description of a new thread, is a command when the first line that a reader sees as the author's own
+words begins with a trigger: `/codepilot <verb> …`. Quotes, fenced and indented code and HTML comments are not the
+author's words and are passed over; any other line before the command means that there is none. A line right below a
+quote still belongs to the quote, as Markdown draws it, until a blank line ends it. Where Markdown is in doubt, there is
+no command.
+
+After the trigger come the verb, its options and free text: `verbs.py` lists the verbs, `options.py` reads options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.domain.commands import (
+    DEFAULT_TRIGGER,
+    FOLDER,
+    OPTIONS,
+    Approve,
+    Ask,
+    Bare,
+    Command,
+    Continue,
+    Deny,
+    Explain,
+    Fix,
+    Help,
+    Malformed,
+    Options,
+    Plan,
+    Retry,
+    Review,
+    ShowStatus,
+    StartRecipe,
+    Stop,
+    Test,
+    Undo,
+    Unknown,
+    is_recipe_name,
+    is_transposition,
+    is_typo,
+    read_options,
+)
+
+# ---- The verbs that people may say, and the help that lists them. Pure.
+
+
+Group = Literal["work", "steering"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One word of the grammar.
+
+    Attributes:
+        name: the word, in lower case.
+        group: whether it asks for work, or steers and asks about work.
+        arguments: what may follow it, as the help shows it; empty for nothing.
+        meaning: one sentence for the help.
+        make: the free text after the verb and its options to the command.
+        options: names of the options that it takes; None when the text after it is not searched for any.
+    """
+
+    name: str
+    group: Group
+    arguments: str
+    meaning: str
+    make: Callable[[str, Options], Command]
+    options: tuple[str, ...] | None = None
+
+
+_LIKE = "--like"
+_REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
+
+OPTIONS_OF_WORK = tuple(OPTIONS)
+_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
+
+
+def _continue(text: str, _: Options) -> Command:
+    if not text:
+        return Malformed(reason="`continue` requires a message for the running job. Write it after the command.")
+    return Continue(message=text)
+
+
+def _approve(text: str, _: Options) -> Command:
+    words = text.split()
+    like = _LIKE in words
+    text = " ".join(word for word in words if word != _LIKE)
+    if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
+        return Malformed(
+            reason="`approve` accepts only the id of a request, 4 to 8 hexadecimal digits, and `--like`. Without an "
+            "id it applies to the only request in the thread. To approve under a condition, deny and say why."
+        )
+    return Approve(request_id=text.lower(), like=like)
+
+
+def _deny(text: str, _: Options) -> Command:
+    first = text.split(maxsplit=1)[0] if text else ""
+    if _REQUEST_ID.fullmatch(first):
+        return Deny(request_id=first.lower(), why=text[len(first) :].strip())
+    return Deny(why=text)
+
+
+def _undo(text: str, _: Options) -> Command:
+    if text:
+        return Malformed(
+            reason="`undo` takes no text: it reverts only the last commit I made for this thread. For anything else, "
+            "use `fix` and describe the change."
+        )
+    return Undo()
+
+
+def _retry(text: str, _: Options) -> Command:
+    if text:
+        return Malformed(
+            reason="`retry` takes no text: it repeats the last job unchanged. For anything else, write a new "
+            "command, such as `fix` and what to do."
+        )
+    return Retry()
+
+
+def _run(text: str, options: Options) -> Command:
+    name = next(iter(text.split(maxsplit=1)), "")
+    if not is_recipe_name(name.lower()):
+        return Malformed(
+            reason=f"`run` starts a recipe of this repository: a file in `{FOLDER}/`, named without `.md`. For a task "
+            "in your own words, use `fix`, `ask` or `test`."
+        )
+    return StartRecipe(name=name.lower(), words=text[len(name) :].strip(), options=options)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        name="fix",
+        group="work",
+        arguments="[what to do]",
+        meaning="Change the code and publish the change; without text, fix what the thread describes.",
+        make=lambda goal, options: Fix(goal=goal, options=options),
+        options=OPTIONS_OF_WORK,
+    ),
+    Verb(
+        name="review",
+        group="work",
+        arguments="[what to look at]",
+        meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
+        make=lambda goal, options: Review(goal=goal, options=options),
+        options=tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
+    ),
+    Verb(
+        name="explain",
+        group="work",
+        arguments="[what]",
+        meaning="Explain the code that the thread or the commented lines are about.",
+        make=lambda goal, options: Explain(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="plan",
+        group="work",
+        arguments="[what to do]",
+        meaning="Describe what I would change and how; approving the plan starts the work.",
+        make=lambda goal, options: Plan(goal=goal, options=options),
+        options=(*_WITHOUT_PUBLISHING, "new"),
+    ),
+    Verb(
+        name="ask",
+        group="work",
+        arguments="[question]",
+        meaning="Answer a question about the code.",
+        make=lambda goal, options: Ask(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="test",
+        group="work",
+        arguments="[what]",
+        meaning="Run the tests and report the results; nothing is published.",
+        make=lambda goal, options: Test(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="run",
+        group="work",
+        arguments="<recipe> [text]",
+        meaning="Start a recipe of this repository.",
+        make=_run,
+        options=("model", "budget", "max-steps", "dry-run"),
+    ),
+    Verb(
+        name="undo",
+        group="work",
+        arguments="",
+        meaning="Revert the last commit I made for this thread, with a new commit.",
+        make=_undo,
+        options=(),
+    ),
+    Verb(
+        name="continue",
+        group="steering",
+        arguments="<message>",
+        meaning="Send a message to the running job, or answer its question.",
+        make=_continue,
+    ),
+    Verb(
+        name="approve",
+        group="steering",
+        arguments="[id] [--like]",
+        meaning="Approve a request; without an id, the only one that waits. With `--like`, also approve similar "
+        "commands in this run.",
+        make=_approve,
+    ),
+    Verb(
+        name="deny",
+        group="steering",
+        arguments="[id] [why]",
+        meaning="Deny a request, with an optional reason.",
+        make=_deny,
+    ),
+    Verb(
+        name="stop",
+        group="steering",
+        arguments="",
+        meaning="Stop the running job; its work so far is kept.",
+        make=lambda *_: Stop(),
+    ),
+    Verb(
+        name="retry",
+        group="steering",
+        arguments="",
+        meaning="Run the last job again from the start.",
+        make=_retry,
+        options=(),
+    ),
+    Verb(
+        name="status",
+        group="steering",
+        arguments="",
+        meaning="Show which jobs are running or waiting in this thread.",
+        make=lambda *_: ShowStatus(),
+    ),
+    Verb(name="help", group="steering", arguments="", meaning="Show this list.", make=lambda *_: Help()),
+)
+"""Every verb, in the order of the help; to add one, add it here and to `Command`."""
+
+_BARE = (
+    "`{trigger} [text]` without a command word means `fix` on an issue and `ask` on a pull request, unless the "
+    "repository configures it otherwise."
+)
+_HEADINGS: dict[Group, str] = {"work": "Work", "steering": "Steering"}
+
+
+def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
+    """Every verb and every option with its meaning, as Markdown."""
+    parts = []
+    for group, heading in _HEADINGS.items():
+        usages = (
+            (f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS if verb.group == group
+        )
+        parts.append("\n".join([f"**{heading}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)]))
+    lines = ["**Options**, on the command's own line\n"]
+    for name, option in OPTIONS.items():
+        takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
+        usage = f"--{name} {option.argument}".strip()
+        named = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
+        lines.append(f"- `{usage}`: {option.meaning} For {named}.")
+    return "\n\n".join([*parts, "\n".join(lines), _BARE.format(trigger=trigger)])
+
+
+_BY_NAME = {verb.name: verb for verb in VERBS}
+_MAX_WORD = 40
+_SHORT = 4
+
+_QUOTE = re.compile(r" {0,3}>")
+_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
+_COMMENT = re.compile(r" {0,3}<!--")
+_INDENTED = re.compile(r" {0,3}\t| {4}")
+_STARTS_A_BLOCK = re.compile(r" {0,3}(?:[-+*#<=_|]|\d{1,9}[.)])")
+"""Lines that end a quote above them without a blank line."""
+
+_CALL = re.compile(r" {0,3}(?P<trigger>\S+)(?P<rest>(?:\s.*)?)")
+_FIRST_WORD = re.compile(r"\s*(?P<word>\S+)(?P<rest>.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What a comment asks for.
+
+    Attributes:
+        command: what was asked.
+        trigger: the trigger it was asked with, as it is configured.
+        above: what is written above the command: quotes, code and HTML comments.
+    """
+
+    command: Command
+    trigger: str
+    above: str = ""
+
+
+def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | None:
+    """Find the command in a comment, or None when it holds none.
+
+    Trigger and verb are whole words in any case, of ASCII letters where they are configured so: a letter that only
+    looks alike is another one. A trigger alone is `Help`. A first word that is no verb makes the text `Bare`, save when
+    it is a verb mistyped, which is `Unknown`. The free text is what stands on the command's line and below, without its
+    options and the white space around it, and nothing else changed.
+    """
+    lines = re.split(r"\r\n|\r|\n", comment_body)
+    start = _first_own_line(lines)
+    call = None if start is None else _CALL.fullmatch(lines[start])
+    if start is None or call is None:
+        return None
+    word = call["trigger"]
+    # Some letters outside ASCII become ASCII ones in lower case, such as the Kelvin sign; they are no match.
+    same = (each for each in triggers if word == each or (word.isascii() and word.lower() == each.lower()))
+    trigger = next(same, None)
+    if trigger is None:
+        return None
+    above = "\n".join(lines[:start])
+    return Parsed(command=_command(call["rest"], lines[start + 1 :]), trigger=trigger, above=above)
+
+
+def _command(line: str, below: list[str]) -> Command:
+    """What follows the trigger, on its line and below, to the command."""
+    first = _FIRST_WORD.fullmatch(line)
+    if first is None:
+        return Help()
+    word = first["word"]
+    if word == "--help":
+        return Help()
+    verb = _verb(word)
+    if verb is not None:
+        return _said(verb, first["rest"], below)
+    meant = _mistyped(word)
+    if meant is not None:
+        return Unknown(word=word[:_MAX_WORD], nearest=meant)
+    return _bare(line, below)
+
+
+def _said(verb: Verb, line: str, below: list[str]) -> Command:
+    if verb.options is None:
+        return verb.make(_text(line, below), Options())
+    read = read_options(line, allowed=verb.options, of=f"`{verb.name}`")
+    if isinstance(read, Malformed):
+        return read
+    return verb.make(_text(read.text, below), read.options)
+
+
+def _bare(line: str, below: list[str]) -> Command:
+    read = read_options(line, allowed=OPTIONS_OF_WORK, of="a command without a verb")
+    if isinstance(read, Malformed):
+        return read
+    text = _text(read.text, below)
+    first = text.split(maxsplit=1)[:1]
+    verb = _verb(first[0]) if first else None
+    if verb is not None and line.lstrip().startswith("-"):
+        return Malformed(reason=f"Options follow the command: write `{verb.name}` first.")
+    if not text:
+        return Malformed(reason="There are options, but no command word and no text. Add what to do.")
+    return Bare(goal=text, options=read.options)
+
+
+def _text(line: str, below: list[str]) -> str:
+    return "\n".join([line, *below]).strip()
+
+
+def _verb(word: str) -> Verb | None:
+    return _BY_NAME.get(word.lower()) if word.isascii() else None
+
+
+def _mistyped(word: str) -> str | None:
+    """The verb that was meant, when it is plain that one was.
+
+    A word of the language may be one letter away from a short verb (`tests`, `task`, `as`), so that only two letters
+    swapped, a letter doubled, or a stop after it make a short one mistyped.
+    """
+    word = word.lower()
+    plain = word.rstrip(",.:;!?")
+    for name in _BY_NAME:
+        close = is_typo(plain, name) if len(name) > _SHORT else is_transposition(plain, name) or _doubled(plain, name)
+        if close or plain == name:
+            return name
+    return None
+
+
+def _doubled(word: str, name: str) -> bool:
+    return len(word) == len(name) + 1 and any(name[:n] + name[n - 1 :] == word for n in range(1, len(name) + 1))
+
+
+def _first_own_line(lines: list[str]) -> int | None:
+    """The first line in the author's own words, by number; None when there is none or Markdown is in doubt."""
+    number, below_quote = 0, False
+    while number < len(lines):
+        line = lines[number]
+        if not line.strip():
+            below_quote = False
+        elif _QUOTE.match(line):
+            below_quote = True
+        elif fence := _FENCE.match(line):
+            number = _fence_end(lines, number, fence["mark"])
+        elif _COMMENT.match(line):
+            end = _comment_end(lines, number)
+            if end is None:
+                return None
+            number = end
+        elif _INDENTED.match(line):
+            pass
+        elif not below_quote:
+            return number
+        elif _STARTS_A_BLOCK.match(line):
+            return None
+        number += 1
+    return None
+
+
+def _fence_end(lines: list[str], start: int, mark: str) -> int:
+    """The line that closes the fence opened at `start`, or the last line when none does."""
+    closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*$")
+    ends = (number for number in range(start + 1, len(lines)) if closing.match(lines[number]))
+    return next(ends, len(lines) - 1)
+
+
+def _comment_end(lines: list[str], start: int) -> int | None:
+    """The line that closes the HTML comment opened at `start`; None when it is not clear where the comment ends.
+
+    That is so when nothing closes it, when text follows on the closing line, and for `<!-->` and `<!--->`, which are
+    whole comments to some and the start of one to others.
+    """
+    rest = lines[start].partition("<!--")[2]
+    if rest.startswith((">", "->")):
+        return None
+    if "-->" in rest:
+        return None if rest.partition("-->")[2].strip() else start
+    for number in range(start + 1, len(lines)):
+        _, end, after = lines[number].partition("-->")
+        if end:
+            return None if after.strip() else number
+    return None

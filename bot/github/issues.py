@@ -1,0 +1,496 @@
+"""Issues and pull requests as threads: their state, their labels, and the repository around them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any, Literal, get_args
+from urllib.parse import quote
+
+from bot.domain.access import Role
+from bot.github import graphql, types
+from bot.github.client import GitHubConnection
+from bot.github.rate_limit import Urgency
+from bot.github.types import (
+    BODY_LIMIT,
+    Account,
+    BotIdentity,
+    CommentFacts,
+    CommitFacts,
+    FileTooLargeError,
+    FolderFile,
+    GitHubError,
+    PullDraft,
+    PullFacts,
+    PullLink,
+    RepoFacts,
+    ReviewCommentFacts,
+    ReviewDraft,
+    ReviewFacts,
+    ReviewNote,
+    Snapshot,
+    Spot,
+    ThreadFacts,
+)
+
+# ---- Comments and reactions: below an issue or pull request, and in a thread about lines of one.
+
+
+Text = Literal["thread", "comment", "review_comment", "review"]
+"""The description of a thread, a comment below it or on lines, or the words above a review."""
+
+_FULL = "application/vnd.github.full+json"
+
+Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comments:
+    """Comments, and reactions to them."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:
+        """React to a comment; a second time changes nothing. The words of a review take no reaction.
+
+        Args:
+            repo: `owner/name`.
+            spot: where the comment is.
+            comment_id: which; 0 for the thread itself, its description.
+            content: how.
+        """
+        subject = _comment_path(repo, spot, comment_id) if comment_id else f"/repos/{repo}/issues/{spot.number}"
+        path, body = f"{subject}/reactions", {"content": content}
+        # Strangers get another one, and must not use up what keeps the line short for people with write access.
+        urgency = Urgency.SIGN if content == "eyes" else None
+        what = f"react in {repo}#{spot.number}"
+        await self.connection.json(what, "POST", path, body, repeat=True, urgency=urgency)
+
+    async def create(self, repo: str, spot: Spot, body: str) -> CommentFacts:
+        """Comment on a thread. Not repeated on a server error: look with `find` first, then call again."""
+        thread = f"/repos/{repo}/issues/{spot.number}/comments"
+        lines = f"/repos/{repo}/pulls/{spot.number}/comments/{spot.root}/replies"
+        path = thread if spot.kind == "thread" else lines
+        what = f"comment on {repo}#{spot.number}"
+        return types.comment(await self.connection.json(what, "POST", path, {"body": self.redact(body)}))
+
+    async def edit(self, repo: str, spot: Spot, comment_id: int, body: str) -> CommentFacts:
+        """Replace the body of a comment of ours."""
+        what, path = f"edit a comment in {repo}", _comment_path(repo, spot, comment_id)
+        return types.comment(await self.connection.json(what, "PATCH", path, {"body": self.redact(body)}))
+
+    async def get(self, repo: str, spot: Spot, comment_id: int) -> CommentFacts | None:
+        """A comment as it is now; None when it is gone."""
+        answer = await self.connection.find(f"read a comment in {repo}", _comment_path(repo, spot, comment_id))
+        return None if answer is None else types.comment(answer)
+
+    async def find(self, repo: str, spot: Spot, marker: str, author_id: int) -> tuple[CommentFacts, ...]:
+        """The comments of a thread by this author that hold `marker`, oldest first."""
+        what = f"read the comments of {repo}#{spot.number}"
+        found: list[CommentFacts] = []
+        async for each in self.connection.entries(what, _thread_path(repo, spot)):
+            comment = types.comment(each)
+            here = spot.kind == "thread" or types.review_comment(each).root == spot.root
+            if here and comment.author_id == author_id and marker in comment.body:
+                found.append(comment)
+        return tuple(found)
+
+    async def of_thread(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
+        """The comments below an issue or pull request, oldest first."""
+        path = _thread_path(repo, Spot(kind="thread", number=number))
+        what = f"read the comments of {repo}#{number}"
+        return tuple([types.comment(each) async for each in self.connection.entries(what, path)])
+
+    async def rendered(self, repo: str, number: int, kind: Text, text_id: int = 0) -> str:
+        """A text as GitHub shows it, in HTML, where attachments have addresses that serve for the next minutes.
+
+        https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
+        """
+        path = {
+            "thread": f"/repos/{repo}/issues/{number}",
+            "comment": f"/repos/{repo}/issues/comments/{text_id}",
+            "review_comment": f"/repos/{repo}/pulls/comments/{text_id}",
+            "review": f"/repos/{repo}/pulls/{number}/reviews/{text_id}",
+        }[kind]
+        answer = await self.connection.json(f"read a text in {repo}#{number}", "GET", path, accept=_FULL)
+        return str(answer.get("body_html") or "")
+
+
+def _thread_path(repo: str, spot: Spot) -> str:
+    return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/{spot.number}/comments"
+
+
+def _comment_path(repo: str, spot: Spot, comment_id: int) -> str:
+    return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/comments/{comment_id}"
+
+
+# ---- Accounts, their roles in a repository, and our own.
+
+
+# The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
+_ACTIONS_LOGIN = "github-actions[bot]"
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Accounts, as GitHub knows them now."""
+
+    connection: GitHubConnection
+
+    async def me(self) -> BotIdentity:
+        """Whom GitHub takes us for; asked once, as it is the same for every job."""
+        app = self.connection.session.app
+        if app.identity is not None:
+            return app.identity
+        app_id = None
+        if self.connection.app is not None:
+            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
+            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
+        else:
+            try:
+                app.identity = types.identity(await self.connection.read("read our own account", "/user"))
+            except GitHubError as error:
+                if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
+                    raise
+                login = _ACTIONS_LOGIN
+            else:
+                return app.identity
+        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
+        app.identity = types.identity(answer, app_id=app_id)
+        return app.identity
+
+    async def get(self, account_id: int) -> Account | None:
+        """An account by its numeric id, which survives renames; None when it is gone."""
+        answer = await self.connection.find(f"read account {account_id}", f"/user/{account_id}")
+        return None if answer is None else types.account(answer)
+
+    async def role_of(self, repo: str, account_id: int, login: str) -> Role:
+        """A person's role in a repository; GitHub is asked by name, and a name can change hands.
+
+        Args:
+            repo: `owner/name`.
+            account_id: who is meant.
+            login: their name when they asked; where it is somebody else's now, their new one is looked up.
+
+        Raises:
+            GitHubError: it could not be found out; the caller must take that for a no.
+        """
+        answer = await self._permission(repo, login)
+        if answer is not None and types.account_id(answer) == account_id:
+            return types.role(answer, get_args(Role))
+        account = await self.get(account_id)
+        if account is None or account.login == login:
+            return "none"
+        answer = await self._permission(repo, account.login)
+        if answer is None or types.account_id(answer) != account_id:
+            return "none"
+        return types.role(answer, get_args(Role))
+
+    async def _permission(self, repo: str, login: str) -> Mapping[str, Any] | None:
+        path = f"/repos/{repo}/collaborators/{quote(login, safe='')}/permission"
+        answer = await self.connection.find(f"read the permission of {login} on {repo}", path)
+        return None if answer is None else dict(answer)
+
+
+# ---- Repositories: their files, branches, commits and labels.
+
+
+@dataclass(frozen=True, slots=True)
+class Repos:
+    """Repositories, as they are now."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def get(self, repo: str) -> RepoFacts:
+        """The repository as it is now."""
+        return types.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
+
+    async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
+        """A file's bytes, or None when there is no file of that name, or no repository that we may see.
+
+        Args:
+            repo: `owner/name`.
+            path: relative to the repository's root.
+            ref: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            FileTooLargeError: it has more than 1 MB.
+        """
+        what = f"read {path} of {repo}"
+        query = {"ref": ref} if ref else None
+        answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
+        if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
+            return None
+        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
+            raise FileTooLargeError(repo, path, int(answer["size"]))
+        return base64.b64decode(answer["content"])
+
+    async def installed(self) -> tuple[RepoFacts, ...]:
+        """The repositories of the App's installation that we act for."""
+        what, path = "list the installation's repositories", "/installation/repositories"
+        entries = self.connection.entries(what, path, within="repositories")
+        return tuple([types.repo(each) async for each in entries])
+
+    async def files_in(self, repo: str, path: str) -> dict[str, FolderFile]:
+        """The files in a folder of the default branch, by name; empty where there is no such folder."""
+        answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
+        entries = answer if isinstance(answer, list) else ()  # a file is a mapping
+        return {
+            str(each["name"]): FolderFile(sha=str(each["sha"]), size=int(each["size"]))
+            for each in entries
+            if each["type"] == "file"
+        }
+
+    async def contents_of(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
+        """The contents of small text files by their blobs' ids, all in one request.
+
+        Args:
+            repo: `owner/name`.
+            blobs: their ids. Those that are gone, or are no UTF-8, are not in the answer.
+        """
+        if not blobs:
+            return {}
+        owner, _, name = repo.partition("/")
+        ids = {f"a{number}": sha for number, sha in enumerate(dict.fromkeys(blobs))}
+        answer = await self.connection.graphql(
+            f"read files of {repo}",
+            graphql.blobs_query(len(ids)),
+            {"owner": owner, "name": name, **ids},
+            needs="repository",
+            writes=False,
+        )
+        return graphql.blob_texts(answer["repository"])
+
+    async def branch_head(self, repo: str, branch: str) -> str | None:
+        """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
+        what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
+        try:
+            answer = await self.connection.find(what, path)
+        except GitHubError as error:
+            # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            return None
+        return None if answer is None else str(answer["object"]["sha"])
+
+    async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
+        """The names of the branches that begin so."""
+        what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
+        found = await self.connection.find(what, path)
+        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
+
+    async def commit(self, repo: str, sha: str) -> CommitFacts:
+        """A commit's tree and parents."""
+        return types.commit(
+            await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
+        )
+
+    async def labels(self, repo: str) -> tuple[str, ...]:
+        """Names of the labels that a repository has."""
+        what, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
+        return types.label_names([each async for each in self.connection.entries(what, path)])
+
+    async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
+        """Make a label; one of that name will do as it is.
+
+        Args:
+            repo: `owner/name`.
+            name: at most 50 characters.
+            color: six hexadecimal digits, without `#`.
+            description: at most 100 characters.
+        """
+        body = {"name": name, "color": color, "description": self.redact(description)}
+        try:
+            await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Issues and pull requests, as they are now."""
+
+    connection: GitHubConnection
+    repos: Repos
+
+    async def snapshot(self, repo: str, number: int) -> Snapshot:
+        """The repository and one of its threads as they are now."""
+        owner, _, name = repo.partition("/")
+        return await self._snapshot(
+            f"read {repo}#{number}", graphql.THREAD, {"owner": owner, "name": name, "number": number}
+        )
+
+    async def branch_snapshot(self, repo: str, branch: str) -> Snapshot:
+        """The repository and one of its branches as they are now."""
+        owner, _, name = repo.partition("/")
+        variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
+        return await self._snapshot(f"read branch {branch} of {repo}", graphql.BRANCH, variables)
+
+    async def get(self, repo: str, number: int) -> ThreadFacts:
+        """An issue or pull request as it is now."""
+        return types.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
+
+    async def own_issue(self, repo: str, author: BotIdentity, mark: str) -> int | None:
+        """The oldest open issue of ours whose description holds a mark; None where there is none."""
+        what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
+        query = {"creator": author.login, "state": "open", "direction": "asc"}
+        async for each in self.connection.entries(what, path, query):
+            issue = types.thread(each)
+            if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
+                return issue.number
+        return None
+
+    async def open_issue(self, repo: str, *, title: str, body: str) -> int:
+        """Open an issue. Not repeated on a server error: look with `own_issue` first, then call again."""
+        made = {"title": title, "body": body}
+        answer = await self.connection.json(f"open an issue in {repo}", "POST", f"/repos/{repo}/issues", made)
+        return int(answer["number"])
+
+    async def remove_label(self, repo: str, number: int, name: str) -> None:
+        """Take a label off a thread; one that is not on it will do."""
+        path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
+        try:
+            await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
+        except GitHubError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> Snapshot:
+        repo = f"{variables['owner']}/{variables['name']}"
+        answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
+        found = answer["repository"]
+        empty = found.get("defaultBranchRef") is None
+        return graphql.snapshot(found, default_branch=(await self.repos.get(repo)).default_branch if empty else "")
+
+
+# ---- Pull requests: finding and opening them.
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """Pull requests. There is no verb that merges or closes one, and there shall be none."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def get(self, repo: str, number: int) -> PullFacts:
+        """A pull request's two ends as they are now."""
+        return types.pull(
+            await self.connection.read(f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}")
+        )
+
+    async def open_from(self, repo: str, branch: str, *, base: str = "") -> tuple[PullFacts, ...]:
+        """The open pull requests from a branch of the repository itself, into `base` where that is given."""
+        query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": "open"} | ({"base": base} if base else {})
+        what = f"look for pull requests from {branch} in {repo}"
+        return tuple(map(types.pull, await self.connection.read(what, f"/repos/{repo}/pulls", query)))
+
+    async def own_into(self, repo: str, base: str, prefix: str, *, author_id: int) -> str:
+        """The page of an open pull request of this author from a branch here that begins with `prefix`; or empty."""
+        path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
+        async for each in self.connection.entries(f"read the pull requests of {repo}", path, query):
+            pull = types.pull(each)
+            if pull.author_id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
+                return pull.html_url
+        return ""
+
+    async def of_fork(self, repo: str, *, fork: str, fork_id: int, branch: str, sha: str) -> int | None:
+        """The number of the one open pull request whose head is a fork's commit; None where there is not exactly one.
+
+        GitHub names no pull requests of forks in its events. The branch's name only narrows the search: the fork's
+        number and the commit decide.
+        """
+        query = {"state": "open", "head": f"{fork.partition('/')[0]}:{branch}"}
+        found = await self.connection.read(
+            f"look for a pull request of {fork} in {repo}", f"/repos/{repo}/pulls", query
+        )
+        pulls = map(types.pull, found)
+        numbers = [each.number for each in pulls if (each.head_repo_id, each.head_sha) == (fork_id, sha)]
+        return numbers[0] if len(numbers) == 1 else None
+
+    async def create(self, repo: str, pull: PullDraft, *, head: str) -> PullLink:
+        """Open a pull request from a branch of the same repository, or find the one that is open already."""
+        data = {"head": head, "base": pull.base, **pull.said(self.redact)}
+        what = f"open a pull request from {head} in {repo}"
+        try:
+            return types.pull_link(await self.connection.json(what, "POST", f"/repos/{repo}/pulls", data, repeat=True))
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+            if pull.draft and "draft" in error.said.lower():  # not every plan has drafts
+                return await self.create(repo, replace(pull, draft=False), head=head)
+            if not (found := await self.open_from(repo, head, base=pull.base)):
+                raise
+            return PullLink(number=found[0].number, html_url=found[0].html_url, draft=found[0].draft)
+
+
+# ---- Reviews that comment. There is no verb here that approves, rejects or dismisses, and there shall be none.
+
+
+# For the line about what did not fit, and for what redaction makes longer.
+_ROOM = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    """Reviews of pull requests."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def of_pull(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
+        """The reviews of a pull request, oldest first."""
+        what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
+        return tuple([types.review(each) async for each in self.connection.entries(what, path)])
+
+    async def line_comments(self, repo: str, number: int) -> tuple[ReviewCommentFacts, ...]:
+        """The comments on lines of a pull request, oldest first."""
+        what, path = f"read the review comments of {repo}#{number}", f"/repos/{repo}/pulls/{number}/comments"
+        return tuple([types.review_comment(each) async for each in self.connection.entries(what, path)])
+
+    async def create(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+        """Review a pull request. Where GitHub will not take the notes on lines, the body says them.
+
+        Not repeated on a server error: look for it with `of_pull` first, then call again.
+        """
+        try:
+            return await self._send(repo, number, draft)
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
+                raise
+        return await self._send(repo, number, ReviewDraft(commit_sha=draft.commit_sha, body=_in_one(draft)))
+
+    async def _send(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+        body = {
+            "commit_id": draft.commit_sha,
+            "body": self.redact(draft.body)[:BODY_LIMIT],
+            "event": "COMMENT",
+            "comments": [self._note(each) for each in draft.notes],
+        }
+        path = f"/repos/{repo}/pulls/{number}/reviews"
+        return types.review(await self.connection.json(f"review {repo}#{number}", "POST", path, body))
+
+    def _note(self, note: ReviewNote) -> dict[str, object]:
+        body = self.redact(note.body)[:BODY_LIMIT]
+        said = {"path": note.path, "line": note.line, "side": note.side, "body": body}
+        if note.start_line is None or note.start_line == note.line:
+            return said
+        return said | {"start_line": note.start_line, "start_side": note.side}
+
+
+def _in_one(draft: ReviewDraft) -> str:
+    """The body with all notes that fit, each below its place."""
+    body, room = draft.body, BODY_LIMIT - _ROOM
+    for done, note in enumerate(draft.notes):
+        # A model names the file; a back tick or a line's end in the name must not end the code span.
+        place = " ".join(note.place.replace("`", "'").split())
+        said = f"\n\n`{place}`\n\n{note.body}"
+        if len(body) + len(said) > room:
+            return f"{body}\n\n_{len(draft.notes) - done} more comments were omitted._".strip()
+        body += said
+    return body.strip()

@@ -1,0 +1,392 @@
+"""Publish a run's result, hold it back until a person approves, or keep it; and report which."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from agent_runtime import Outcome, Status
+from bot.domain.commands import Fix, Plan, Review
+from bot.domain.job import JobState
+from bot.git import ChangeError, Tree, WorkflowsForbiddenError
+from bot.git.change import Change
+from bot.github import ReviewDraft, Urgency
+from bot.jobs import approvals
+from bot.jobs.admission import Assignment, branch_number, decide, still_open, with_own_pull
+from bot.jobs.approvals import ApprovalVerdict
+from bot.jobs.context import Ending, JobContext, ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.material import pull_diff
+from bot.jobs.retry import carried_out
+from bot.jobs.status import StatusReporter, show_parts
+from bot.permissions.levels import Refusal
+from bot.publishing.markdown import clean
+from bot.publishing.plan import REMEDIES, CommitTarget, Publication, held_back, marked, plan
+from bot.publishing.publish import Delivered, ReviewPlace, Target, publish, publish_review
+from bot.publishing.render import COMPLETION_LIMIT
+from bot.publishing.review import parse_review, prose_of, words_of
+from bot.publishing.screening import Objection, ShownChange, fits, sections, show_files
+from bot.publishing.view import PendingView, Withheld
+from bot.queue.records import Waiting
+
+# ---- A change of which some files need an approval that nobody can give: those are left out, and kept.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialChange:
+    """What is left out of a change.
+
+    Attributes:
+        rest: the change without it; None where that is nothing, or cannot stand alone.
+        diff: what is left out, for people; empty where it cannot be shown.
+        patch: the same for `git apply`.
+    """
+
+    rest: Change | None
+    diff: str
+    patch: str
+
+
+async def left_out(
+    tree: Tree, change: Change, blocked: tuple[Objection, ...], redacted: Callable[[str], str]
+) -> PartialChange:
+    """Take files out of a change.
+
+    Args:
+        tree: the workspace.
+        change: all of it.
+        blocked: what a person would have to approve.
+        redacted: what becomes of a text on its way out.
+    """
+    paths = {path for each in blocked for path in each.files}
+    shown = await asyncio.to_thread(show_files, change, sorted(paths), redacted)
+    try:
+        rest = await tree.without(change, paths)
+    except ChangeError:
+        return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
+    patch = "".join([section for path, section in sections(change.patch) if path in paths])
+    return PartialChange(rest=rest or None, diff=shown.diff, patch=patch)
+
+
+# ---- Ask people to approve a change, and show the request.
+
+
+async def publication_request(
+    context: JobContext, publication: Publication, change: Change, shown: ShownChange
+) -> Waiting:
+    """The request to approve what may not be published without a person.
+
+    Args:
+        context: the job.
+        publication: what is blocked.
+        change: all of it.
+        shown: the part that the person has to read.
+    """
+    why = [each.words for each in publication.blocked]
+    if shown.spells:
+        why.append("Invisible characters are escaped below, as in `[U+202E]`.")
+    if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
+        why.append(f"Other changed files, which require no approval: {others}.")
+    if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
+        why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
+    return Waiting(
+        kind="publication",
+        request_id=secrets.token_hex(4),
+        reason=" ".join(why),
+        preview=shown.diff,
+        bound_to=change.base_sha,
+        until=time.time() + context.services.bounds.approval_seconds,
+        tree_sha=change.tree_sha,
+    )
+
+
+def pending_view(context: JobContext, asked: Waiting) -> PendingView:
+    """A request as the job's comment shows it."""
+    until = datetime.fromtimestamp(asked.until, UTC)
+    language: Literal["diff", "bash", ""] = "bash" if asked.kind == "permission" else ""
+    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
+        language = "diff"
+    return PendingView(
+        kind=asked.kind,
+        request_id=asked.request_id,
+        trigger=context.job.trigger,
+        # On its own: what looks like the beginning of a secret must not take what follows with it.
+        reason=context.github.redacted(asked.reason),
+        preview=asked.preview,
+        language=language,
+        like=asked.like,
+        expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
+    )
+
+
+# ---- The review that a run came to: read from its completion, and sent.
+
+
+_WHOLE_DIFF = 2_000_000
+
+
+async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) -> ReviewDraft:
+    """The review that the agent wrote, as far as GitHub takes it."""
+    diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
+    me = (await context.github.accounts.me()).id
+    earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
+    said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
+    return await asyncio.to_thread(
+        parse_review,
+        outcome.summary or "",
+        diff,
+        context.services.allowed(context.job),
+        commit_sha=begun.grant.bound_to_sha,
+        earlier=said,
+    )
+
+
+async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
+    """Send it, once however often this is started again."""
+    place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
+    return await publish_review(
+        context.github, context.record.published, review, place=place, dry_run=begun.grant.dry_run
+    )
+
+
+_LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
+_STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """What was sent, what a reviewer should know of it, and what was left out of it."""
+
+    delivered: Delivered
+    notes: tuple[str, ...]
+    part: PartialChange | None = None
+
+    @property
+    def published(self) -> bool:
+        return self.delivered.commit_sha is not None
+
+
+class ResultDelivery:
+    """Publishes what a piece of work came to, as far as that may be now."""
+
+    def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
+        self._context, self._reporter, self._assignment = context, reporter, assignment
+
+    async def deliver(
+        self, tree: Tree, outcome: Outcome, change: Change, *, verdict: ApprovalVerdict | None = None
+    ) -> Ending:
+        """Publish, or say why not.
+
+        Args:
+            tree: the workspace.
+            outcome: how the run ended.
+            change: what it changed.
+            verdict: what was said about it, where it waited to be published.
+        """
+        context, begun = self._context, self._assignment
+        context.github.hurry(Urgency.ENDING)
+        # A run takes long enough for people to close the thread, to move the repository or to lose their role.
+        access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        here = fetch_snapshot(context.job, access)
+        place = await still_open(context, here, begun.here.thread.continues)
+        here = here if isinstance(place, Refusal) else place
+        publication = await self._planned(place, outcome, change, verdict)
+        finished = outcome.status is Status.FINISHED
+        may_wait = context.can_ask and not begun.grant.dry_run
+        if publication.blocked and finished and verdict is None and may_wait:
+            paths = [path for each in publication.blocked for path in each.files]
+            shown = await asyncio.to_thread(show_files, change, paths, context.github.redacted)
+            if not shown.hindrance:
+                asked = await publication_request(context, publication, change, shown)
+                await approvals.ask(context.record, asked)
+                return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
+            publication = held_back(publication, "needs-approval", shown.hindrance)
+        part = None
+        if publication.blocked and finished and verdict is None and not context.can_ask:
+            part = await left_out(tree, change, publication.blocked, context.github.redacted)
+            if part.rest is not None:
+                publication = await self._planned(place, outcome, part.rest, verdict, left_out=publication.blocked)
+        delivered = await publish(
+            context.github,
+            context.record.published,
+            publication,
+            job=context.job,
+            target=Target.of(here.repo, context.services.conventions.branch_prefix),
+            pusher=tree,
+            redactor=context.services.redactor,
+            # What a person approved, and what was proven, is this very tree, and no other.
+            replay=begun.grant.replay and verdict is None and context.job.origin.kind != "ci",
+            dry_run=begun.grant.dry_run,
+        )
+        on_head = delivered.branch == here.thread.head_ref and not delivered.note
+        if delivered.commit_sha is not None and on_head and context.job.thread.kind == "pull":
+            await context.ledger.rebind_labels(
+                here.repo.id, context.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
+            )
+        delivered = await with_own_pull(context, here, delivered, change)
+        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
+
+    async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+        """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
+        pending = pending_view(self._context, asked)
+        view = self._reporter.now(state="waiting", pending=pending, **changes)
+        if asked.kind == "publication" and not fits(asked.preview):
+            parts = await show_parts(self._context, view)
+            view = replace(view, pending=replace(pending, parts=parts))
+        return Ending(
+            state=JobState.WAITING,
+            reason=asked.reason,
+            view=view,
+            until=asked.until,
+            request_id=asked.request_id,
+            patch=patch,
+        )
+
+    async def verdict(self, asked: Waiting, stopped: str) -> ApprovalVerdict | None:
+        """What was said about a change that waits to be published; None while it still waits."""
+        answer = await approvals.answered(self._context.record, asked)
+        if stopped:
+            return ApprovalVerdict(approved=False, why=stopped)
+        if answer is not None:
+            said = f": {answer.note}" if answer.note else "."
+            why = "" if answer.approved else f"@{answer.by.login} said no{said}"
+            return ApprovalVerdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
+        return ApprovalVerdict(approved=False, why=approvals.unanswered(asked)) if asked.until <= time.time() else None
+
+    async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
+        """Go on from a plan: carry it out when somebody approved it."""
+        context = self._context
+        verdict = await self.verdict(asked, stopped)
+        if verdict is None:
+            return await self.waits(asked, completion=outcome.summary)
+        note = verdict.why
+        if verdict.approved and isinstance(self._assignment.command, Plan):
+            await context.queue.accept(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
+            note = "The plan was approved; the work on it has started."
+        view = self._reporter.now(state="done", completion=outcome.summary, reason=note)
+        return Ending(state=JobState.DONE, view=view, status=outcome.status)
+
+    async def _propose(self, outcome: Outcome) -> Ending:
+        """Wait for a person to approve a plan, which they can read whole."""
+        context = self._context
+        if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
+            view = self._reporter.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
+            return Ending(state=JobState.DONE, view=view, status=outcome.status)
+        asked = Waiting(
+            kind="plan",
+            request_id=secrets.token_hex(4),
+            reason="",
+            preview="",
+            bound_to=self._assignment.grant.bound_to_sha,
+            until=time.time() + context.services.bounds.approval_seconds,
+        )
+        await approvals.ask(context.record, asked)
+        return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+
+    def _shown_plan(self, outcome: Outcome) -> str:
+        """A plan as its comment shows it: what nobody could read there is not carried out either."""
+        return self._context.github.redacted(clean(outcome.summary or ""))
+
+    async def _planned(
+        self,
+        place: ThreadSnapshot | Refusal,
+        outcome: Outcome,
+        change: Change,
+        verdict: ApprovalVerdict | None,
+        left_out: tuple[Objection, ...] = (),
+    ) -> Publication:
+        context, begun = self._context, self._assignment
+        if begun.closing:
+            return Publication(commit=None, pull_request=None)
+        decision = await decide(context, place, begun.asked.config, again=True)
+        if isinstance(decision, Refusal):
+            withheld = Withheld(cause="refused", reason=decision.reason)
+            return Publication(commit=None, pull_request=None, withheld=withheld)
+        here = begun.here if isinstance(place, Refusal) else place
+        to = CommitTarget(
+            base_branch=begun.asked.config.base or here.thread.base_ref,
+            head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
+            server=context.services.server_url,
+            prefix=context.services.conventions.branch_prefix,
+            run_url=self._reporter.run_url,
+            keep_unfinished=begun.asked.config.wip_branches,
+            number=await branch_number(context, here.repo.full_name) if change else 1,
+        )
+        # The words are read by GitHub's parser several times.
+        publication = await asyncio.to_thread(
+            plan,
+            context.job,
+            begun.grant,
+            outcome,
+            change,
+            to,
+            approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
+            left_out=left_out,
+            report=self._reporter.report(begun.command, changed=bool(change), partial=bool(left_out)),
+        )
+        if context.job.thread.kind == "issue":
+            publication = marked(publication, context.marker)
+        if verdict is not None and verdict.why:
+            return held_back(publication, "denied", verdict.why)
+        return publication
+
+    async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
+        """What came of it, for the comment, the check run and the queue."""
+        context, begun = self._context, self._assignment
+        finished = outcome.status is Status.FINISHED
+        if isinstance(begun.command, Plan) and finished and context.can_ask:
+            return await self._propose(outcome)
+        review = await read_review(context, begun, outcome) if isinstance(begun.command, Review) and finished else None
+        if review is not None and not sent.delivered.withheld:
+            sent = replace(sent, delivered=await send_review(context, begun, here, review))
+        if sent.delivered.replayed:
+            self._reporter.replayed()
+        part = sent.part if sent.published else None
+        partial = part is not None
+        came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
+        if came_to is not None:
+            await context.record.update(lambda record: replace(record, verdict=came_to))
+        lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
+        state, delivered = _STATES.get(outcome.status, JobState.FAILED), sent.delivered
+        published = part.rest if part is not None and part.rest is not None else change
+        view = self._reporter.now(
+            state=state.value,
+            verdict=came_to,
+            completion=await asyncio.to_thread(prose_of, outcome.summary or "") if review else outcome.summary,
+            reason=outcome.reason or "",
+            remedy=REMEDIES.get(outcome.status, ""),
+            kept=context.kept if lost else "",
+            ci_note=context.services.ci_note if sent.published else "",
+            partial=partial,
+            steps=outcome.steps,
+            usage=outcome.usage,
+            withheld_diff=sent.part.diff if sent.part is not None else "",
+            withheld=delivered.withheld.reason
+            if delivered.withheld and isinstance(begun.command, (Fix, Review))
+            else "",
+            would=delivered.would,
+            notes=(*begun.grant.notes, *sent.notes, *filter(None, [delivered.note])),
+            # What a run left that was not to change anything concerns nobody.
+            files=published.files if isinstance(begun.command, Fix) else (),
+            commit_sha=delivered.commit_sha,
+            commit_url=delivered.commit_url,
+            pull_number=delivered.pull_number,
+            pull_url=delivered.pull_url,
+            pull_draft=delivered.pull_draft,
+            review_url=delivered.review_url,
+            wip_url=delivered.wip_url,
+        )
+        return Ending(
+            state=state,
+            reason=view.reason,
+            view=view,
+            status=outcome.status,
+            patch=lost,
+            partial=partial,
+            review=review,
+            output_json=context.github.redacted(outcome.output_json),
+        )

@@ -1,1 +1,0 @@
-"""Carry one job from admission to publication."""

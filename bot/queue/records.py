@@ -1,0 +1,729 @@
+"""The typed record of one job's progress, which a restart reads so that nothing is done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
+from pydantic import TypeAdapter, ValidationError, WrapValidator
+from structlog.contextvars import bind_contextvars, reset_contextvars
+
+from agent_runtime import Outcome
+from bot.domain.errors import OtherVersionError
+from bot.domain.job import Actor, Job, JobState
+from bot.github import CheckDraft
+from bot.publishing.checks import Verdict
+from bot.publishing.view import CommitRef, DeniedCall, Progress, Published, RecordPart
+
+# ---- Jobs as they are stored, and signals to them: plain values.
+
+
+# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
+_JOB = TypeAdapter(Job)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A job as the queue holds it. Times are seconds since the epoch.
+
+    Attributes:
+        job: the job.
+        state: where it stands.
+        reason: why it ended as it did; empty for one that has not ended or needs no reason.
+        attempts: how often it was handed out, since it last waited.
+        enqueued_at: when it was stored.
+        finished_at: when it ended; None when it has not.
+        until: how long a waiting one waits; None for all others.
+    """
+
+    job: Job
+    state: JobState
+    reason: str
+    attempts: int
+    enqueued_at: float
+    finished_at: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """The jobs that have not ended.
+
+    Attributes:
+        by_state: how many are in each state.
+        oldest_seconds: how long the oldest queued job has waited that was never begun; 0 when there is none.
+    """
+
+    by_state: Mapping[JobState, int]
+    oldest_seconds: float
+
+    STATES: ClassVar = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
+    """Those of jobs that have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery:
+    """Selects pieces of work, the newest first.
+
+    Attributes:
+        states: the states that they may be in; empty for any.
+        repository: `owner/name`, or one of the two; empty for any.
+        person: the login of the person who asked; empty for anybody.
+        repo_ids: the repositories that they may be of; None for all.
+        limit: how many are found at most.
+        offset: how many of the newest are passed over.
+    """
+
+    states: frozenset[JobState] = frozenset()
+    repository: str = ""
+    person: str = ""
+    repo_ids: frozenset[int] | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeekCost:
+    """The cost of the runs of one repository that ended in one week.
+
+    Attributes:
+        repository: its name, as the last of the jobs has it.
+        week: the number of the week since 1970, which begins on a Monday.
+        runs: how many runs there were.
+        cost_usd: their cost in US dollars, as far as it is known.
+        unknown: how many runs have a cost that is not known.
+    """
+
+    repository: str
+    week: int
+    runs: int
+    cost_usd: float
+    unknown: int
+
+
+_DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
+
+
+def week_of(at: float) -> int:
+    """The number of the week, in UTC, in which a time in seconds since the epoch is."""
+    return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
+
+
+def week_begins(week: int) -> float:
+    """When a week begins, in seconds since the epoch."""
+    return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A word to a job that is under way.
+
+    Attributes:
+        kind: `stop` ends it, a `message` is told to its agent.
+        text: the message, or why it is to stop.
+        by: the login of its sender.
+        id: names the signal; the same one is kept once, however often it is sent.
+    """
+
+    kind: Literal["stop", "message"]
+    text: str
+    by: str
+    id: str
+
+
+def dumped(job: Job) -> str:
+    """A job as it is stored."""
+    return _JOB.dump_json(job).decode()
+
+
+def loaded(body: str) -> Job:
+    """A job as it was stored.
+
+    Raises:
+        OtherVersionError: another version stored it, and this one cannot read it. What it holds is not told: people's
+            words are among it.
+    """
+    try:
+        return _JOB.validate_json(body)
+    except ValidationError as error:
+        places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors(include_input=False)}
+        raise OtherVersionError(
+            f"the stored job cannot be read by this version; what it cannot read: {', '.join(sorted(places)[:5])}"
+        ) from None
+
+
+# ---- Requests of jobs to people, and the answers to them. Pure.
+
+
+WaitKind = Literal["permission", "question", "publication", "plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One request to a person.
+
+    Attributes:
+        kind: a tool call that needs permission, a question of the agent, a change to protected files that is to be
+            published, or a plan that is to be carried out.
+        request_id: names it; hexadecimal digits.
+        reason: why it waits; for a question, the question.
+        preview: what would happen: a diff, a command.
+        bound_to: the commit that it was asked about; another head of the pull request invalidates it.
+        until: seconds since the epoch at which it is too late to answer.
+        tree_sha: for a publication: the git tree that may be published.
+        like: for a command: the patterns that an approval of others like it would allow for the rest of the run.
+    """
+
+    kind: WaitKind
+    request_id: str
+    reason: str
+    preview: str
+    bound_to: str
+    until: float
+    tree_sha: str = ""
+    like: tuple[str, ...] = ()
+
+    def is_meant_by(self, request_id: str) -> bool:
+        """Whether an answer that names `request_id`, the whole or its beginning, is about this request."""
+        return self.request_id.startswith(request_id.lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswer:
+    """What a person answered.
+
+    Attributes:
+        request_id: of the request, whole.
+        approved: whether it may happen; for a question, whether there is an answer.
+        note: the answer, or a word about it to the agent.
+        by: who answered.
+        like: the patterns of commands that are approved for the rest of the run, too.
+    """
+
+    request_id: str
+    approved: bool
+    note: str
+    by: Actor
+    like: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRequest:
+    """That a request can be read in its job's comment.
+
+    Attributes:
+        request_id: of the request, whole.
+        kind: what was asked.
+        at: since when, by GitHub's clock (ISO 8601, UTC, whole seconds).
+        since: the same by ours, in seconds since the epoch.
+    """
+
+    request_id: str
+    kind: WaitKind
+    at: str
+    since: float
+
+    def may_have_been_read(self, *, written_at: str, arrived: float) -> bool:
+        """Whether the author of an answer could see the request before.
+
+        Args:
+            written_at: when the answer was written, by GitHub's clock; empty where GitHub does not say.
+            arrived: when it came to us, by our clock.
+        """
+        return written_at >= self.at and arrived >= self.since
+
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RECORD_VERSION = 1
+"""Written with each record. A change that an older record does not fit raises it and adds a step to `decode_record`."""
+
+
+def _if_readable(value: object, read: Callable[[object], Any]) -> object:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What GitHub made for a job: a comment or a check run."""
+
+    id: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentRecord:
+    """A comment of a job.
+
+    Attributes:
+        requests: how often GitHub was asked to make it; after more than one there may be two.
+        posted: the comment, once GitHub has told its id.
+        below: whether it is below the pull request, since its thread of lines is gone.
+    """
+
+    requests: int = 0
+    posted: Posted | None = None
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRecord:
+    """The check run of a job.
+
+    Attributes:
+        head_sha: the commit that it is of; None where the job has none.
+        requests: how often GitHub was asked to make it; after more than one there may be two.
+        posted: the check run, once GitHub has told its id.
+    """
+
+    head_sha: str | None = None
+    requests: int = 0
+    posted: Posted | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEnding:
+    """The report of a job's end, which is final.
+
+    Attributes:
+        state: the state the job ends in.
+        body: the text of the comment.
+        check: what the check run says; None where there is none, or where another version wrote it.
+        proven: whether the asker is known to have access; else nobody is told before GitHub says so.
+        notice: what the asker is told in a comment of its own, beside the edited one; empty for nothing.
+    """
+
+    state: JobState
+    body: str
+    check: Annotated[CheckDraft | None, WrapValidator(_if_readable)] = None
+    proven: bool = True
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalsRecord:
+    """What a job has asked people, and what they answered.
+
+    Attributes:
+        waiting: what it waits for, or waited for last.
+        shown: every request that its comment has shown, by id.
+        answers: the first answer to each request, by id, the newest first.
+        alike_void: whether something was pushed, so that approvals are for no further calls.
+    """
+
+    waiting: Waiting | None = None
+    shown: Mapping[str, ShownRequest] = field(default_factory=dict, metadata={"progress": False})
+    answers: Mapping[str, ApprovalAnswer] = field(default_factory=dict, metadata={"progress": False})
+    alike_void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A finished run of the agent.
+
+    Attributes:
+        outcome: how it ended.
+        progress: what the agent did.
+        base_sha: the commit it worked on.
+        tree_sha: the git tree it left; the patch must give the same again.
+    """
+
+    outcome: Outcome
+    progress: Progress
+    base_sha: str
+    tree_sha: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """An outage of the model service, as one job has met it.
+
+    Attributes:
+        since: when it was first met, in seconds since the epoch.
+        tries: how often the job has come to wait for its end.
+        steps: how far the run was; a run that gets further has seen the end of it.
+        until: when the job is tried again.
+    """
+
+    since: float
+    tries: int
+    steps: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitHubOutage:
+    """Since when GitHub does not do what it is asked, and when it was asked last, in seconds since the epoch."""
+
+    since: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """All that is recorded of one job.
+
+    Attributes:
+        seen: whether the command has its reaction.
+        greeted_at: when the comment was made that says the job is queued, in seconds since the epoch.
+        comment: its status comment.
+        parts: further comments that show what is too long for that one, by name.
+        check: its check run.
+        base_sha: the commit that it works on.
+        generation: names the state of its files, which tells them from older ones on other machines.
+        bound: whether something allowed it for that commit only.
+        continues: the number of the pull request in which it continues; 0 for none.
+        branch_number: which of the branches that fix one workflow run is its own.
+        steps: how many steps its agent has made.
+        progress: what was known when its agent started; the rest is in the log of its session.
+        denied: the calls that were denied because nobody could be asked.
+        approvals: what it asked people.
+        outage: the outage of the model service that it has met last.
+        github_outage: the trouble with GitHub that it has met last.
+        result: what its finished run came to.
+        verdict: what the host knows of that.
+        published: what it has sent.
+        answering: the request that an `approve`, `deny` or `continue` is about; empty once a `stop` has met live jobs.
+        undoing: the commit that an `undo` takes back.
+        leads_to: the id of the work that an event began.
+        ending: how it ended.
+    """
+
+    seen: bool = False
+    greeted_at: float | None = None
+    comment: CommentRecord = CommentRecord()
+    parts: Mapping[str, CommentRecord] = field(default_factory=dict)
+    check: CheckRecord = CheckRecord()
+    base_sha: str | None = None
+    generation: str | None = field(default=None, metadata={"progress": False})
+    bound: bool = False
+    continues: int | None = None
+    branch_number: int | None = None
+    steps: int = 0
+    progress: Progress | None = None
+    denied: tuple[DeniedCall, ...] | None = None
+    approvals: ApprovalsRecord = ApprovalsRecord()
+    outage: Outage | None = None
+    github_outage: GitHubOutage | None = None
+    result: RunResult | None = None
+    verdict: Verdict | None = None
+    published: Published = field(default_factory=Published)
+    answering: str | None = None
+    undoing: CommitRef | None = None
+    leads_to: str | None = None
+    ending: RecordedEnding | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether people may see that the job has begun, and so have to see that it ends."""
+        return self.comment.requests > 0 or self.check.requests > 0
+
+
+_RECORD = TypeAdapter(JobRecord)
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
+
+
+def encode_record(record: JobRecord, *, over: str | None = None) -> str:
+    """A record as text, half a surrogate pair included, which patches and models' words may have.
+
+    Args:
+        record: the record.
+        over: the text that it is written in place of. What another version wrote there and this one cannot read stays.
+
+    Raises:
+        OtherVersionError: another version of Codepilot wrote that, and this one cannot read it.
+    """
+    written = _plain(record)
+    if over is not None:
+        written = _kept(json.loads(over), _plain(decode_record(over)), written)
+    # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
+    return json.dumps(written)
+
+
+def _plain(record: JobRecord) -> dict[str, Any]:
+    return {"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")}
+
+
+def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    """What is written, with all of what is stored that was not read.
+
+    Args:
+        stored: what stands there.
+        read: what this version has made of that, as it would write it.
+        written: the same after a change.
+    """
+    if written == read:
+        return stored
+    if isinstance(stored, dict) and isinstance(read, dict) and isinstance(written, dict):
+        changed = {key: _kept(stored.get(key), read.get(key), value) for key, value in written.items()}
+        return {key: value for key, value in stored.items() if key not in read} | changed
+    if isinstance(stored, list) and isinstance(read, list) and written[: len(read)] == read:
+        return stored + written[len(read) :]
+    return written
+
+
+def decode_record(text: str) -> JobRecord:
+    """What `encode_record` made text of.
+
+    Raises:
+        OtherVersionError: another version of Codepilot wrote it, and this one cannot read it.
+    """
+    read = json.loads(text)
+    if read.pop("version") != RECORD_VERSION:
+        raise OtherVersionError("the record of a job was written by another version of Codepilot; run that version")
+    try:
+        return _RECORD.validate_python(read)
+    except ValidationError as error:
+        # One value that cannot be read must not keep the job, and its thread, from all else.
+        unreadable = {each["loc"][0] for each in error.errors()}
+        log.warning("a job's record has values that this version cannot read; they are ignored: %s", unreadable)
+        return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
+
+
+def got_on(before: JobRecord, after: JobRecord) -> bool:
+    """Whether a change records something that was not there before; what other people did is none of it."""
+    return not set(_done(after)) <= set(_done(before))
+
+
+def _done(value: object, name: str = "") -> Iterator[str]:
+    if isinstance(value, _GROUPS):
+        for each in fields(value):
+            if each.metadata.get("progress", True):
+                yield from _done(getattr(value, each.name), f"{name}.{each.name}")
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _done(each, f"{name}.{key}")
+    elif value is not None and value is not False and value != 0:
+        yield name
+
+
+class JobRecords(Protocol):
+    """The records of all jobs; every method may raise `QueueError`."""
+
+    async def record(self, job_id: str) -> JobRecord:
+        """The record of a job; an empty one where nothing is recorded."""
+        ...
+
+    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """Record what `change` makes of a job's record, in one transaction; it is on disk when this returns.
+
+        `change` is pure. It may be called more than once, and never at the same time as another one of that job.
+        """
+        ...
+
+
+class StoredPart(Generic[T]):
+    """One group of values in the record of one job."""
+
+    def __init__(
+        self,
+        records: JobRecords,
+        job_id: str,
+        get: Callable[[JobRecord], T],
+        put: Callable[[JobRecord, T], JobRecord],
+    ) -> None:
+        self._records, self._job_id, self._get, self._put = records, job_id, get, put
+
+    async def read(self) -> T:
+        """What is recorded now."""
+        return self._get(await self._records.record(self._job_id))
+
+    async def update(self, change: Callable[[T], T]) -> T:
+        """Record what `change` makes of it; see `JobRecords.update`."""
+        after = await self._records.update(self._job_id, lambda record: self._put(record, change(self._get(record))))
+        return self._get(after)
+
+
+class StoredRecord(StoredPart[JobRecord]):
+    """The record of one job, where it is stored."""
+
+    def __init__(self, records: JobRecords, job_id: str) -> None:
+        super().__init__(records, job_id, lambda record: record, lambda _, record: record)
+
+    @property
+    def comment(self) -> RecordPart[CommentRecord]:
+        """Its status comment."""
+        return self._part(lambda record: record.comment, lambda record, comment: replace(record, comment=comment))
+
+    @property
+    def check(self) -> RecordPart[CheckRecord]:
+        """Its check run."""
+        return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
+
+    @property
+    def published(self) -> RecordPart[Published]:
+        """What it has sent."""
+        return self._part(lambda record: record.published, lambda record, done: replace(record, published=done))
+
+    def part(self, name: str) -> RecordPart[CommentRecord]:
+        """A further comment."""
+        return self._part(
+            lambda record: record.parts.get(name, CommentRecord()),
+            lambda record, part: replace(record, parts={**record.parts, name: part}),
+        )
+
+    def _part(self, get: Callable[[JobRecord], T], put: Callable[[JobRecord, T], JobRecord]) -> RecordPart[T]:
+        return StoredPart(self._records, self._job_id, get, put)
+
+
+# ---- Name a job in every log line and every span that is made while something is done for it.
+
+
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+_tracer = get_tracer("codepilot")
+
+ROOT: ContextVar[SpanContext | None] = ContextVar("root", default=None)
+"""The ids of the span that is being made, where they are given rather than random."""
+
+
+@contextmanager
+def observed(job: Job, *, attempt: int | None = None) -> Iterator[None]:
+    """Name a job in all that is logged and traced in the body, and in the tasks and threads that are started there.
+
+    Args:
+        job: what is being worked for.
+        attempt: which one of the job's, where it is run.
+    """
+    names = {"job": job.id, "delivery": job.delivery_id, "repository": job.repo.full_name, "repository_id": job.repo.id}
+    place = {"thread": job.thread.number} if job.thread.has_comments else {}
+    token = attach(set_span_in_context(NonRecordingSpan(root_of(job))))
+    # Not with `bound_contextvars`, which goes through the whole context twice.
+    bound = bind_contextvars(**names, **place, **({} if attempt is None else {"attempt": attempt}))
+    try:
+        yield
+    finally:
+        reset_contextvars(**bound)
+        detach(token)
+
+
+def trace_delivery(begun: int) -> None:
+    """Make the first span of the job that this is done for, now that it is stored; see `observed`.
+
+    Args:
+        begun: when its delivery began to arrive, in nanoseconds since the epoch.
+    """
+    token = ROOT.set(get_current_span().get_span_context())
+    try:
+        _tracer.start_span("delivery", context=Context(), kind=SpanKind.SERVER, start_time=begun).end()
+    finally:
+        ROOT.reset(token)
+
+
+def root_of(job: Job) -> SpanContext:
+    """The span that all others of a job are below: the same in every process, however often the job is taken up."""
+    digest = hashlib.sha256(f"codepilot trace {job.id}".encode()).digest()
+    return SpanContext(
+        trace_id=int.from_bytes(digest[:_TRACE_BYTES], "big"),
+        span_id=int.from_bytes(digest[_TRACE_BYTES : _TRACE_BYTES + _SPAN_BYTES], "big"),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+
+
+# ---- Read what format 1 of sealed jobs kept of a job: strings by name.
+
+
+_SIMPLE = {
+    "base": "base_sha",
+    "meant": "answering",
+    "leads-to": "leads_to",
+    "verdict": "verdict",
+}
+_JSON = {
+    "greeted": "greeted_at",
+    "continues": "continues",
+    "branch-number": "branch_number",
+    "steps": "steps",
+    "progress": "progress",
+    "denied": "denied",
+    "model outage": "outage",
+    "work": "result",
+}
+
+
+def record_of_facts(facts: Mapping[str, str]) -> str:
+    """The record, as `encode_record` of version 1 writes it, that says what the facts say."""
+    record: dict[str, Any] = {
+        "version": 1,
+        "seen": "seen" in facts,
+        "bound": facts.get("bound") == "yes",
+        "comment": _comment(facts, ""),
+        "parts": {name: _comment(facts, f"{name} ") for name in _parts(facts)},
+        "check": {"head_sha": facts.get("checked"), **_posted(facts, "check", "checking")},
+        "approvals": {
+            "waiting": json.loads(facts.get("waiting", "null")),
+            "shown": _by_id(facts, "shown "),
+            "answers": _by_id(facts, "answer "),
+            "alike_void": "alike void" in facts,
+        },
+        "published": _published(facts),
+        "undoing": _commit(facts.get("undoing")),
+    }
+    record |= {field: facts[key] for key, field in _SIMPLE.items() if key in facts}
+    record |= {field: json.loads(facts[key]) for key, field in _JSON.items() if key in facts}
+    if "silent" in facts:
+        since, _, last = facts["silent"].partition(" ")
+        record["github_outage"] = {"since": float(since), "last": float(last or since)}
+    if "ending" in facts:
+        state, _, body = facts["ending"].partition("\n")
+        check = json.loads(facts.get("ending-check", "null"))
+        record["ending"] = {"state": state, "body": body, "check": check, "proven": "unproven" not in facts}
+    return json.dumps(record)
+
+
+def _comment(facts: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    return {"below": f"{prefix}below" in facts, **_posted(facts, f"{prefix}comment", f"{prefix}commenting")}
+
+
+def _posted(facts: Mapping[str, str], made: str, asked: str) -> dict[str, Any]:
+    number, _, url = facts.get(made, "").partition(" ")
+    posted = {"id": int(number), "url": url} if number else None
+    return {"requests": {"begun": 1, "again": 2}.get(facts.get(asked, ""), 0), "posted": posted}
+
+
+def _parts(facts: Mapping[str, str]) -> set[str]:
+    """The names of the further comments: `part`, the request and a number."""
+    return {key.rpartition(" ")[0] for key in facts if key.startswith("part ")}
+
+
+def _by_id(facts: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): json.loads(fact) for key, fact in facts.items() if key.startswith(prefix)}
+
+
+def _published(facts: Mapping[str, str]) -> dict[str, Any]:
+    number, _, url = facts.get("pull", "").partition(" ")
+    return {
+        "commit": _commit(facts.get("commit")),
+        "pull": {"number": int(number), "html_url": url, "draft": "draft" in facts} if number else None,
+        "onto": facts.get("onto"),
+        "review_requested": "reviewing" in facts,
+        "review_url": facts.get("review"),
+    }
+
+
+def _commit(fact: str | None) -> dict[str, str] | None:
+    if fact is None:
+        return None
+    sha, _, branch = fact.partition(" ")
+    return {"sha": sha, "branch": branch}

@@ -1,0 +1,341 @@
+"""Create accounts, repositories and Apps; each is called under the site's lock."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from localhub.git import plumbing as git
+from localhub.operations import branches, checks, threads, webhooks
+from localhub.state.model import App, Installation, Permissions, Repo, User
+from localhub.state.store import Json, Site
+from localhub.views import accounts as account_views
+
+INITIAL_BRANCH = "main"
+_HEADS = "refs/heads/"
+_FULL_NAME = re.compile(r"[A-Za-z0-9-]+/(?!\.\.?$)[A-Za-z0-9._-]+")
+APP_PERMISSIONS: Permissions = {
+    "actions": "read",
+    "checks": "write",
+    "contents": "write",
+    "issues": "write",
+    "metadata": "read",
+    "pull_requests": "write",
+    "statuses": "write",
+    "workflows": "write",
+}
+APP_EVENTS = (
+    "check_run",
+    "check_suite",
+    "issue_comment",
+    "issues",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "push",
+    "repository",
+    "workflow_run",
+)
+"""What an App like ours asks for, unless told otherwise."""
+
+
+def user(site: Site, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
+    """The account with this login, made if need be; all but organisations get a token."""
+    return site.store.user(login) or site.store.users.put(
+        User(
+            id=site.store.new_id(),
+            login=login,
+            type=kind,
+            name=name or login,
+            token="" if kind == "Organization" else f"ghp_{secrets.token_hex(18)}",
+            created_at=site.now(),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRepo:
+    """What `LocalHub.add_repo` is told; see there."""
+
+    full_name: str
+    private: bool
+    source: Path | None
+    fork_of: Repo | None
+    description: str
+
+
+def repo(site: Site, wanted: NewRepo) -> Repo:
+    """Make a repository with the branches and tags of its source.
+
+    Raises:
+        ValueError: the name is invalid or taken, or the source is not a repository.
+    """
+    if not _FULL_NAME.fullmatch(wanted.full_name):
+        raise ValueError(f"{wanted.full_name!r} is not the name of a repository; write OWNER/NAME")
+    account, _, name = wanted.full_name.partition("/")
+    if site.store.repo(wanted.full_name) is not None:
+        raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
+    owner = user(site, account, kind="Organization")
+    path = _free_path(site.directory / owner.login, name)
+    fork, now = wanted.fork_of, site.now()
+    origin = fork.path if fork else wanted.source
+    try:
+        branch = fork.default_branch if fork else _branch_of(wanted.source)
+        git.create(path, branch)
+        if origin is not None:
+            git.fetch_all(path, origin)
+    except git.HubGitError as error:
+        raise ValueError(f"{origin} cannot be copied ({error})") from error
+    checks.install(path)
+    made = Repo(
+        id=site.store.new_id(),
+        owner=owner.login,
+        name=name,
+        path=path,
+        private=wanted.private,
+        default_branch=branch,
+        description=wanted.description,
+        fork_of=fork.id if fork else None,
+        created_at=now,
+        pushed_at=now,
+    )
+    site.store.heads[made.id] = branches.heads_of(made)
+    return site.store.repos.put(made)
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    """Where to put a new repository: one that was renamed stays where it was made."""
+    tried = (folder / (f"{name}.git" if again == 0 else f"{name}-{again}.git") for again in itertools.count())
+    return next(path for path in tried if not path.exists())
+
+
+def _branch_of(source: Path | None) -> str:
+    """The branch that HEAD names. A bundle keeps only HEAD's commit; the branch is one with the same commit."""
+    if source is None:
+        return INITIAL_BRANCH
+    if source.is_file():
+        listed = git.text(source.parent, "bundle", "list-heads", str(source.resolve())).splitlines()
+        commits = {name: sha for sha, _, name in (line.partition(" ") for line in listed)}
+        same = [name.removeprefix(_HEADS) for name, sha in commits.items() if sha == commits.get("HEAD", sha)]
+        found = [name for name in same if f"{_HEADS}{name}" in commits]
+        return INITIAL_BRANCH if INITIAL_BRANCH in found or not found else found[0]
+    try:
+        # Not `--short`: that says `heads/main` where a tag is called the same.
+        return git.text(source, "symbolic-ref", "HEAD").removeprefix(_HEADS)
+    except git.HubGitError:  # a detached HEAD names no branch
+        return INITIAL_BRANCH
+
+
+def commit(
+    site: Site, repo: Repo, files: Mapping[str, str | bytes | None], *, message: str, author: str, branch: str
+) -> str:
+    """Commit files to a branch as if pushed and return the SHA; None deletes a file."""
+    head = git.resolve(repo.path, f"{_HEADS}{branch}") or git.resolve(repo.path, f"{_HEADS}{repo.default_branch}")
+    changes = [(*_stored(repo, content), path) for path, content in files.items()]
+    tree = git.write_tree(repo.path, head, changes)
+    pusher = threads.require_user(site, author)
+    parents = [head] if head else []
+    sha = threads.write_commit(site, repo, tree=tree, parents=parents, message=message, author=pusher)
+    git.update_ref(repo.path, f"refs/heads/{branch}", sha)
+    branches.sync(site, repo, pusher)
+    return sha
+
+
+def _stored(repo: Repo, content: str | bytes | None) -> tuple[str, str | None]:
+    if content is None:
+        return "0", None
+    return "100644", git.write_blob(repo.path, content.encode() if isinstance(content, str) else content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApp:
+    """What `LocalHub.add_app` is told; see there."""
+
+    slug: str
+    owner: str
+    webhook_url: str
+    webhook_secret: str
+    permissions: Permissions
+    events: tuple[str, ...]
+    id: int = 0
+    private_key_pem: str = ""
+
+
+def app(site: Site, wanted: NewApp) -> App:
+    """Make an App with its bot account and, if it has none, a key, and ping its webhook.
+
+    Raises:
+        ValueError: its key is none.
+    """
+    private, public = _own_key(wanted.private_key_pem) if wanted.private_key_pem else _key_pair(wanted.slug)
+    user(site, wanted.owner, kind="Organization")
+    made = App(
+        id=wanted.id or site.store.new_id(),
+        slug=wanted.slug,
+        owner=wanted.owner,
+        bot=replace(user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
+        hook_id=site.store.new_id(),
+        private_key_pem=private,
+        public_key_pem=public,
+        webhook_url=wanted.webhook_url,
+        webhook_secret=wanted.webhook_secret,
+        permissions={"metadata": "read", **wanted.permissions},
+        events=wanted.events,
+        created_at=site.now(),
+    )
+    site.store.apps.put(made)
+    site.store.users.put(made.bot)
+    webhooks.ping(site, made)
+    return made
+
+
+@cache
+def _key_pair(_slug: str) -> tuple[str, str]:
+    """An App's private and public key in PEM; the same in every hub of a process, since one takes 50 ms to make."""
+    return _pems(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+
+
+def _own_key(pem: str) -> tuple[str, str]:
+    key = serialization.load_pem_private_key(pem.encode(), password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise ValueError("an App's key is an RSA key")  # noqa: TRY004 - the file's content is wrong
+    return _pems(key)
+
+
+def _pems(key: rsa.RSAPrivateKey) -> tuple[str, str]:
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()
+
+
+# ---- Install, suspend and remove an App on an account; each is called under the site's lock.
+
+
+def install(site: Site, app: App, repo: Repo, sender: User) -> int:
+    """Install an App on a repository, or widen its installation on the account; returns the installation's id."""
+    store = site.store
+    old = next((i for i in store.installations if (i.app_id, i.account) == (app.id, repo.owner)), None)
+    if old is None:
+        new = Installation(
+            id=store.new_id(),
+            app_id=app.id,
+            account=repo.owner,
+            repo_ids=(repo.id,),
+            permissions=app.permissions,
+            created_at=site.now(),
+        )
+        webhooks.installation(site, store.installations.put(new), sender, "created")
+        return new.id
+    if repo.id not in old.repo_ids:
+        wider = store.installations.put(replace(old, repo_ids=(*old.repo_ids, repo.id)))
+        webhooks.installation_repositories(site, wider, sender, "added", repo)
+    return old.id
+
+
+def uninstall(site: Site, installation_id: int, sender: User) -> None:
+    """Remove an installation; its tokens stop working at once."""
+    gone = site.store.installations[installation_id]
+    site.store.installations.remove(installation_id)
+    site.store.tokens = {
+        key: kept for key, kept in site.store.tokens.items() if kept.installation_id != installation_id
+    }
+    webhooks.installation(site, gone, sender, "deleted")
+
+
+def suspend(site: Site, installation_id: int, sender: User, *, suspended: bool) -> Installation:
+    """Suspend an installation, or let it work again; a suspended one gets no events but these."""
+    changed = site.store.installations.put(
+        replace(
+            site.store.installations[installation_id],
+            suspended_at=site.now() if suspended else None,
+            suspended_by=sender.id if suspended else None,
+        )
+    )
+    webhooks.installation(site, changed, sender, "suspend" if suspended else "unsuspend")
+    return changed
+
+
+def permit(site: Site, installation_id: int, permissions: Permissions) -> None:
+    """Let an installation do only this; its tokens lose the rest at once."""
+    held = {"metadata": "read", **permissions}
+    installation = site.store.installations[installation_id]
+    site.store.installations.put(replace(installation, permissions=held))
+    for token in tuple(site.store.tokens.values()):
+        if token.installation_id == installation_id:
+            # In the alphabet as in might, `read` comes before `write`.
+            kept = {name: min(level, held[name]) for name, level in token.permissions.items() if name in held}
+            site.store.tokens[token.value] = replace(token, permissions=kept)
+
+
+def leave(site: Site, installation: Installation, repo: Repo, sender: User) -> Installation:
+    """Take a repository out of an installation; tokens lose it at once."""
+    left = tuple(number for number in installation.repo_ids if number != repo.id)
+    narrower = site.store.installations.put(replace(installation, repo_ids=left))
+    for token in tuple(site.store.tokens.values()):
+        if token.installation_id == installation.id:
+            kept = tuple(number for number in token.repo_ids if number != repo.id)
+            site.store.tokens[token.value] = replace(token, repo_ids=kept)
+    webhooks.installation_repositories(site, narrower, sender, "removed", repo)
+    return narrower
+
+
+# ---- Rename, transfer and archive a repository; each is called under the site's lock.
+
+
+def rename(site: Site, repo: Repo, name: str, sender: User) -> Repo:
+    """Give a repository another name; the old one leads to it as long as no other repository takes it.
+
+    Raises:
+        ValueError: the owner has a repository of this name already.
+    """
+    renamed = _moved(site, repo, replace(repo, name=name))
+    changes = {"changes": {"repository": {"name": {"from": repo.name}}}}
+    webhooks.emit(site, "repository", renamed, sender, {"action": "renamed", **changes})
+    return renamed
+
+
+def transfer(site: Site, repo: Repo, new_owner: str, sender: User) -> Repo:
+    """Give a repository to another account; the installations on the old one lose it.
+
+    Raises:
+        ValueError: the new owner has a repository of this name already.
+    """
+    old = account_views.owner_of(site, repo)
+    owner = user(site, new_owner, kind="Organization")
+    moved = _moved(site, repo, replace(repo, owner=owner.login))
+    whose = (
+        {"organization": account_views.organization(site, old)}
+        if old.type == "Organization"
+        else {"user": account_views.simple_user(site, old)}
+    )
+    payload: Json = {"action": "transferred", "changes": {"owner": {"from": whose}}}
+    webhooks.emit(site, "repository", moved, sender, payload)
+    for installation in site.store.installations:
+        if installation.account == old.login and moved.id in installation.repo_ids:
+            leave(site, installation, moved, sender)
+    return moved
+
+
+def _moved(site: Site, old: Repo, new: Repo) -> Repo:
+    if site.store.repo(new.full_name) is not None:
+        raise ValueError(f"there is a repository {new.full_name} already; choose another name")
+    site.store.former_names[old.full_name.lower()] = old.id
+    return site.store.repos.put(new)
+
+
+def archive(site: Site, repo: Repo, sender: User, *, archived: bool) -> Repo:
+    """Make a repository read-only, or writable again."""
+    changed = site.store.repos.put(replace(repo, archived=archived))
+    webhooks.emit(site, "repository", changed, sender, {"action": "archived" if archived else "unarchived"})
+    return changed

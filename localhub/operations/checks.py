@@ -1,0 +1,457 @@
+"""Events of check runs, and the actions on a finished one."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from localhub.api.auth import HubError, Viewer, not_accessible, unprocessable
+from localhub.git import plumbing as git
+from localhub.operations import webhooks
+from localhub.state.model import App, Artifact, CheckRun, Repo, User, Workflow, WorkflowJob, WorkflowRun, WorkflowStep
+from localhub.state.store import Json, Site, iso, node_id
+from localhub.views import accounts as account_views
+from localhub.views import checks as checks_views
+from localhub.views import git as git_views
+from localhub.views import threads as threads_views
+
+ACTIONS = "github-actions"
+"""The App that GitHub's own workflow runs are check suites of."""
+_ACTIONS_ID = 15368
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCheck:
+    """What is said of a check run of another App; see `LocalHub.check`."""
+
+    app: App
+    head_sha: str
+    name: str
+    conclusion: str
+    summary: str
+
+
+def end(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
+    """Keep a check run that has ended, and report it and its suite."""
+    store, now = site.store, site.now()
+    beside = suite_at(site, repo, ended.app, ended.head_sha)
+    run = store.check_runs.put(
+        CheckRun(
+            id=store.new_id(),
+            suite_id=beside[0].suite_id if beside else store.new_id(),
+            repo_id=repo.id,
+            app_id=ended.app.id,
+            name=ended.name,
+            head_sha=ended.head_sha,
+            status="completed",
+            conclusion=ended.conclusion,
+            started_at=now,
+            completed_at=now,
+            details_url=None,
+            external_id="",
+            title=ended.name,
+            summary=ended.summary,
+            text=None,
+        )
+    )
+    announce(site, run, ended.app.bot, "completed")
+    announce_suite(site, repo, [*beside, run], ended.app.bot)
+    return run
+
+
+def suite_at(site: Site, repo: Repo, app: App, sha: str) -> list[CheckRun]:
+    """The check runs of an App's suite for a commit."""
+    place = (repo.id, app.id, sha)
+    return [run for run in site.store.check_runs if (run.repo_id, run.app_id, run.head_sha) == place]
+
+
+def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User) -> None:
+    """Send a `check_suite` event, once all of its check runs have ended."""
+    suite = checks_views.check_suite(site, repo, runs)
+    if suite["status"] == "completed":
+        # An event's suite is without the repository, which is beside it.
+        told = {name: value for name, value in suite.items() if name != "repository"}
+        webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": told})
+
+
+def announce_actions(site: Site, repo: Repo, run: WorkflowRun) -> None:
+    """Send the `check_suite` event that GitHub sends beside the `workflow_run` of each run that has ended."""
+    sender, when = site.store.users[run.triggering_actor_id], iso(site.now())
+    url = site.api("repos", repo.owner, repo.name, "check-suites", run.suite_id)
+    head = git.commit(site.store.repos[run.head_repo_id].path, run.head_sha)
+    suite: Json = {
+        "id": run.suite_id,
+        "node_id": node_id("CheckSuite", run.suite_id),
+        "head_branch": run.head_branch,
+        "head_sha": run.head_sha,
+        "status": "completed",
+        "conclusion": run.conclusion,
+        "url": url,
+        "before": None,
+        "after": run.head_sha,
+        "pull_requests": threads_views.pulls_at(site, repo, run.head_sha),
+        "app": actions_app(site),
+        "created_at": iso(run.created_at),
+        "updated_at": when,
+        "head_commit": git_views.simple_commit(head),
+        "latest_check_runs_count": len([job for job in site.store.workflow_jobs if job.run_id == run.id]),
+        "check_runs_url": f"{url}/check-runs",
+    }
+    webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": suite})
+
+
+def actions_app(site: Site) -> Json:
+    """GitHub Actions, as an App."""
+    github = site.store.user("github")
+    return {
+        "id": _ACTIONS_ID,
+        "slug": ACTIONS,
+        "node_id": node_id("App", _ACTIONS_ID),
+        "client_id": "Iv1.05c79e9ad1f6bdfa",
+        "owner": None if github is None else account_views.simple_user(site, github),
+        "name": "GitHub Actions",
+        "description": "Automate your workflow from idea to production",
+        "external_url": "https://help.github.com/en/actions",
+        "html_url": site.html("apps", ACTIONS),
+        "created_at": "2018-07-30T09:30:17Z",
+        "updated_at": "2019-12-10T19:04:12Z",
+        "permissions": {"actions": "write", "checks": "write", "contents": "write", "metadata": "read"},
+        "events": ["workflow_dispatch"],
+    }
+
+
+def announce(
+    site: Site, run: CheckRun, sender: User, action: str, *, more: Json | None = None, only: App | None = None
+) -> None:
+    """Send a `check_run` event."""
+    repo = site.store.repos[run.repo_id]
+    shown = checks_views.check_run(site, repo, run)
+    suite: Json = {
+        "id": run.suite_id,
+        "head_sha": run.head_sha,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "app": account_views.integration(site, site.store.apps[run.app_id]),
+        "created_at": iso(run.started_at),
+        "updated_at": iso(site.now()),
+        "pull_requests": shown["pull_requests"],
+        "before": None,
+        "after": run.head_sha,
+        "head_branch": checks_views.branch_at(site, repo, run.head_sha),
+    }
+    payload: Json = {"action": action, "check_run": shown | {"check_suite": suite}}
+    webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)
+
+
+def press(site: Site, run: CheckRun, sender: User, identifier: str) -> None:
+    """Press one of a check run's buttons; only its App is told.
+
+    Raises:
+        HubError: 422; the run has no such button, or it is not completed: GitHub shows the buttons only then (docs:
+            "Create a check run", `actions`).
+    """
+    offered = [action["identifier"] for action in run.actions]
+    if run.status != "completed":
+        raise HubError(422, f"{run.name} is {run.status}; GitHub shows a check run's buttons once it is completed.")
+    if identifier not in offered:
+        raise HubError(422, f"{run.name} has no button {identifier!r}, only {offered}.")
+    more = {"requested_action": {"identifier": identifier}}
+    announce(site, run, sender, "requested_action", more=more, only=site.store.apps[run.app_id])
+
+
+def rerun(site: Site, run: CheckRun, sender: User) -> None:
+    """Ask a check run's App to run it again; the run itself stays as it is (docs: "Rerequest a check run").
+
+    Raises:
+        HubError: 422, it is not completed.
+    """
+    if run.status != "completed":
+        raise HubError(422, f"{run.name} is {run.status}; only a completed check run can be run again.")
+    announce(site, run, sender, "rerequested", only=site.store.apps[run.app_id])
+
+
+# ---- GitHub's limits for what an App writes into a check run (docs: "Create a check run").
+
+
+MAX_TEXT = 65_535
+MAX_ANNOTATIONS = 50
+MAX_MESSAGE = 64 * 1024
+MAX_ACTIONS = 3
+LEVELS = ("notice", "warning", "failure")
+_ACTION = {"label": 20, "description": 40, "identifier": 20}
+_ANNOTATION = {"message": MAX_MESSAGE, "title": 255, "raw_details": MAX_MESSAGE}
+
+
+def demand_within_limits(body: Mapping[str, Any]) -> None:
+    """Refuse a request that GitHub would refuse.
+
+    Raises:
+        HubError: 422.
+    """
+    output = body.get("output") or {}
+    for name in ("summary", "text"):
+        _length(f"output.{name}", output.get(name), MAX_TEXT)
+    _count("output.annotations", output.get("annotations") or (), MAX_ANNOTATIONS)
+    for annotation in output.get("annotations") or ():
+        _annotation(annotation)
+    _count("actions", body.get("actions") or (), MAX_ACTIONS)
+    for action in body.get("actions") or ():
+        for name, most in _ACTION.items():
+            _supplied(f"actions.{name}", action.get(name), str)
+            _length(f"actions.{name}", action[name], most)
+
+
+def _annotation(given: Mapping[str, Any]) -> None:
+    for name, kind in (("path", str), ("start_line", int), ("end_line", int), ("message", str)):
+        _supplied(f"annotations.{name}", given.get(name), kind)
+    for name, most in _ANNOTATION.items():
+        _length(f"annotations.{name}", given.get(name), most)
+    if given.get("annotation_level") not in LEVELS:
+        raise _refusal("annotations.annotation_level", f"{given.get('annotation_level')!r} is not a member of {LEVELS}")
+    if "start_column" in given and given["start_line"] != given["end_line"]:
+        raise _refusal("annotations.start_column", "columns go with annotations of one line only")
+
+
+def _supplied(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise _refusal(name, f"a value of type {kind.__name__} wasn't supplied")
+
+
+def _length(name: str, value: str | None, most: int) -> None:
+    if value is not None and len(value) > most:
+        raise _refusal(name, f"only {most} characters are allowed; {len(value)} were supplied")
+
+
+def _count(name: str, values: Any, most: int) -> None:  # noqa: ANN401 - JSON
+    if len(values) > most:
+        raise _refusal(name, f"no more than {most} items are allowed; {len(values)} were supplied")
+
+
+def _refusal(name: str, why: str) -> HubError:
+    return unprocessable(f"Invalid request.\n\nFor 'properties/{name}', {why}.")
+
+
+# ---- Runs of GitHub Actions workflows: nothing runs here, but a run can be said to have ended.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """What is said of one job of a run: its steps' names and conclusions, and its log; None is one that expired.
+
+    Attributes:
+        annotations: path, line and message of each.
+    """
+
+    name: str
+    conclusion: str
+    steps: Sequence[tuple[str, str]] = ()
+    log: str | None = ""
+    annotations: Sequence[tuple[str, int, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What is said of a run; see `LocalHub.workflow_run`."""
+
+    workflow: str
+    path: str
+    event: str
+    head_branch: str
+    head_sha: str
+    head_repository: Repo
+    conclusion: str
+    actor: User
+    triggering_actor: User
+    jobs: Sequence[EndedJob] = ()
+
+
+def end_workflows(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
+    """Keep a run that has ended and report it; the sender is who started it."""
+    store = site.store
+    workflow = _workflow(site, repo, ended)
+    run = store.workflow_runs.put(
+        WorkflowRun(
+            id=store.new_id(),
+            repo_id=repo.id,
+            workflow_id=workflow.id,
+            suite_id=store.new_id(),
+            run_number=1 + sum(other.workflow_id == workflow.id for other in store.workflow_runs),
+            event=ended.event,
+            head_branch=ended.head_branch,
+            head_sha=ended.head_sha,
+            head_repo_id=ended.head_repository.id,
+            conclusion=ended.conclusion,
+            actor_id=ended.actor.id,
+            triggering_actor_id=ended.triggering_actor.id,
+            created_at=site.now(),
+        )
+    )
+    _keep_jobs(site, run, ended.jobs)
+    _tell(site, repo, run, "completed")
+    return run
+
+
+def ask_again(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> WorkflowRun:
+    """Queue another attempt of a run, as `rerun-failed-jobs` does."""
+    again = replace(
+        run,
+        attempt=run.attempt + 1,
+        earlier=(*run.earlier, run.conclusion),
+        is_queued=True,
+        triggering_actor_id=sender.id,
+    )
+    site.store.workflow_runs.put(again)
+    _tell(site, repo, again, "requested")
+    return again
+
+
+def end_again(
+    site: Site, repo: Repo, run: WorkflowRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()
+) -> WorkflowRun:
+    """End the attempt that was asked for."""
+    ended = site.store.workflow_runs.put(replace(run, conclusion=conclusion, is_queued=False))
+    _keep_jobs(site, ended, jobs)
+    _tell(site, repo, ended, "completed")
+    return ended
+
+
+def keep(
+    site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, life: timedelta, head_repo_id: int
+) -> Artifact:
+    """Keep files for a run, packed as GitHub packs them."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    now = site.now()
+    return site.store.artifacts.put(
+        Artifact(
+            id=site.store.new_id(),
+            repo_id=repo.id,
+            run_id=run_id,
+            head_repo_id=head_repo_id,
+            name=name,
+            content=packed.getvalue(),
+            created_at=now,
+            expires_at=now + life,
+        )
+    )
+
+
+def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
+    for job in jobs:
+        site.store.workflow_jobs.put(
+            WorkflowJob(
+                id=site.store.new_id(),
+                repo_id=run.repo_id,
+                run_id=run.id,
+                name=job.name,
+                conclusion=job.conclusion,
+                created_at=run.created_at,
+                steps=tuple(WorkflowStep(name=name, conclusion=conclusion) for name, conclusion in job.steps),
+                log=job.log,
+                attempt=run.attempt,
+                annotations=tuple(
+                    {"path": path, "start_line": line, "end_line": line, "annotation_level": "failure", "message": said}
+                    for path, line, said in job.annotations
+                ),
+            )
+        )
+
+
+def _tell(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
+    sender = site.store.users[run.triggering_actor_id]
+    payload: Json = {
+        "action": action,
+        "workflow": checks_views.workflow(site, repo, site.store.workflows[run.workflow_id]),
+        "workflow_run": checks_views.told_run(site, repo, run),
+    }
+    webhooks.emit(site, "workflow_run", repo, sender, payload)
+    if action == "completed":
+        announce_actions(site, repo, run)
+
+
+def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
+    for known in site.store.workflows:
+        if (known.repo_id, known.path) == (repo.id, ended.path):
+            return known
+    return site.store.workflows.put(
+        Workflow(id=site.store.new_id(), repo_id=repo.id, name=ended.workflow, path=ended.path, created_at=site.now())
+    )
+
+
+# ---- GitHub's rule for workflow files: without a permission of its own, an App's token adds or changes none.
+
+
+FOLDER = ".github/workflows"
+_HEEDED = "HUB_KEEPS_WORKFLOWS"
+_HOOK = rf"""#!/bin/sh
+[ "${_HEEDED}" ] || exit 0
+while read -r _ new _; do
+    [ "$new" = {git.NULL_SHA} ] || git rev-list "$new" --not --branches
+done |
+git diff-tree --stdin --root -r --no-commit-id --no-renames --diff-filter=AMT -- {FOLDER} |
+while read -r _ _ _ blob _ path; do
+    git for-each-ref --format='%(refname)' refs/heads | while read -r branch; do
+        git rev-parse --quiet --verify "$branch:$path"
+    done | grep --quiet "$blob" && continue
+    echo "refusing to allow a GitHub App to create or update workflow \`$path\` without \`workflows\` permission" >&2
+    exit 1
+done
+"""
+
+
+def install(repository: Path) -> None:
+    """Have every push to a bare repository looked at; GitHub says why beside the branch, a hook can only before."""
+    hook = repository / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(_HOOK, encoding="utf-8")
+    hook.chmod(0o755)
+
+
+def may_write(viewer: Viewer) -> bool:
+    """Whether the rule lets the viewer write workflow files."""
+    return viewer.installation is None or viewer.permissions.get("workflows") == "write"
+
+
+def heed(viewer: Viewer) -> dict[str, str]:
+    """The variables of a push by the viewer, for the hook."""
+    return {} if may_write(viewer) else {_HEEDED: "yes"}
+
+
+def demand_for_commit(repository: Path, viewer: Viewer, sha: str) -> None:
+    """Say no where a branch that came to stand at a commit would bring workflow files that the viewer may not write.
+
+    Raises:
+        HubError: 403.
+    """
+    if may_write(viewer):
+        return
+    argv = [str(repository / "hooks" / "pre-receive")]
+    env = git.environment({_HEEDED: "yes", "GIT_DIR": "."})
+    line = f"{git.NULL_SHA} {sha} refs/heads/any\n".encode()
+    done = subprocess.run(argv, cwd=repository, env=env, input=line, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise _refusal_workflow_guard()
+
+
+def demand_for_path(viewer: Viewer, path: str) -> None:
+    """Say no to a tree with a workflow file that the viewer may not write.
+
+    Raises:
+        HubError: 403.
+    """
+    if path.startswith(f"{FOLDER}/") and not may_write(viewer):
+        raise _refusal_workflow_guard()
+
+
+def _refusal_workflow_guard() -> HubError:
+    error = not_accessible()
+    error.headers["X-Accepted-GitHub-Permissions"] = "contents=write,workflows=write"
+    return error
