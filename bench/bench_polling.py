@@ -74,7 +74,7 @@ def _command(number: int) -> bytes:
 
 @contextmanager
 def _workers(url: str, folder: Path, count: int) -> Iterator[None]:
-    argv = [sys.executable, "-m", "tests.bot.engine.durable.process", url, str(folder)]
+    argv = [sys.executable, "-m", "tests.bot.queue.process", url, str(folder)]
     with ExitStack() as stack:
         for number in range(count):
             process = stack.enter_context(subprocess.Popen([*argv, f"worker-{number}"]))

@@ -14,15 +14,15 @@ import pytest
 
 from tests.source_files import ROOT
 
-_FILES = {"bot/gate/levels.py": "LEVELS = 1\n", "bot/page.md.j2": "a page\n", "README.md": "read me\n"}
+_FILES = {"bot/permissions/levels.py": "LEVELS = 1\n", "bot/page.md.j2": "a page\n", "README.md": "read me\n"}
 _IMPORTS = {
-    "bot.pipeline.worker": ["bot.gate.levels"],
-    "bot.gate": ["bot.gate.caps"],
-    "bot.jobs.admission": ["bot.gate.caps"],
+    "bot.pipeline.worker": ["bot.permissions.levels"],
+    "bot.permissions": ["bot.permissions.caps"],
+    "bot.jobs.admission": ["bot.permissions.caps"],
     "tests.bot.jobs.test_admission": ["bot.jobs.admission"],
-    "tests.bot.gate.test_levels": ["bot.gate.levels"],
-    "tests.bot.gate.test_package": ["bot.gate"],
-    "tests.acceptance.test_commands": ["bot.gate.levels", "bot.pipeline.worker"],
+    "tests.bot.permissions.test_levels": ["bot.permissions.levels"],
+    "tests.bot.permissions.test_package": ["bot.permissions"],
+    "tests.acceptance.test_commands": ["bot.permissions.levels", "bot.pipeline.worker"],
     "tests.builders": ["bot.domain.job"],
     "tests.bot.test_jobs": ["tests.builders"],
 }
@@ -65,7 +65,7 @@ def _graph(further: Iterable[str] = ()) -> grimp.ImportGraph:
     for importer, imported in [(each, one) for each, ones in _IMPORTS.items() for one in ones]:
         graph.add_import(importer=importer, imported=imported)
     for importer in further:
-        graph.add_import(importer=importer, imported="bot.gate.levels")
+        graph.add_import(importer=importer, imported="bot.permissions.levels")
     return graph
 
 
@@ -79,17 +79,17 @@ def test_where_nothing_changed_no_test_is_chosen(repository: Path, quick: Module
 
 
 def test_a_change_counts_whether_it_is_committed_staged_or_new(repository: Path, quick: ModuleType) -> None:
-    (repository / "bot/gate/levels.py").write_text("LEVELS = 2\n")
+    (repository / "bot/permissions/levels.py").write_text("LEVELS = 2\n")
     _git(repository, "commit", "--quiet", "--all", "-m", "change")
     (repository / "staged.py").touch()
     _git(repository, "add", "staged.py")
     (repository / "new.py").touch()
-    assert quick.changed_files() == [Path("bot/gate/levels.py"), Path("new.py"), Path("staged.py")]
+    assert quick.changed_files() == [Path("bot/permissions/levels.py"), Path("new.py"), Path("staged.py")]
 
 
 def test_what_main_got_meanwhile_is_no_change(repository: Path, quick: ModuleType) -> None:
     _git(repository, "switch", "--quiet", "main")
-    (repository / "bot/gate/levels.py").write_text("LEVELS = 3\n")
+    (repository / "bot/permissions/levels.py").write_text("LEVELS = 3\n")
     _git(repository, "commit", "--quiet", "--all", "-m", "meanwhile")
     _git(repository, "switch", "--quiet", "work")
     assert quick.changed_files() == []
@@ -98,7 +98,7 @@ def test_what_main_got_meanwhile_is_no_change(repository: Path, quick: ModuleTyp
 def test_files_that_are_not_python_or_were_deleted_choose_no_test(repository: Path, quick: ModuleType) -> None:
     (repository / "README.md").write_text("read this\n")
     (repository / "bot/page.md.j2").write_text("another page\n")
-    (repository / "bot/gate/levels.py").unlink()
+    (repository / "bot/permissions/levels.py").unlink()
     assert quick.changed_files() == []
 
 
@@ -119,8 +119,8 @@ def test_without_main_it_ends_and_says_what_is_missing(repository: Path, quick: 
 
 
 def test_a_module_chooses_the_tests_that_import_it(quick: ModuleType) -> None:
-    chosen = _nearest(quick, "bot/gate/levels.py")
-    assert chosen == ["tests/acceptance/test_commands.py", "tests/bot/gate/test_levels.py"]
+    chosen = _nearest(quick, "bot/permissions/levels.py")
+    assert chosen == ["tests/acceptance/test_commands.py", "tests/bot/permissions/test_levels.py"]
 
 
 def test_a_module_that_no_test_imports_chooses_those_of_its_importers(quick: ModuleType) -> None:
@@ -128,8 +128,8 @@ def test_a_module_that_no_test_imports_chooses_those_of_its_importers(quick: Mod
 
 
 def test_who_imports_a_package_imports_what_it_is_made_of(quick: ModuleType) -> None:
-    assert _nearest(quick, "bot/gate/caps.py") == _nearest(quick, "bot/gate/__init__.py")
-    assert _nearest(quick, "bot/gate/caps.py") == ["tests/bot/gate/test_package.py"]
+    assert _nearest(quick, "bot/permissions/caps.py") == _nearest(quick, "bot/permissions/__init__.py")
+    assert _nearest(quick, "bot/permissions/caps.py") == ["tests/bot/permissions/test_package.py"]
 
 
 def test_a_test_chooses_itself_and_a_file_outside_the_packages_nothing(quick: ModuleType) -> None:
@@ -138,8 +138,8 @@ def test_a_test_chooses_itself_and_a_file_outside_the_packages_nothing(quick: Mo
 
 
 def test_of_many_tests_those_of_the_same_folder_are_chosen(quick: ModuleType) -> None:
-    near = [f"tests.bot.gate.test_{number}" for number in range(quick.MOST - 1)]
-    far = [f"tests.bot.apps.test_{number}" for number in range(quick.MOST)]
-    chosen = _nearest(quick, "bot/gate/levels.py", further=[*far, *near])
+    near = [f"tests.bot.permissions.test_{number}" for number in range(quick.MOST - 1)]
+    far = [f"tests.bot.server.test_{number}" for number in range(quick.MOST)]
+    chosen = _nearest(quick, "bot/permissions/levels.py", further=[*far, *near])
     assert len(chosen) == quick.MOST
-    assert {str(Path(each).parent) for each in chosen} == {"tests/bot/gate"}
+    assert {str(Path(each).parent) for each in chosen} == {"tests/bot/permissions"}

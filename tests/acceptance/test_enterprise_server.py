@@ -16,7 +16,7 @@ from bot.git import CloneError, Source, Workspaces, git_variables
 from bot.github import AppAccess, LogError, PictureError, describe_app, fetch_picture, save_log
 from bot.settings import load
 from localhub import LocalHub
-from tests.bot.apps.register.test_create_app import Browser, options
+from tests.bot.cli.test_create_app import Browser, options
 from tests.stage import FIX, FIXED_CALC, staged
 from tests.tls_hosts import Authority, authority
 

@@ -17,7 +17,7 @@ from localhub import LocalHub
 from tests.origin import Origin
 from tests.publishing_world import an_outlet
 
-ROOMS = [Path(inspect.getfile(GitHub)).parents[1] / room for room in ("github", "publishing", "workspace")]
+ROOMS = [Path(inspect.getfile(GitHub)).parents[1] / room for room in ("github", "publishing", "git")]
 # A lease that names the old commit only lets git do less.
 FORBIDDEN = re.compile(
     r"--force(?!-with-lease=\{target\}:\{expected\}|\"?, \"--quiet)|--delete|--mirror\b|--tags|\"DELETE\"|\"force\""

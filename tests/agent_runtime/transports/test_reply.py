@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+import pytest
+
+from agent_runtime.core.errors import FormatCode, FormatError
+from agent_runtime.transports.blocks_parser import (
+    Block,
+    BlockClosed,
+    BlockOpened,
+    CompletionText,
+    Payload,
+    ProseText,
+    Reply,
+    ReplyEvent,
+    ReplyParser,
+    left_over,
+    parse,
+)
+from tests.agent_runtime.transports.reply_cases import (
+    ACCEPTED,
+    CASES,
+    DONE,
+    README_EXAMPLE,
+    REJECTED,
+    RUN,
+    WRITE,
+    Accepted,
+    Rejected,
+)
+
+
+def outcome(text: str, stop: str, *cuts: int) -> tuple[object, ...]:
+    """Everything a reply comes to, live text included, when it arrives cut at these places."""
+    return outcome_of([text[a:b] for a, b in zip((0, *cuts), (*cuts, len(text)), strict=True)], stop)
+
+
+def outcome_of(chunks: list[str], stop: str) -> tuple[object, ...]:
+    parser = ReplyParser()
+    events = [event for chunk in chunks for event in parser.feed(chunk)] + parser.flush()
+    try:
+        return merged(events), parser.finish(stop)
+    except FormatError as error:
+        return merged(events), error.code, str(error)
+
+
+def merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
+    """The events with texts that follow each other added up."""
+    result: list[ReplyEvent] = []
+    for event in events:
+        last = result[-1] if result else None
+        if isinstance(event, ProseText) and isinstance(last, ProseText):
+            result[-1] = ProseText(text=last.text + event.text)
+        elif isinstance(event, CompletionText) and isinstance(last, CompletionText):
+            result[-1] = CompletionText(text=last.text + event.text)
+        else:
+            result.append(event)
+    return result
+
+
+def live(text: str) -> tuple[str, str]:
+    """The prose and the completion that a watcher sees."""
+    parser = ReplyParser()
+    events = parser.feed(text) + parser.flush()
+    return (
+        "".join(event.text for event in events if isinstance(event, ProseText)),
+        "".join(event.text for event in events if isinstance(event, CompletionText)),
+    )
+
+
+@pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case.name)
+def test_an_accepted_reply_has_this_value(case: Accepted) -> None:
+    reply = parse(case.text, case.stop)
+    assert reply.control == case.control
+    assert tuple((payload.text, payload.filename) for payload in reply.payloads) == case.payloads
+    assert reply.completion == case.completion
+    assert reply.prose == case.prose
+    assert reply.exact_payloads == case.exact
+
+
+@pytest.mark.parametrize("case", REJECTED, ids=lambda case: case.name)
+def test_a_rejected_reply_names_the_rule_the_place_and_the_remedy(case: Rejected) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse(case.text, case.stop)
+    assert caught.value.code == case.code
+    for words in case.told:
+        assert words in str(caught.value)
+
+
+def test_every_format_code_has_an_example() -> None:
+    assert {case.code for case in REJECTED} == set(get_args(FormatCode))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_reply_means_the_same_for_every_way_to_cut_it_in_two(case: Accepted | Rejected) -> None:
+    whole = outcome(case.text, case.stop)
+    if len(case.text) > 1_000:
+        cuts = [1, 2, 11, 12, 13, 14, 500, len(case.text) - 5, len(case.text) - 4, len(case.text) - 1]
+    else:
+        cuts = list(range(len(case.text) + 1))
+        assert outcome_of(list(case.text), case.stop) == whole
+    for cut in cuts:
+        assert outcome(case.text, case.stop, cut) == whole
+
+
+def test_parse_and_parser_agree() -> None:
+    parser = ReplyParser()
+    parser.feed(README_EXAMPLE)
+    assert parser.finish() == parse(README_EXAMPLE)
+    assert parser.finish() == parse(README_EXAMPLE)
+
+
+def test_a_payload_says_where_it_stands_and_how_it_was_opened() -> None:
+    (payload,) = parse(README_EXAMPLE).payloads
+    assert payload == Payload(
+        text="# Use\n```sh\nmake\n```\n",
+        filename="README.md",
+        info="markdown filename=README.md",
+        line=5,
+    )
+
+
+def test_values_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        parse(RUN).control = "x"  # type: ignore[misc]
+
+
+def test_prose_display_and_completion_are_live_and_nothing_else_is() -> None:
+    text = "Hi.\n```sh\nmake\n```\n" + WRITE + "between\n```\nsecret\n```\n" + DONE
+    assert live(text) == ("Hi.\n```sh\nmake\n```\n", "Done.\n")
+
+
+def test_display_below_a_control_block_that_writes_nothing_is_live() -> None:
+    assert live(RUN + "not live\n```sh\nmake\n```\n") == ("```sh\nmake\n```\n", "")
+
+
+def test_everything_is_live_without_a_control_block() -> None:
+    text = "Hi.\n```sh\nmake\n```\n> ```codepilot\nBye ``"
+    assert live(text) == (text, "")
+    assert live("Hi.\n" + DONE + "Bye.") == ("Hi.\nBye.", "Done.\n")
+
+
+def test_nothing_is_live_after_a_broken_rule() -> None:
+    assert live(RUN + RUN + "more\n" + DONE) == ("", "")
+    assert live("```codepilot\n(\n```\n" + DONE) == ("", "")
+
+
+def test_a_watcher_sees_the_blocks_come_and_go() -> None:
+    parser = ReplyParser()
+    assert merged(parser.feed(README_EXAMPLE)) == [
+        ProseText(text="Fixing both.\n"),
+        BlockOpened(block=Block.CONTROL, info="codepilot", filename=None, line=2),
+        BlockClosed(block=Block.CONTROL),
+        BlockOpened(block=Block.PAYLOAD, info="markdown filename=README.md", filename="README.md", line=5),
+        BlockClosed(block=Block.PAYLOAD),
+        BlockOpened(block=Block.COMPLETION, info="completion", filename=None, line=11),
+        CompletionText(text="Done.\n"),
+        BlockClosed(block=Block.COMPLETION),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "shown"),
+    [
+        ("Hello", "Hello"),
+        ("a ```", "a ```"),
+        ("  ", ""),
+        ("   ``", ""),
+        ("    ", "    "),
+        ("``x", "``x"),
+        ("```py", ""),
+        ("```py`", "```py`"),
+        ("~~~ `", ""),
+        ("a\n", "a\n"),
+        ("a\n~", "a\n"),
+        ("a\r", "a"),
+    ],
+)
+def test_only_the_prefix_of_a_possible_fence_is_held_back(chunk: str, shown: str) -> None:
+    events = ReplyParser().feed(chunk)
+    assert "".join(event.text for event in events if isinstance(event, ProseText)) == shown
+
+
+def test_a_completion_streams_token_by_token() -> None:
+    parser = ReplyParser()
+    parser.feed("```completion\n")
+    assert parser.feed("All") == [CompletionText(text="All")]
+    assert parser.feed(" done") == [CompletionText(text=" done")]
+    assert parser.feed(".\n``") == [CompletionText(text=".\n")]
+    assert parser.feed("`") == []
+    assert parser.flush() == [BlockClosed(block=Block.COMPLETION)]
+
+
+def test_held_back_text_is_shown_when_the_text_ends() -> None:
+    parser = ReplyParser()
+    assert parser.feed("``") == []
+    assert parser.flush() == [ProseText(text="``")]
+    assert parser.flush() == []
+    assert parser.finish() == Reply(control=None, payloads=(), completion=None, prose="``")
+
+
+def test_a_parser_reads_one_reply() -> None:
+    parser = ReplyParser()
+    parser.feed("Hi.")
+    parser.finish()
+    with pytest.raises(RuntimeError, match="new ReplyParser"):
+        parser.feed("more")
+
+
+@pytest.mark.parametrize("stop", ["", "end_turn", "Stop"])
+def test_an_unknown_stop_reason_is_the_callers_mistake(stop: str) -> None:
+    with pytest.raises(ValueError, match="'stop' or 'length'"):
+        parse("Hi.", stop)
+
+
+def test_a_function_that_writes_is_remembered_for_later_replies() -> None:
+    first = parse("```codepilot\ndef save(path):\n    write_file(path)\n```\n")
+    assert first.writers == {"save"}
+    later = "```codepilot\nsave('a')\n```\n```\nx\n```\n"
+    assert parse(later).payloads == ()
+    assert [payload.text for payload in parse(later, known_writers=first.writers).payloads] == ["x\n"]
+
+
+def test_payloads_that_no_call_took_are_a_format_error() -> None:
+    error = left_over(3, 1)
+    assert error.code == "payload_count"
+    assert "took 1 of the 3 payloads" in str(error)
