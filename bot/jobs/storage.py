@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 import io
-import json
 import logging
 import os
 import shutil
@@ -48,7 +47,7 @@ from bot.git.snapshots import Vault
 from bot.git.tree import Carried
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.protocols import JobIndex, Ledger
-from bot.queue.records import RunResult, StoredRecord, record_of_facts
+from bot.queue.records import RunResult, StoredRecord
 
 # ---- Keep the patches of jobs: as files that the operator can read, or in the blob store that machines share.
 
@@ -581,7 +580,6 @@ class Receipt:
 MAX_SEALED_BYTES = 24 * 1024 * 1024
 _MAX_OPEN_BYTES = 160 * 1024 * 1024
 _FORMAT = 2
-_FORMAT_WITH_FACTS = 1
 
 
 class SealError(BotError):
@@ -652,10 +650,7 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
         raise OtherKeyError("it was made with another key, or was altered") from error
     opened = zlib.decompressobj()
     try:
-        content = json.loads(opened.decompress(packed, _MAX_OPEN_BYTES))
-        if content.get("format") == _FORMAT_WITH_FACTS:
-            content |= {"format": _FORMAT, "record": record_of_facts(content.pop("facts"))}
-        saved = _SAVED.validate_json(json.dumps(content))
+        saved = _SAVED.validate_json(opened.decompress(packed, _MAX_OPEN_BYTES))
     except ValueError as error:
         raise SealError("another version of Codepilot made it") from error
     if saved.format != _FORMAT:

@@ -28,7 +28,6 @@ from bot.jobs.storage import Receipt
 from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
-from bot.queue.jobs import import_file
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore, reserve_for
@@ -112,7 +111,7 @@ async def service(
     )
     metrics = metrics or Metrics()
     async with AsyncExitStack() as stack:
-        store = await asyncio.to_thread(_opened_store, settings)
+        store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
         queue = DurableEngine(store)
         await stack.enter_async_context(kept_swept(shared, queue))
@@ -169,16 +168,6 @@ def _add_dashboard(
         )
         people = People(github, sign_ins)
     Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp), people).add_to(app)
-
-
-def _opened_store(settings: Settings) -> JobStore:
-    store = JobStore(settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
-    try:
-        import_file(store, settings.agent.data_dir / "queue.sqlite")
-    except BaseException:  # whatever it was, nobody else closes it
-        store.close_here()
-        raise
-    return store
 
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:

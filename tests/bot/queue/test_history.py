@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
 from bot.queue import engine as engine_module
 from bot.queue.engine import DurableEngine
-from bot.queue.migrations.versions import v0005_run_logs
 from bot.queue.records import RunQuery, WeekCost, week_begins, week_of
 from bot.queue.store import JOBS, RUN_LOGS, JobStore, Transaction
 from tests.builders import a_job
@@ -168,22 +165,6 @@ async def test_a_log_is_forgotten_with_its_job(kept: Kept) -> None:
     assert await kept.store.run(lambda tx: tx.rows.execute(left).one()) == (None, None)
     count = sa.select(sa.func.count()).select_from(RUN_LOGS)
     assert await kept.store.run(lambda tx: tx.rows.execute(count).scalar_one()) == 0
-
-
-async def test_jobs_of_an_earlier_version_are_found_after_the_migration(kept: Kept) -> None:
-    await _filled(kept)
-
-    def migrated(tx: Transaction) -> None:
-        rows = tx.rows
-        for name in ("repository", "actor"):
-            rows.execute(sa.text(f"DROP INDEX jobs_of_{name}"))
-            rows.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
-        rows.execute(sa.text("DROP TABLE run_logs"))
-        with Operations.context(MigrationContext.configure(rows)):
-            v0005_run_logs.upgrade()
-
-    await kept.store.run(migrated)
-    assert await kept.found(RunQuery(repository="octo/calc", person="mona")) == ["a"]
 
 
 def test_weeks_begin_on_mondays() -> None:

@@ -1,4 +1,4 @@
-"""The first version of the tables."""
+"""Create the tables of `bot.queue.store` and their indexes; a test compares the two."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make all tables."""
-    _make_jobs()
-    _make_what_belongs_to_a_job()
-    _make_what_is_known_of_threads()
+    """Create all tables."""
+    _create_jobs()
+    _create_job_details()
+    _create_thread_facts()
+    _create_repository_facts()
 
 
-def _make_jobs() -> None:
+def _create_jobs() -> None:
     op.create_table(
         "jobs",
         sa.Column("seq", _NUMBER, autoincrement=True, nullable=False),
@@ -41,29 +42,40 @@ def _make_jobs() -> None:
         sa.Column("begun_at", sa.Double(), nullable=True),
         sa.Column("finished_at", sa.Double(), nullable=True),
         sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("repository", sa.Text(), nullable=True),
+        sa.Column("actor", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("seq"),
         sa.UniqueConstraint("delivery_id"),
         sa.UniqueConstraint("id"),
         sqlite_autoincrement=True,
     )
-    op.create_index("jobs_begun_by_user", "jobs", ["lane", "actor_id", "begun_at", "state"])
-    op.create_index("jobs_begun_in_installation", "jobs", ["lane", "installation", "begun_at", "state"])
-    op.create_index("jobs_begun_in_repository", "jobs", ["lane", "repo_id", "begun_at", "state"])
-    op.create_index("jobs_begun_in_thread", "jobs", ["lane", "repo_id", "thread", "begun_at", "state"])
-    op.create_index("jobs_finished", "jobs", ["finished_at"])
-    op.create_index(
-        "jobs_one_running_in_a_thread",
-        "jobs",
-        ["lane", "repo_id", "thread"],
-        unique=True,
-        sqlite_where=sa.text("state = 'running'"),
-        postgresql_where=sa.text("state = 'running'"),
-    )
-    op.create_index("jobs_state", "jobs", ["state"])
-    op.create_index("jobs_thread", "jobs", ["lane", "repo_id", "thread", "seq"])
+    for name, columns in (
+        ("jobs_begun_by_user", ["lane", "actor_id", "begun_at", "state"]),
+        ("jobs_begun_in_installation", ["lane", "installation", "begun_at", "state"]),
+        ("jobs_begun_in_repository", ["lane", "repo_id", "begun_at", "state"]),
+        ("jobs_begun_in_thread", ["lane", "repo_id", "thread", "begun_at", "state"]),
+        ("jobs_of_actor", ["actor", "seq"]),
+        ("jobs_of_repository", ["repository", "seq"]),
+        ("jobs_state", ["state"]),
+        ("jobs_thread", ["lane", "repo_id", "thread", "seq"]),
+    ):
+        op.create_index(name, "jobs", columns)
+    released = sa.column("released", sa.Boolean())
+    is_live = sa.column("finished_at").is_(None)
+    _create_partial_index("jobs_waiting_in_repository", ["lane", "repo_id", "seq"], ~released & is_live)
+    _create_partial_index("jobs_released_in_repository", ["lane", "repo_id", "thread"], released & is_live)
+    _create_partial_index("jobs_kept", ["finished_at"], sa.column("body").is_not(None))
+    is_running = sa.text("state = 'running'")
+    _create_partial_index("jobs_one_running_in_a_thread", ["lane", "repo_id", "thread"], is_running, unique=True)
 
 
-def _make_what_belongs_to_a_job() -> None:
+def _create_partial_index(
+    name: str, columns: list[str], where: sa.ColumnElement[bool] | sa.TextClause, *, unique: bool = False
+) -> None:
+    op.create_index(name, "jobs", columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def _create_job_details() -> None:
     op.create_table(
         "owed",
         sa.Column("job_id", sa.String(length=200), nullable=False),
@@ -96,12 +108,33 @@ def _make_what_belongs_to_a_job() -> None:
         sa.Column("job_id", sa.String(length=200), nullable=False),
         sa.Column("deaths", sa.Integer(), nullable=False),
         sa.Column("claimed_at", sa.Double(), nullable=True),
+        sa.Column("excused", sa.Integer(), server_default="0", nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
         sa.PrimaryKeyConstraint("job_id"),
     )
+    op.create_table(
+        "deaths",
+        sa.Column("worker", sa.String(length=200), nullable=False),
+        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+        sa.PrimaryKeyConstraint("worker", "job_id"),
+    )
+    op.create_table(
+        "run_logs",
+        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("repo_id", _NUMBER, nullable=False),
+        sa.Column("repository", sa.Text(), nullable=False),
+        sa.Column("week", sa.Integer(), nullable=False),
+        sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+        sa.PrimaryKeyConstraint("job_id"),
+    )
+    op.create_index("run_logs_week", "run_logs", ["week"])
 
 
-def _make_what_is_known_of_threads() -> None:
+def _create_thread_facts() -> None:
     op.create_table(
         "labels",
         sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
@@ -123,3 +156,36 @@ def _make_what_is_known_of_threads() -> None:
         sa.PrimaryKeyConstraint("repo_id", "thread", "cause"),
     )
     op.create_index("told_until", "told", ["until"])
+
+
+def _create_repository_facts() -> None:
+    op.create_table(
+        "configs",
+        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("until", sa.Double(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("repo_id"),
+    )
+    op.create_table(
+        "schedules",
+        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("recipe", sa.String(length=200), nullable=False),
+        sa.Column("installation", _NUMBER, nullable=False),
+        sa.Column("repo", sa.Text(), nullable=False),
+        sa.Column("cron", sa.Text(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("repo_id", "recipe"),
+    )
+    op.create_index("schedules_due", "schedules", ["due_at"])
+    op.create_table(
+        "paces",
+        sa.Column("installation", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("last_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("installation"),
+    )
+    op.create_table(
+        "sweeps",
+        sa.Column("name", sa.String(length=50), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
