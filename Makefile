@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick check fmt lock bench peers walks soak chaos defences docs clean
+.PHONY: help demo test quick check fmt figures lock bench peers walks soak chaos defences docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,6 +28,9 @@ check: .venv/.ready-dev ## Lint and type-check only
 
 fmt: .venv/.ready-dev ## Format the code and apply the linter's fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
+
+figures: .venv/.ready-dev ## Count modules and lines of code, and compare the counts with their bounds
+	@$(BIN)/python scripts/figures
 
 bench: .venv/.ready-dev ## Measure every speed claim
 	@$(BIN)/python bench/run.py

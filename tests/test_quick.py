@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
 import grimp
 import pytest
 
-from tests.source_files import ROOT
+from tests.script_files import load_script
 
 _FILES = {"bot/permissions/levels.py": "LEVELS = 1\n", "bot/page.md.j2": "a page\n", "README.md": "read me\n"}
 _IMPORTS = {
@@ -30,12 +28,7 @@ _IMPORTS = {
 
 @pytest.fixture(scope="module")
 def quick() -> ModuleType:
-    loader = SourceFileLoader("quick", str(ROOT / "scripts" / "quick"))
-    spec = spec_from_loader("quick", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return load_script("quick")
 
 
 @pytest.fixture

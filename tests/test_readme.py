@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.script_files import load_script
 from tests.source_files import ROOT
 
 _README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,10 +19,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def recorder() -> ModuleType:
-    loader = SourceFileLoader("record_demo", str(ROOT / "scripts" / "record-demo"))
-    module = module_from_spec(spec_from_loader(loader.name, loader) or pytest.fail("scripts/record-demo is gone"))
-    loader.exec_module(module)
-    return module
+    return load_script("record-demo")
 
 
 def test_it_is_short_and_names_the_commands_to_begin_with() -> None:
