@@ -58,8 +58,7 @@ from agent_runtime.tools.tool import Registry, ToolFamily
 from agent_runtime.transports.blocks import BlockTransport
 from agent_runtime.transports.native import NativeTransport
 from agent_runtime.transports.protocol import Transport, TransportLeg
-from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.overlay import Scratch
+from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
 
 if TYPE_CHECKING:

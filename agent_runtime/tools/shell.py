@@ -17,7 +17,7 @@ from agent_runtime.terminals.command import CommandReport, ShellStart
 from agent_runtime.terminals.output import OutputLogs, Spool
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.tools.tool import Planned, of_call, of_command, of_typing, refused, text_of
-from agent_runtime.workspace.overlay import Scratch
+from agent_runtime.workspace.files import Scratch
 
 if TYPE_CHECKING:  # few runs have a network
     from agent_runtime.sandbox.egress import Egress

@@ -1,4 +1,9 @@
-"""Short diffs between two versions of a text, for every edit. Pure."""
+"""Texts as lines: decode a file, apply edits by line, and compare two versions. Pure.
+
+`Text` keeps everything about a file's bytes that an edit does not touch: encoding, byte order mark, line endings.
+`diff` shows a change to the model in a few lines, `unified` to people. All comparisons take bounded time, whatever the
+texts hold (`opcodes`).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +20,6 @@ from typing import TypeGuard
 
 from agent_runtime.core.errors import ToolError
 
-# ---- A file's bytes as text, and back, so that everything an edit does not touch survives. Pure.
-
-
 _BOMS = (  # the longer ones first: UTF-32's little-endian mark begins with UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -28,11 +30,6 @@ _BOMS = (  # the longer ones first: UTF-32's little-endian mark begins with UTF-
 _SNIFFED = 8000  # bytes that git, too, looks at for a NUL
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
 _MAX_CONTROL_SHARE = 0.1
-
-
-def version_of(data: bytes) -> str:
-    """A short tag of a file's content: 8 hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -112,12 +109,9 @@ class Text:
         return ", ".join(notes)
 
 
-def split(raw: str) -> list[str]:
-    """Cut into lines at newlines only; a last newline ends the last line and begins none."""
-    lines = raw.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+def version_of(data: bytes) -> str:
+    """A short tag of a file's content: 8 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()[:8]
 
 
 def decode(data: bytes) -> Text | None:
@@ -139,7 +133,17 @@ def decode(data: bytes) -> Text | None:
         return None if too_many else Text(data.decode("latin-1"), "latin-1")
 
 
-# ---- The edit engine: a text and line edits in, the new text out. Pure.
+def split(raw: str) -> list[str]:
+    """Cut into lines at newlines only; a last newline ends the last line and begins none."""
+    lines = raw.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def lines_of(payload: str) -> list[str]:
+    """A payload's lines, whatever its line endings."""
+    return split(payload.replace("\r\n", "\n"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +195,11 @@ def insertion(after: object, text: str, count: int) -> LineEdit:
     return LineEdit(start=after + 1, end=after, text=text)
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value can be a line number's type."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def apply(text: Text, edits: Sequence[LineEdit]) -> str:
     """Make all edits, or none.
 
@@ -229,33 +238,12 @@ def append(text: Text, payload: str) -> str:
     return text.raw + joint + added
 
 
-def lines_of(payload: str) -> list[str]:
-    """A payload's lines, whatever its line endings."""
-    return split(payload.replace("\r\n", "\n"))
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value can be a line number's type."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 _CONTEXT = 3
 _RUN = 12  # lines of one addition or removal that are shown
 _RUN_BESIDE_SENT = 4  # of a removal where the author of the addition needs only to see that the place is right
 _LINES = 40
 _RANGES = 40
 _WIDTH = 200
-_STRETCH = 256
-_COMPARED = 20_000  # lines on both sides together
-_EFFORT = 2_000_000  # comparisons; difflib's worst case grows with the cube
-
-Opcode = tuple[str, int, int, int, int]
-
-
-def numbered(number: int, line: str, width: int, mark: str = " ") -> str:
-    """One line of a listing."""
-    cut = line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… [+{len(line) - _WIDTH} characters]"
-    return f"{number:>{width}} {mark} {cut}" if line else f"{number:>{width}} {mark}".rstrip()
 
 
 def diff(
@@ -276,14 +264,13 @@ def diff(
             only the numbers are shown.
         within: ranges of old lines, from 1; changes elsewhere are left out. None for all changes.
     """
-    head = _same(before, after)
-    tail = _same(before[head:][::-1], after[head:][::-1])
-    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    head, old_end, new_end = outer_span(before, after)
+    old, new = before[head:old_end], after[head:new_end]
     if not old and not new:
         return ""
     if not sent and len(old) + len(new) > _COMPARED:
         return f"(lines {head + 1}-{head + len(old)} replaced by {len(new)} lines; too much to compare)"
-    end = ("equal", len(before) - tail, len(before), len(after) - tail, len(after))
+    end = ("equal", old_end, len(before), new_end, len(after))
     changes = _sent(before, sent, len(after)) if sent else [("equal", 0, head, 0, head), *_changes(old, new, head), end]
     groups = _groups(changes)
     width = len(str(max(len(before), len(after))))
@@ -306,6 +293,12 @@ def diff(
     return "\n".join(shown if rest <= 1 else [*shown[:_LINES], f"… {rest} more lines of diff"])
 
 
+def numbered(number: int, line: str, width: int, mark: str = " ") -> str:
+    """One line of a listing."""
+    cut = line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… [+{len(line) - _WIDTH} characters]"
+    return f"{number:>{width}} {mark} {cut}" if line else f"{number:>{width}} {mark}".rstrip()
+
+
 def counted(before: Sequence[str], after: Sequence[str]) -> str:
     """How many lines were added and removed, and where; empty when none was."""
     spans = changed_spans(before, after)
@@ -324,11 +317,103 @@ def ranges(spans: Sequence[tuple[int, int, int, int]]) -> list[str]:
     ]
 
 
-def outer_span(before: Sequence[str], after: Sequence[str]) -> tuple[int, int, int]:
-    """The part that all differences lie in: `before[first:old_end]` became `after[first:new_end]`."""
-    first = _same(before, after)
-    tail = _same(before[first:][::-1], after[first:][::-1])
-    return first, len(before) - tail, len(after) - tail
+def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
+    """Changes with their context; a gap of unchanged lines longer than two contexts parts two groups."""
+    group: list[Opcode] = []
+    for index, (tag, a, b, c, d) in enumerate(opcodes):
+        if tag != "equal":
+            group.append((tag, a, b, c, d))
+            continue
+        first, last = index == 0, index == len(opcodes) - 1
+        if not first and not last and b - a <= 2 * _CONTEXT:
+            group.append((tag, a, b, c, d))
+            continue
+        if not first:
+            group.append((tag, a, min(b, a + _CONTEXT), c, min(d, c + _CONTEXT)))
+            yield group
+        group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
+
+
+def _sent(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list[Opcode]:
+    """The opcodes of some edits, without the lines at their ends that stay as they were.
+
+    Args:
+        before: the old lines.
+        edits: of them, none on top of another.
+        count: of the new lines.
+    """
+    codes: list[Opcode] = []
+    at = to = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        old, new = before[edit.start - 1 : edit.end], lines_of(edit.text)
+        head, old_end, new_end = outer_span(old, new)
+        a, b = edit.start - 1 + head, edit.start - 1 + old_end
+        c, d = to + a - at, to + a - at + new_end - head
+        if a < b or c < d:
+            codes += [("equal", at, a, to, c), ("replace", a, b, c, d)]
+            at, to = b, d
+    return [*codes, ("equal", at, len(before), to, count)]
+
+
+def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN) -> Iterator[str]:
+    if stop - start <= most + 1:
+        yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, stop))
+        return
+    half = most // 2
+    yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, start + half))
+    yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
+    yield from (numbered(i + 1, lines[i], width, mark) for i in range(stop - half, stop))
+
+
+def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The hunks that make one text of another, three lines of context each; none when nothing changed.
+
+    Args:
+        before: lines; one that keeps its line ending has one that the others have not.
+        after: the same of the new text.
+    """
+    hunks: list[str] = []
+    groups: list[list[_Span]] = []
+    for span in changed_spans(before, after):  # changes whose contexts touch, together
+        if groups and span[0] - groups[-1][-1][1] <= 2 * _CONTEXT:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    for group in groups:
+        (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
+        lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
+        old = _range(first - lead, last + trail)
+        hunks.append(f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@")
+        at = first - lead
+        for a, b, c, d in group:
+            hunks += [f" {line}" for line in before[at:a]]
+            hunks += [f"-{line}" for line in before[a:b]]
+            hunks += [f"+{line}" for line in after[c:d]]
+            at = b
+        hunks += [f" {line}" for line in before[at : last + trail]]
+    return hunks
+
+
+_Span = tuple[int, int, int, int]
+
+
+def unified_text(before: Sequence[str], after: Sequence[str], most: int) -> str:
+    """The same as one text, of which the middle is left out beyond `most` characters."""
+    text = "\n".join(unified(before, after)) or "(only line endings or the last newline changed)"
+    half = most // 2
+    cut = f"{text[:half]}\n... [{len(text) - 2 * half} characters truncated] ...\n{text[-half:]}"
+    return text if len(text) <= most else cut
+
+
+def _range(start: int, end: int) -> str:
+    """A range as diffs write it: the first line, from 1, and how many; an empty one names the line before it."""
+    return f"{start + (end > start)},{end - start}"
+
+
+_STRETCH = 256
+_COMPARED = 20_000  # lines on both sides together
+_EFFORT = 2_000_000  # comparisons; difflib's worst case grows with the cube
+Opcode = tuple[str, int, int, int, int]
 
 
 def changed_spans(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
@@ -343,8 +428,15 @@ def changed_spans(before: Sequence[str], after: Sequence[str]) -> list[tuple[int
     return [(a, b, c, d) for tag, a, b, c, d in _changes(old, new, head) if tag != "equal"]
 
 
-def _same(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many items two sequences share at the beginning; whole stretches are compared at once."""
+def outer_span(before: Sequence[str], after: Sequence[str]) -> tuple[int, int, int]:
+    """The part that all differences lie in: `before[first:old_end]` became `after[first:new_end]`."""
+    first = shared_lines(before, after)
+    tail = shared_lines(before[first:][::-1], after[first:][::-1])
+    return first, len(before) - tail, len(after) - tail
+
+
+def shared_lines(one: Sequence[str], other: Sequence[str]) -> int:
+    """Count the lines that two texts share at the beginning; whole stretches are compared at once."""
     size = min(len(one), len(other))
     start = 0
     while start < size and one[start : start + _STRETCH] == other[start : start + _STRETCH]:
@@ -422,100 +514,3 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
 
 def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[Opcode]:
     return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes(old, new)]
-
-
-def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
-    """Changes with their context; a gap of unchanged lines longer than two contexts parts two groups."""
-    group: list[Opcode] = []
-    for index, (tag, a, b, c, d) in enumerate(opcodes):
-        if tag != "equal":
-            group.append((tag, a, b, c, d))
-            continue
-        first, last = index == 0, index == len(opcodes) - 1
-        if not first and not last and b - a <= 2 * _CONTEXT:
-            group.append((tag, a, b, c, d))
-            continue
-        if not first:
-            group.append((tag, a, min(b, a + _CONTEXT), c, min(d, c + _CONTEXT)))
-            yield group
-        group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
-
-
-def _sent(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list[Opcode]:
-    """The opcodes of some edits, without the lines at their ends that stay as they were.
-
-    Args:
-        before: the old lines.
-        edits: of them, none on top of another.
-        count: of the new lines.
-    """
-    codes: list[Opcode] = []
-    at = to = 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        old, new = before[edit.start - 1 : edit.end], lines_of(edit.text)
-        head = _same(old, new)
-        tail = _same(old[head:][::-1], new[head:][::-1])
-        a, b = edit.start - 1 + head, edit.end - tail
-        c, d = to + a - at, to + a - at + len(new) - head - tail
-        if a < b or c < d:
-            codes += [("equal", at, a, to, c), ("replace", a, b, c, d)]
-            at, to = b, d
-    return [*codes, ("equal", at, len(before), to, count)]
-
-
-def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN) -> Iterator[str]:
-    if stop - start <= most + 1:
-        yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, stop))
-        return
-    half = most // 2
-    yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, start + half))
-    yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
-    yield from (numbered(i + 1, lines[i], width, mark) for i in range(stop - half, stop))
-
-
-# ---- A change as a unified diff, for people. Pure.
-
-
-_Span = tuple[int, int, int, int]
-
-
-def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The hunks that make one text of another, three lines of context each; none when nothing changed.
-
-    Args:
-        before: lines; one that keeps its line ending has one that the others have not.
-        after: the same of the new text.
-    """
-    hunks: list[str] = []
-    groups: list[list[_Span]] = []
-    for span in changed_spans(before, after):  # changes whose contexts touch, together
-        if groups and span[0] - groups[-1][-1][1] <= 2 * _CONTEXT:
-            groups[-1].append(span)
-        else:
-            groups.append([span])
-    for group in groups:
-        (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
-        lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
-        old = _range(first - lead, last + trail)
-        hunks.append(f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@")
-        at = first - lead
-        for a, b, c, d in group:
-            hunks += [f" {line}" for line in before[at:a]]
-            hunks += [f"-{line}" for line in before[a:b]]
-            hunks += [f"+{line}" for line in after[c:d]]
-            at = b
-        hunks += [f" {line}" for line in before[at : last + trail]]
-    return hunks
-
-
-def unified_text(before: Sequence[str], after: Sequence[str], most: int) -> str:
-    """The same as one text, of which the middle is left out beyond `most` characters."""
-    text = "\n".join(unified(before, after)) or "(only line endings or the last newline changed)"
-    half = most // 2
-    cut = f"{text[:half]}\n... [{len(text) - 2 * half} characters truncated] ...\n{text[-half:]}"
-    return text if len(text) <= most else cut
-
-
-def _range(start: int, end: int) -> str:
-    """A range as diffs write it: the first line, from 1, and how many; an empty one names the line before it."""
-    return f"{start + (end > start)},{end - start}"

@@ -1,4 +1,9 @@
-"""Apply a `write_file` call to a file's text: arguments, known version and contents in, new text out. Pure."""
+"""Change a file's text as `write_file` asks, and show files by numbered lines. Pure.
+
+`make` applies a call. Line numbers refer to the lines that the agent saw last, which `Seen` remembers; they are brought
+up to date when the file has changed since (`rebase`). Old text is found by `find_block`, exactly or up to white space.
+Nothing is changed where the place is not certain: the error then shows the lines as they are.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,477 @@ from typing import Literal
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace import diffs as engine
-from agent_runtime.workspace.diffs import LineEdit, Opcode, Text, changed_spans, opcodes, split
+from agent_runtime.workspace.diffs import LineEdit, Opcode, Text, changed_spans, opcodes, shared_lines, split
 from agent_runtime.workspace.syntax import outline
 
-# ---- The lines that an agent knows of files, so that edits by line numbers can be brought up to date. Pure.
+LINE_MODES = frozenset({"edit", "insert", "multi_edit"})
+WHOLE_MODES = frozenset({"w", "a"})
+_NEEDED: dict[str, frozenset[str]] = {
+    "w": frozenset(),
+    "a": frozenset(),
+    "edit": frozenset({"start_line", "end_line"}),
+    "insert": frozenset({"after_line"}),
+    "multi_edit": frozenset({"edits"}),
+    "replace": frozenset(),
+    "patch": frozenset(),
+}
+"""Each mode, and the line arguments that it takes and needs."""
+_AROUND = 3
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCall:
+    """One call of `write_file`.
+
+    Attributes:
+        path: as the call names it.
+        mode: how the contents are to be used.
+        lines: the arguments of that name which are not None: `start_line`, `end_line`, `after_line`, `edits`.
+        contents: the payloads, as many as the mode takes.
+        version: the version of the file that the call is about, if it says.
+        force: whether what would be refused for its content is meant.
+    """
+
+    path: str
+    mode: str
+    lines: dict[str, object]
+    contents: tuple[str, ...]
+    version: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What comes of it.
+
+    Attributes:
+        raw: the file's new text.
+        notes: what the model should know about how it came to be.
+        edits: the edits by line that made it, as they were placed; none in other modes.
+    """
+
+    raw: str
+    notes: list[str] = field(default_factory=list)
+    edits: list[LineEdit] = field(default_factory=list)
+
+
+class StaleError(ToolError):
+    """Line numbers refer to lines that are no longer as they were seen; the text shows how they are now."""
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a mode that does not exist.
+
+    Raises:
+        ToolError: there is no such mode.
+    """
+    if mode not in _NEEDED:
+        raise ToolError(f"mode={mode!r}: must be one of {', '.join(map(repr, _NEEDED))}", kind="ValueError")
+
+
+def contents_taken(mode: str, edits: int | None = None) -> int:
+    """How many contents a write takes.
+
+    Args:
+        mode: of the call.
+        edits: the number of its edits, for `multi_edit`.
+
+    Raises:
+        ValueError: there is no such mode, or its edits are not known.
+    """
+    if mode not in _NEEDED or (mode == "multi_edit" and edits is None):
+        raise ValueError(f"mode {mode!r} with {edits} edits: no such write")
+    return (edits or 0) if mode == "multi_edit" else 2 if mode == "replace" else 1
+
+
+def check_arguments(mode: str, given: frozenset[str]) -> None:
+    """Hold a call's line arguments against its mode.
+
+    Raises:
+        ToolError: one is missing, or one has no meaning in this mode.
+    """
+    if missing := _NEEDED[mode] - given:
+        raise ToolError(f"mode={mode!r} needs {' and '.join(sorted(missing, reverse=True))}", kind="ValueError")
+    if extra := given - _NEEDED[mode]:
+        name = min(extra)
+        fitting = next(each for each, needed in _NEEDED.items() if name in needed)
+        raise ToolError(f"mode={mode!r} takes no {name}; for that use mode={fitting!r}", kind="ValueError")
+
+
+def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
+    """Apply a change of any mode but `w` and `patch` to a text.
+
+    Args:
+        change: the call.
+        text: the file as it is.
+        base: the lines that the call's line numbers refer to, or None when the agent never saw the file: they are then
+            taken for the file as it is.
+
+    Raises:
+        StaleError: the addressed lines have changed since.
+        ToolError: a range is not within the file, edits overlap, or old text is not found.
+    """
+    if change.mode == "a":
+        return Changed(raw=engine.append(text, change.contents[0]))
+    if change.mode == "replace":
+        old, new = (engine.lines_of(content) for content in change.contents)
+        match = find_block(text.lines, old, new)
+        notes = [] if match.rung == "exact" else [f"Not an exact match: {match.rung} differed."]
+        return Changed(raw=engine.apply(text, match.edits), notes=notes)
+    lines, contents, count = change.lines, change.contents, len(text.lines if base is None else base)
+    if change.mode == "insert":
+        edits = [engine.insertion(lines["after_line"], contents[0], count)]
+    elif change.mode == "edit":
+        start, end = lines["start_line"], lines["end_line"]
+        edits = [engine.replacement(f"start_line={start}, end_line={end}", start, end, contents[0], count)]
+    else:
+        edits = [
+            engine.replacement(f"edits[{i}]=({start}, {end})", start, end, content, count)
+            for i, ((start, end), content) in enumerate(zip(pairs(lines["edits"]), contents, strict=True))
+        ]
+    placed = edits if base is None else rebased(edits, base, text.lines)
+    if placed is None:
+        head = f"{change.path!r} changed since you read it, and so did lines you address; nothing was written."
+        first, last = min(edit.start for edit in edits), max(edit.end for edit in edits)
+        raise StaleError(with_lines(head, text.lines, first, last), kind="ValueError")
+    moves = [
+        f"your {_name(edit)} now {'is' if new.end <= new.start else 'are'} {_name(new)}"
+        for edit, new in zip(edits, placed, strict=True)
+        if edit != new
+    ]
+    notes = [f"The file changed since you read it: {', '.join(moves)}."] if moves else []
+    return Changed(raw=engine.apply(text, placed), notes=notes, edits=placed)
+
+
+def _name(edit: LineEdit) -> str:
+    if edit.end < edit.start:
+        return f"place after line {edit.end}"
+    return f"line {edit.start}" if edit.end == edit.start else f"lines {edit.start}-{edit.end}"
+
+
+def with_lines(head: str, lines: Lines, first: int, last: int) -> str:
+    """Add to an error text how a file stands now, around some lines."""
+    first = max(1, first - _AROUND)
+    last = min(len(lines), last + _AROUND, first + _SHOWN - 1)
+    shown, _ = listed(lines, first, last) if first <= last else ([], 0)
+    return "\n".join([f"{head} It has {len(lines)} lines{'; now:' if shown else '.'}", *shown])
+
+
+def pairs(edits: object) -> list[tuple[object, object]]:
+    """The ranges of a `multi_edit`, as pairs.
+
+    Raises:
+        ToolError: it is no list of pairs, or an empty one.
+    """
+    if not isinstance(edits, list | tuple) or not edits:
+        raise ToolError("edits must be a list of (start_line, end_line) pairs, at least one", kind="ValueError")
+    found: list[tuple[object, object]] = []
+    for i, pair in enumerate(edits):
+        match pair:
+            case (start, end):
+                found.append((start, end))
+            case _:
+                raise ToolError(f"edits[{i}]={pair!r}: must be a pair (start_line, end_line)", kind="ValueError")
+    return found
+
+
+_COMMENT = re.compile(
+    r"^\s*(?:#+|//+|/\*+|\*|<!--|--+|;+|%+|\{/\*|\{#|\"\"\"|'{3})\s*(?P<text>.*?)\s*(?:\*/\}?|-->|#\})?\s*$"
+)
+_DOTS = r"(?:\.{3,}|…)"
+_WHAT = (
+    r"(?:code|file|content|contents|function|functions|class|classes|method|methods|implementation|body|logic|"
+    r"imports|tests|lines|module|script|document|section|config|configuration)"
+)
+_WHICH = r"(?:the\s+|all\s+|your\s+)*(?:rest|remainder|remaining|existing|previous|other|original)"
+_STAYS = (
+    r"(?:unchanged|unmodified|(?:stays?|remains?|is|are)?\s*the\s+same|as\s+(?:before|is)|goes\s+here|omitted|here)"
+)
+_LONGEST = 500  # characters; such a comment is short
+_LEFT_OUT = re.compile(
+    rf"^{_DOTS}\s*\(?{_WHICH}\b.*$"
+    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*\b{_STAYS}\)?\s*{_DOTS}?\.?$"
+    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*{_DOTS}$"
+    rf"|^{_DOTS}\s*\(?(?:{_WHAT}\s+)?(?:unchanged|same\s+as\s+(?:before|above))\)?\s*{_DOTS}?$",
+    re.IGNORECASE,
+)
+
+
+def check_placeholders(path: str, lines: Iterable[str], text: Text | None) -> None:
+    """Keep comments that stand for left-out code out of the file.
+
+    Args:
+        path: the file, for the error text.
+        lines: what is to be written.
+        text: the file as it is.
+
+    Raises:
+        ToolError: a line is such a comment that the file did not have before.
+    """
+    if found := placeholder_in(lines, text.lines if text else ()):
+        raise ToolError(
+            f"{path!r} not written: line {found[0]} of the content, {found[1]!r}, stands for code that was left out, "
+            "and the file would lose that code. Write it out, or change only some lines (mode='edit', 'replace' or "
+            "'patch'). If the comment is meant, repeat with force=True",
+            kind="ValueError",
+        )
+
+
+def placeholder_in(lines: Iterable[str], known: Sequence[str]) -> tuple[int, str] | None:
+    """The first comment line that stands for left-out code, with its number from 1; None when there is none.
+
+    Args:
+        lines: what is to be written.
+        known: lines of the file as it is: a comment that stood there already is no placeholder of this edit.
+    """
+    there: set[str] | None = None
+    for number, line in enumerate(lines, 1):
+        # Without runs of spaces, over which the expressions would backtrack.
+        comment = _COMMENT.match(" ".join(line[:_LONGEST].split()))
+        if comment and _LEFT_OUT.match(comment["text"]):
+            there = {each.strip() for each in known} if there is None else there
+            if line.strip() not in there:
+                return number, line.strip()
+    return None
+
+
+Rung = Literal["exact", "trailing whitespace", "indentation", "Unicode punctuation"]
+_TWINS = str.maketrans(
+    {
+        "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'", "\u2032": "'",
+        "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
+        "\u2010": "-", "\u2011": "-", "\u2012": "-", "\u2013": "-", "\u2014": "-", "\u2015": "-", "\u2212": "-",
+        "\u2026": "...", "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ",
+    }
+)  # fmt: skip
+_NEAREST_LINES = 12
+_NEAREST_CONTEXT = 2
+_LOOKED_AT = 1_000_000  # lines of all places together
+_LIKE = 0.6
+_LIKE_CHARS = 100  # of a line; difflib's worst case grows with the cube
+_LIKE_LINES = 5_000
+_LIKE_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Where old text stands, and what takes its place.
+
+    Attributes:
+        start: first line, from 1.
+        end: last line.
+        lines: the new lines, indented as the file is; lines that old and new text share are the file's own.
+        rung: how it was found.
+        edits: the same as the smallest edits, so that lines which stay keep every byte.
+    """
+
+    start: int
+    end: int
+    lines: list[str]
+    rung: Rung
+    edits: list[LineEdit]
+
+
+def find_block(
+    lines: Sequence[str],
+    old: Sequence[str],
+    new: Sequence[str],
+    *,
+    what: str = "replace",
+    regions: Sequence[Sequence[range]] | None = None,
+    at_end: bool = False,
+) -> Match:
+    """Find `old` in `lines`.
+
+    Args:
+        lines: the file.
+        old: the lines to be found.
+        new: what takes their place.
+        what: how error texts begin.
+        regions: where to look, one choice after the other, each of one or more ranges of lines; everywhere if None.
+        at_end: whether `old` must be the file's last lines.
+
+    Raises:
+        ToolError: `old` has no text, or it stands nowhere or in several places.
+    """
+    if not any(line.strip() for line in old):
+        raise ToolError(f"{what}: the old text is empty; it must hold whole lines of the file", kind="ValueError")
+    for region in regions or [[range(len(lines))]]:
+        for rung, key in RUNGS:
+            if rung == "exact":
+                places = _places(tuple(lines), tuple(old), region)
+            else:
+                places = _places(tuple(key(line) for line in lines), tuple(key(line) for line in old), region)
+            if at_end:
+                places = [place for place in places if place + len(old) == len(lines)]
+            found = _fitting(what, lines, old, new, places) if rung != "exact" else [(each, new) for each in places]
+            if len(found) > 1:
+                numbers = ", ".join(str(place + 1) for place, _ in found[:_NEAREST_LINES])
+                raise ToolError(
+                    f"{what}: the old text stands {len(found)} times (at lines {numbers}); add lines around it, to "
+                    "the old and the new, until it is unique",
+                    kind="ValueError",
+                )
+            for place, fresh in found:
+                edits = [
+                    LineEdit(start=place + a + 1, end=place + b, text="".join(f"{line}\n" for line in fresh[c:d]))
+                    for a, b, c, d in changed_spans(lines[place : place + len(old)], fresh)
+                ]
+                return Match(start=place + 1, end=place + len(old), lines=list(fresh), rung=rung, edits=edits)
+    raise ToolError(f"{what}: {_not_found(lines, old, new, at_end=at_end)}", kind="ValueError")
+
+
+def _punctuation(line: str) -> str:
+    return (line if line.isascii() else line.translate(_TWINS)).strip()
+
+
+RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
+    ("exact", str),
+    ("trailing whitespace", str.rstrip),
+    ("indentation", str.strip),
+    ("Unicode punctuation", _punctuation),
+)
+
+
+def _places(lines: Sequence[str], block: Sequence[str], region: Sequence[range]) -> list[int]:
+    """Where the block begins, in time linear in the lines: Knuth, Morris and Pratt's way."""
+    # Of each beginning of the block: how many lines at its end are those at its start, all of them left out.
+    borders, border = [0], 0
+    for line in block[1:]:
+        while border and line != block[border]:
+            border = borders[border - 1]
+        border += line == block[border]
+        borders.append(border)
+    size = len(block)
+    places: set[int] = set()
+    for part in region:
+        matched = 0
+        for i in range(part.start, part.stop):
+            while matched and (matched == size or lines[i] != block[matched]):
+                matched = borders[matched - 1]
+            matched += lines[i] == block[matched]
+            if matched == size:
+                places.add(i - size + 1)
+    return sorted(places)
+
+
+def _fitting(
+    what: str, lines: Sequence[str], old: Sequence[str], new: Sequence[str], places: Sequence[int]
+) -> list[tuple[int, list[str]]]:
+    """The places whose indentation corresponds to the old text's, each with the new lines as it is indented.
+
+    Raises:
+        ToolError: there are too many places to look at.
+    """
+    if len(places) > 1 and len(places) * (len(old) + len(new)) > _LOOKED_AT:
+        numbers = ", ".join(str(place + 1) for place in places[:_NEAREST_LINES])
+        raise ToolError(
+            f"{what}: but for white space, the old text stands {len(places)} times (at lines {numbers}); give it as it "
+            "is indented, with lines around it, to the old and the new, until it is unique",
+            kind="ValueError",
+        )
+    changes = opcodes(old, new) if places else []
+    fitting = [(place, _reindented(lines[place : place + len(old)], old, new, changes)) for place in places]
+    return [(place, fresh) for place, fresh in fitting if fresh is not None]
+
+
+def _reindented(
+    there: Sequence[str], old: Sequence[str], new: Sequence[str], changes: Sequence[Opcode]
+) -> list[str] | None:
+    """The new lines as the file indents them; None when its indentation does not correspond to the old text's."""
+    indent = _indenter(there, old)
+    if indent is None:
+        return None
+    fresh: list[str] = []
+    for tag, a, b, c, d in changes:
+        if tag == "equal":
+            fresh += there[a:b]
+            continue
+        for line in new[c:d]:
+            indented = indent(line)
+            if indented is None:
+                return None
+            fresh.append(indented)
+    return fresh
+
+
+def _indenter(there: Sequence[str], old: Sequence[str]) -> Callable[[str], str | None] | None:
+    """How to turn the old text's indentation into the file's: by one prefix added or removed, else line by line."""
+    pairs = [(_indent_of(mine), _indent_of(theirs)) for mine, theirs in zip(old, there, strict=True) if mine.strip()]
+    mapping: dict[str, str] = {}
+    for mine, theirs in pairs:
+        if mapping.setdefault(mine, theirs) != theirs:
+            return None
+    added = {theirs[: len(theirs) - len(mine)] if theirs.endswith(mine) else None for mine, theirs in pairs}
+    removed = {mine[: len(mine) - len(theirs)] if mine.endswith(theirs) else None for mine, theirs in pairs}
+
+    def indented(line: str) -> str | None:
+        mine = _indent_of(line)
+        if not line.strip():
+            return line.strip(" \t")
+        if mine in mapping:
+            return mapping[mine] + line[len(mine) :]
+        if len(added) == 1 and (prefix := next(iter(added))) is not None:
+            return prefix + line
+        if len(removed) == 1 and (prefix := next(iter(removed))) is not None and line.startswith(prefix):
+            return line[len(prefix) :]
+        return None
+
+    return indented
+
+
+def _indent_of(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _not_found(lines: Sequence[str], old: Sequence[str], new: Sequence[str], *, at_end: bool) -> str:
+    standing = _places(tuple(lines), tuple(new), [range(len(lines))]) if any(line.strip() for line in new) else []
+    if standing:
+        first = standing[0] + 1
+        return f"already applied: the new text stands at lines {first}-{first + len(new) - 1}, the old nowhere"
+    near = _nearest(lines, old)
+    if near is None:
+        return "the old text is nowhere in the file, nor is any line like it; read the file again"
+    start, end = (
+        max(1, near + 1 - _NEAREST_CONTEXT),
+        min(len(lines), near + min(len(old), _NEAREST_LINES) + _NEAREST_CONTEXT),
+    )
+    shown, _ = listed(lines, start, end)
+    where = "at the end of the file" if at_end else "in the file"
+    return "\n".join([f"the old text is not {where}; the nearest lines are", *shown])
+
+
+def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:
+    """Where most lines of the old text stand in order; else a line like its longest one. For the error text only."""
+    where: dict[str, list[int]] = {}
+    for offset, line in enumerate(old):
+        if line.strip():
+            where.setdefault(line.strip(), []).append(offset)
+    votes = Counter(
+        i - offset for i, line in enumerate(lines) for offset in where.get(line.strip(), ())[:_NEAREST_LINES]
+    )
+    if votes:
+        return max(0, votes.most_common(1)[0][0])
+    # The line that is most like the longest one; a bounded part of the file is looked at.
+    offset, longest = max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1]))
+    matcher = SequenceMatcher(b=longest[:_LIKE_CHARS], autojunk=False)
+    best, place, tries = _LIKE, None, 0
+    for i, line in enumerate(lines[:_LIKE_LINES]):
+        matcher.set_seq1(line.strip()[:_LIKE_CHARS])
+        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
+            continue
+        tries += 1
+        if (ratio := matcher.ratio()) > best:
+            best, place = ratio, max(0, i - offset)
+        if tries == _LIKE_TRIES:
+            break
+    return place
 
 
 _KEPT = 8  # versions of one file
 _KEPT_BYTES = 32_000_000  # of all versions of all files
-
 Lines = tuple[str, ...]
-
-
 _NEIGHBOURS = [(0, 0), *(pair for n in range(1, 9) for pair in ((n, n), (n, 0), (0, n)))]
 """How many lines before and after a block are taken with it, one try after the other."""
 
@@ -181,34 +645,18 @@ def rebase(seen: Sequence[str], now: Sequence[str], start: int, end: int) -> int
     None when that is not certain: the block must lie in the part before or behind everything that changed, or it must,
     alone or with some of its neighbours, stand exactly once in either version.
     """
-    if end <= _common(seen, now):
+    if end <= shared_lines(seen, now):
         return 0
     moved = len(now) - len(seen)
-    if len(seen) - start + 1 <= _common(seen[::-1], now[::-1]):
+    if len(seen) - start + 1 <= shared_lines(seen[::-1], now[::-1]):
         return moved
     for before, after in _NEIGHBOURS:
         first = max(0, start - 1 - before)
-        block = list(seen[first : min(len(seen), end + after)])
-        here = _places_seen(now, block)
-        if len(here) == 1 and len(_places_seen(seen, block)) == 1:
-            return here[0] - first
+        block = tuple(seen[first : min(len(seen), end + after)])
+        places = _places(now, block, [range(len(now))])
+        if len(places) == 1 and len(_places(seen, block, [range(len(seen))])) == 1:
+            return places[0] - first
     return None
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines two versions share at the beginning."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(one), len(other))
-
-
-def _places_seen(lines: Sequence[str], block: Sequence[str]) -> list[int]:
-    size = len(block)
-    return [i for i in range(len(lines) - size + 1) if lines[i] == block[0] and list(lines[i : i + size]) == block]
-
-
-# ---- Show a file to the model. Pure.
 
 
 DEFAULT_LINES = 200
@@ -265,478 +713,3 @@ def listed(lines: Sequence[str], start: int, end: int) -> tuple[list[str], int]:
             return shown, number - 1
         shown.append(f"{number:>{width}} | {cut}" if line else f"{number:>{width}} |")
     return shown, end
-
-
-# ---- Find old text in a file, and put new text in its place. Pure.
-
-
-Rung = Literal["exact", "trailing whitespace", "indentation", "Unicode punctuation"]
-
-_TWINS = str.maketrans(
-    {
-        "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'", "\u2032": "'",
-        "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
-        "\u2010": "-", "\u2011": "-", "\u2012": "-", "\u2013": "-", "\u2014": "-", "\u2015": "-", "\u2212": "-",
-        "\u2026": "...", "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ",
-    }
-)  # fmt: skip
-_SHOWN_MATCHING = 12
-_AROUND_MATCHING = 2
-_LOOKED_AT = 1_000_000  # lines of all places together
-_LIKE = 0.6
-_LIKE_CHARS = 100  # of a line; difflib's worst case grows with the cube
-_LIKE_LINES = 5_000
-_LIKE_TRIES = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Where old text stands, and what takes its place.
-
-    Attributes:
-        start: first line, from 1.
-        end: last line.
-        lines: the new lines, indented as the file is; lines that old and new text share are the file's own.
-        rung: how it was found.
-        edits: the same as the smallest edits, so that lines which stay keep every byte.
-    """
-
-    start: int
-    end: int
-    lines: list[str]
-    rung: Rung
-    edits: list[LineEdit]
-
-
-def find_block(
-    lines: Sequence[str],
-    old: Sequence[str],
-    new: Sequence[str],
-    *,
-    what: str = "replace",
-    regions: Sequence[Sequence[range]] | None = None,
-    at_end: bool = False,
-) -> Match:
-    """Find `old` in `lines`.
-
-    Args:
-        lines: the file.
-        old: the lines to be found.
-        new: what takes their place.
-        what: how error texts begin.
-        regions: where to look, one choice after the other, each of one or more ranges of lines; everywhere if None.
-        at_end: whether `old` must be the file's last lines.
-
-    Raises:
-        ToolError: `old` has no text, or it stands nowhere or in several places.
-    """
-    if not any(line.strip() for line in old):
-        raise ToolError(f"{what}: the old text is empty; it must hold whole lines of the file", kind="ValueError")
-    for region in regions or [[range(len(lines))]]:
-        for rung, key in RUNGS:
-            if rung == "exact":
-                places = _places(tuple(lines), tuple(old), region)
-            else:
-                places = _places(tuple(key(line) for line in lines), tuple(key(line) for line in old), region)
-            if at_end:
-                places = [place for place in places if place + len(old) == len(lines)]
-            found = _fitting(what, lines, old, new, places) if rung != "exact" else [(each, new) for each in places]
-            if len(found) > 1:
-                numbers = ", ".join(str(place + 1) for place, _ in found[:_SHOWN_MATCHING])
-                raise ToolError(
-                    f"{what}: the old text stands {len(found)} times (at lines {numbers}); add lines around it, to "
-                    "the old and the new, until it is unique",
-                    kind="ValueError",
-                )
-            for place, fresh in found:
-                edits = [
-                    LineEdit(start=place + a + 1, end=place + b, text="".join(f"{line}\n" for line in fresh[c:d]))
-                    for a, b, c, d in changed_spans(lines[place : place + len(old)], fresh)
-                ]
-                return Match(start=place + 1, end=place + len(old), lines=list(fresh), rung=rung, edits=edits)
-    raise ToolError(f"{what}: {_not_found(lines, old, new, at_end=at_end)}", kind="ValueError")
-
-
-def _trailing(line: str) -> str:
-    return line.rstrip()
-
-
-def _indentation(line: str) -> str:
-    return line.strip()
-
-
-def _punctuation(line: str) -> str:
-    return (line if line.isascii() else line.translate(_TWINS)).strip()
-
-
-RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
-    ("exact", str),
-    ("trailing whitespace", _trailing),
-    ("indentation", _indentation),
-    ("Unicode punctuation", _punctuation),
-)
-
-
-def _places(lines: tuple[str, ...], block: tuple[str, ...], region: Sequence[range]) -> list[int]:
-    """Where the block begins, in time linear in the lines: Knuth, Morris and Pratt's way."""
-    # Of each beginning of the block: how many lines at its end are those at its start, all of them left out.
-    borders, border = [0], 0
-    for line in block[1:]:
-        while border and line != block[border]:
-            border = borders[border - 1]
-        border += line == block[border]
-        borders.append(border)
-    size = len(block)
-    places: set[int] = set()
-    for part in region:
-        matched = 0
-        for i in range(part.start, part.stop):
-            while matched and (matched == size or lines[i] != block[matched]):
-                matched = borders[matched - 1]
-            matched += lines[i] == block[matched]
-            if matched == size:
-                places.add(i - size + 1)
-    return sorted(places)
-
-
-def _fitting(
-    what: str, lines: Sequence[str], old: Sequence[str], new: Sequence[str], places: Sequence[int]
-) -> list[tuple[int, list[str]]]:
-    """The places whose indentation corresponds to the old text's, each with the new lines as it is indented.
-
-    Raises:
-        ToolError: there are too many places to look at.
-    """
-    if len(places) > 1 and len(places) * (len(old) + len(new)) > _LOOKED_AT:
-        numbers = ", ".join(str(place + 1) for place in places[:_SHOWN_MATCHING])
-        raise ToolError(
-            f"{what}: but for white space, the old text stands {len(places)} times (at lines {numbers}); give it as it "
-            "is indented, with lines around it, to the old and the new, until it is unique",
-            kind="ValueError",
-        )
-    changes = opcodes(old, new) if places else []
-    fitting = [(place, _reindented(lines[place : place + len(old)], old, new, changes)) for place in places]
-    return [(place, fresh) for place, fresh in fitting if fresh is not None]
-
-
-def _reindented(
-    there: Sequence[str], old: Sequence[str], new: Sequence[str], changes: Sequence[Opcode]
-) -> list[str] | None:
-    """The new lines as the file indents them; None when its indentation does not correspond to the old text's."""
-    indent = _indenter(there, old)
-    if indent is None:
-        return None
-    fresh: list[str] = []
-    for tag, a, b, c, d in changes:
-        if tag == "equal":
-            fresh += there[a:b]
-            continue
-        for line in new[c:d]:
-            indented = indent(line)
-            if indented is None:
-                return None
-            fresh.append(indented)
-    return fresh
-
-
-def _indenter(there: Sequence[str], old: Sequence[str]) -> Callable[[str], str | None] | None:
-    """How to turn the old text's indentation into the file's: by one prefix added or removed, else line by line."""
-    pairs = [(_indent_of(mine), _indent_of(theirs)) for mine, theirs in zip(old, there, strict=True) if mine.strip()]
-    mapping: dict[str, str] = {}
-    for mine, theirs in pairs:
-        if mapping.setdefault(mine, theirs) != theirs:
-            return None
-    added = {theirs[: len(theirs) - len(mine)] if theirs.endswith(mine) else None for mine, theirs in pairs}
-    removed = {mine[: len(mine) - len(theirs)] if mine.endswith(theirs) else None for mine, theirs in pairs}
-
-    def indented(line: str) -> str | None:
-        mine = _indent_of(line)
-        if not line.strip():
-            return line.strip(" \t")
-        if mine in mapping:
-            return mapping[mine] + line[len(mine) :]
-        if len(added) == 1 and (prefix := next(iter(added))) is not None:
-            return prefix + line
-        if len(removed) == 1 and (prefix := next(iter(removed))) is not None and line.startswith(prefix):
-            return line[len(prefix) :]
-        return None
-
-    return indented
-
-
-def _indent_of(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _not_found(lines: Sequence[str], old: Sequence[str], new: Sequence[str], *, at_end: bool) -> str:
-    standing = _places(tuple(lines), tuple(new), [range(len(lines))]) if any(line.strip() for line in new) else []
-    if standing:
-        first = standing[0] + 1
-        return f"already applied: the new text stands at lines {first}-{first + len(new) - 1}, the old nowhere"
-    near = _nearest(lines, old)
-    if near is None:
-        return "the old text is nowhere in the file, nor is any line like it; read the file again"
-    start, end = (
-        max(1, near + 1 - _AROUND_MATCHING),
-        min(len(lines), near + min(len(old), _SHOWN_MATCHING) + _AROUND_MATCHING),
-    )
-    shown, _ = listed(lines, start, end)
-    where = "at the end of the file" if at_end else "in the file"
-    return "\n".join([f"the old text is not {where}; the nearest lines are", *shown])
-
-
-def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:
-    """Where most lines of the old text stand in order; else a line like its longest one. For the error text only."""
-    where: dict[str, list[int]] = {}
-    for offset, line in enumerate(old):
-        if line.strip():
-            where.setdefault(line.strip(), []).append(offset)
-    votes = Counter(
-        i - offset for i, line in enumerate(lines) for offset in where.get(line.strip(), ())[:_SHOWN_MATCHING]
-    )
-    if votes:
-        return max(0, votes.most_common(1)[0][0])
-    # The line that is most like the longest one; a bounded part of the file is looked at.
-    offset, longest = max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1]))
-    matcher = SequenceMatcher(b=longest[:_LIKE_CHARS], autojunk=False)
-    best, place, tries = _LIKE, None, 0
-    for i, line in enumerate(lines[:_LIKE_LINES]):
-        matcher.set_seq1(line.strip()[:_LIKE_CHARS])
-        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
-            continue
-        tries += 1
-        if (ratio := matcher.ratio()) > best:
-            best, place = ratio, max(0, i - offset)
-        if tries == _LIKE_TRIES:
-            break
-    return place
-
-
-LINE_MODES = frozenset({"edit", "insert", "multi_edit"})
-WHOLE_MODES = frozenset({"w", "a"})
-
-_NEEDED: dict[str, frozenset[str]] = {
-    "w": frozenset(),
-    "a": frozenset(),
-    "edit": frozenset({"start_line", "end_line"}),
-    "insert": frozenset({"after_line"}),
-    "multi_edit": frozenset({"edits"}),
-    "replace": frozenset(),
-    "patch": frozenset(),
-}
-"""Each mode, and the line arguments that it takes and needs."""
-_AROUND = 3
-_SHOWN = 40
-
-
-_COMMENT = re.compile(
-    r"^\s*(?:#+|//+|/\*+|\*|<!--|--+|;+|%+|\{/\*|\{#|\"\"\"|'{3})\s*(?P<text>.*?)\s*(?:\*/\}?|-->|#\})?\s*$"
-)
-_DOTS = r"(?:\.{3,}|…)"
-_WHAT = (
-    r"(?:code|file|content|contents|function|functions|class|classes|method|methods|implementation|body|logic|"
-    r"imports|tests|lines|module|script|document|section|config|configuration)"
-)
-_WHICH = r"(?:the\s+|all\s+|your\s+)*(?:rest|remainder|remaining|existing|previous|other|original)"
-_STAYS = (
-    r"(?:unchanged|unmodified|(?:stays?|remains?|is|are)?\s*the\s+same|as\s+(?:before|is)|goes\s+here|omitted|here)"
-)
-_LONGEST = 500  # characters; such a comment is short
-_LEFT_OUT = re.compile(
-    rf"^{_DOTS}\s*\(?{_WHICH}\b.*$"
-    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*\b{_STAYS}\)?\s*{_DOTS}?\.?$"
-    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*{_DOTS}$"
-    rf"|^{_DOTS}\s*\(?(?:{_WHAT}\s+)?(?:unchanged|same\s+as\s+(?:before|above))\)?\s*{_DOTS}?$",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteCall:
-    """One call of `write_file`.
-
-    Attributes:
-        path: as the call names it.
-        mode: how the contents are to be used.
-        lines: the arguments of that name which are not None: `start_line`, `end_line`, `after_line`, `edits`.
-        contents: the payloads, as many as the mode takes.
-        version: the version of the file that the call is about, if it says.
-        force: whether what would be refused for its content is meant.
-    """
-
-    path: str
-    mode: str
-    lines: dict[str, object]
-    contents: tuple[str, ...]
-    version: str | None = None
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """What comes of it.
-
-    Attributes:
-        raw: the file's new text.
-        notes: what the model should know about how it came to be.
-        edits: the edits by line that made it, as they were placed; none in other modes.
-    """
-
-    raw: str
-    notes: list[str] = field(default_factory=list)
-    edits: list[LineEdit] = field(default_factory=list)
-
-
-class StaleError(ToolError):
-    """Line numbers refer to lines that are no longer as they were seen; the text shows how they are now."""
-
-
-def check_mode(mode: str) -> None:
-    """Refuse a mode that does not exist.
-
-    Raises:
-        ToolError: there is no such mode.
-    """
-    if mode not in _NEEDED:
-        raise ToolError(f"mode={mode!r}: must be one of {', '.join(map(repr, _NEEDED))}", kind="ValueError")
-
-
-def contents_taken(mode: str, edits: int | None = None) -> int:
-    """How many contents a write takes.
-
-    Args:
-        mode: of the call.
-        edits: the number of its edits, for `multi_edit`.
-
-    Raises:
-        ValueError: there is no such mode, or its edits are not known.
-    """
-    if mode not in _NEEDED or (mode == "multi_edit" and edits is None):
-        raise ValueError(f"mode {mode!r} with {edits} edits: no such write")
-    return (edits or 0) if mode == "multi_edit" else 2 if mode == "replace" else 1
-
-
-def check_arguments(mode: str, given: frozenset[str]) -> None:
-    """Hold a call's line arguments against its mode.
-
-    Raises:
-        ToolError: one is missing, or one has no meaning in this mode.
-    """
-    if missing := _NEEDED[mode] - given:
-        raise ToolError(f"mode={mode!r} needs {' and '.join(sorted(missing, reverse=True))}", kind="ValueError")
-    if extra := given - _NEEDED[mode]:
-        name = min(extra)
-        fitting = next(each for each, needed in _NEEDED.items() if name in needed)
-        raise ToolError(f"mode={mode!r} takes no {name}; for that use mode={fitting!r}", kind="ValueError")
-
-
-def check_placeholders(path: str, lines: Iterable[str], text: Text | None) -> None:
-    """Keep comments that stand for left-out code out of the file.
-
-    Args:
-        path: the file, for the error text.
-        lines: what is to be written.
-        text: the file as it is.
-
-    Raises:
-        ToolError: a line is such a comment that the file did not have before.
-    """
-    if found := placeholder_in(lines, text.lines if text else ()):
-        raise ToolError(
-            f"{path!r} not written: line {found[0]} of the content, {found[1]!r}, stands for code that was left out, "
-            "and the file would lose that code. Write it out, or change only some lines (mode='edit', 'replace' or "
-            "'patch'). If the comment is meant, repeat with force=True",
-            kind="ValueError",
-        )
-
-
-def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
-    """Apply a change of any mode but `w` and `patch` to a text.
-
-    Args:
-        change: the call.
-        text: the file as it is.
-        base: the lines that the call's line numbers refer to, or None when the agent never saw the file: they are then
-            taken for the file as it is.
-
-    Raises:
-        StaleError: the addressed lines have changed since.
-        ToolError: a range is not within the file, edits overlap, or old text is not found.
-    """
-    if change.mode == "a":
-        return Changed(raw=engine.append(text, change.contents[0]))
-    if change.mode == "replace":
-        old, new = (engine.lines_of(content) for content in change.contents)
-        match = find_block(text.lines, old, new)
-        notes = [] if match.rung == "exact" else [f"Not an exact match: {match.rung} differed."]
-        return Changed(raw=engine.apply(text, match.edits), notes=notes)
-    lines, contents, count = change.lines, change.contents, len(text.lines if base is None else base)
-    if change.mode == "insert":
-        edits = [engine.insertion(lines["after_line"], contents[0], count)]
-    elif change.mode == "edit":
-        start, end = lines["start_line"], lines["end_line"]
-        edits = [engine.replacement(f"start_line={start}, end_line={end}", start, end, contents[0], count)]
-    else:
-        edits = [
-            engine.replacement(f"edits[{i}]=({start}, {end})", start, end, content, count)
-            for i, ((start, end), content) in enumerate(zip(pairs(lines["edits"]), contents, strict=True))
-        ]
-    placed = edits if base is None else rebased(edits, base, text.lines)
-    if placed is None:
-        count = len(text.lines)
-        first = max(1, min(edit.start for edit in edits) - _AROUND)
-        last = min(count, max(edit.end for edit in edits) + _AROUND, first + _SHOWN - 1)
-        shown, _ = listed(text.lines, first, last) if first <= last else ([], 0)
-        head = f"{change.path!r} changed since you read it, and so did lines you address; nothing was written."
-        raise StaleError(
-            "\n".join([f"{head} It has {count} lines{'; now:' if shown else '.'}", *shown]), kind="ValueError"
-        )
-    moves = [
-        f"your {_name(edit)} now {'is' if new.end <= new.start else 'are'} {_name(new)}"
-        for edit, new in zip(edits, placed, strict=True)
-        if edit != new
-    ]
-    notes = [f"The file changed since you read it: {', '.join(moves)}."] if moves else []
-    return Changed(raw=engine.apply(text, placed), notes=notes, edits=placed)
-
-
-def pairs(edits: object) -> list[tuple[object, object]]:
-    """The ranges of a `multi_edit`, as pairs.
-
-    Raises:
-        ToolError: it is no list of pairs, or an empty one.
-    """
-    if not isinstance(edits, list | tuple) or not edits:
-        raise ToolError("edits must be a list of (start_line, end_line) pairs, at least one", kind="ValueError")
-    found: list[tuple[object, object]] = []
-    for i, pair in enumerate(edits):
-        match pair:
-            case (start, end):
-                found.append((start, end))
-            case _:
-                raise ToolError(f"edits[{i}]={pair!r}: must be a pair (start_line, end_line)", kind="ValueError")
-    return found
-
-
-def _name(edit: LineEdit) -> str:
-    if edit.end < edit.start:
-        return f"place after line {edit.end}"
-    return f"line {edit.start}" if edit.end == edit.start else f"lines {edit.start}-{edit.end}"
-
-
-def placeholder_in(lines: Iterable[str], known: Sequence[str]) -> tuple[int, str] | None:
-    """The first comment line that stands for left-out code, with its number from 1; None when there is none.
-
-    Args:
-        lines: what is to be written.
-        known: lines of the file as it is: a comment that stood there already is no placeholder of this edit.
-    """
-    there: set[str] | None = None
-    for number, line in enumerate(lines, 1):
-        # Without runs of spaces, over which the expressions would backtrack.
-        comment = _COMMENT.match(" ".join(line[:_LONGEST].split()))
-        if comment and _LEFT_OUT.match(comment["text"]):
-            there = {each.strip() for each in known} if there is None else there
-            if line.strip() not in there:
-                return number, line.strip()
-    return None

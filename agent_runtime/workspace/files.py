@@ -1,4 +1,10 @@
-"""Confined file access: everything that reads or writes a workspace by name uses this module."""
+"""Confined access to files: every read and write of a workspace by name goes through `Workspace`.
+
+No path, no symbolic link and no swap of a directory for a link leads out of the workspace, because each file is opened
+beneath a descriptor of its root (`open_by_kernel`, `open_by_walking`), and git's own directories are refused in every
+spelling (`refuse_git`). New content is staged beside a file and put in its place in one step; `apply_all` does that for
+several files, all or none.
+"""
 
 from __future__ import annotations
 
@@ -17,470 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError, ToolErrorKind
+from agent_runtime.sandbox.protocol import Temporary
 from agent_runtime.workspace.diffs import decode
-from agent_runtime.workspace.edits import listed
-
-# ---- Open files beneath a directory descriptor in a way that no symbolic link and no swap can lead out of it.
-
-
-_OPENAT2 = 437  # the same number on every architecture that Python's wheels are built for
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_BENEATH = 0x08
-_MAX_LINKS = 40  # as in path_resolution(7)
-
-# Only Linux has the first, and Windows lacks the other.
-PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
-Opener = Callable[[int, Sequence[str], int], int]
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open an existing file beneath `root` in one system call.
-
-    Raises:
-        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
-        ValueError: a component holds a null byte, at which the kernel would end the name.
-    """
-    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
-    how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
-    name = os.fsencode("/".join(parts) or ".")
-    if b"\0" in name:
-        raise ValueError("embedded null byte")  # as `os.open` does
-    while True:
-        descriptor = int(_libc().syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
-        if descriptor >= 0:
-            return descriptor
-        code = ctypes.get_errno()
-        if code not in {errno.EINTR, errno.EAGAIN}:
-            raise OSError(code, os.strerror(code), "/".join(parts))
-
-
-def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
-    """The same by one `openat` a component.
-
-    Raises:
-        OSError: as for `open`; `ELOOP` or `ENOTDIR` when a component is a link.
-    """
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-    if not parts:
-        return os.open(".", flags, dir_fd=root)
-    with contextlib.ExitStack() as stack:
-        here = root
-        for part in parts[:-1]:
-            here = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            stack.callback(os.close, here)
-        descriptor = os.open(parts[-1], flags, dir_fd=here)
-    if flags & PATH_ONLY == PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
-    return descriptor
-
-
-def choose_opener(root: int) -> Opener:
-    """Ask the kernel once whether `openat2` is available: old kernels and some container filters lack it."""
-    if sys.platform != "linux":  # elsewhere the number means something else
-        return open_by_walking
-    try:
-        os.close(open_by_kernel(root, (), PATH_ONLY | os.O_DIRECTORY))
-    except OSError as error:
-        if error.errno not in {errno.ENOSYS, errno.EPERM}:
-            raise
-        return open_by_walking
-    return open_by_kernel
-
-
-def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
-    """Follow the links of a path as long as they stay beneath `root`; what does not exist is taken as it is written.
-
-    With `beneath=False`, `root` must be the machine's own root, which no path can leave.
-
-    Only names are decided here: open the answer only with an `Opener`, which refuses what changed since.
-
-    Raises:
-        OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.
-    """
-    if _is_canonical(root, parts, opener):
-        return tuple(parts)
-    done: list[str] = []
-    todo = deque(parts)
-    links = 0
-    while todo:
-        part = todo.popleft()
-        if part in {"", "."}:
-            continue
-        if part == "..":
-            if not done and beneath:
-                raise OSError(errno.EXDEV, "leads out of the workspace", "/".join(parts))
-            del done[-1:]
-            continue
-        target = _link_target(root, done, part, opener)
-        if target is None:
-            done.append(part)
-            continue
-        links += 1
-        if target.startswith("/") and beneath:
-            raise OSError(errno.EXDEV, "is a link to an absolute path", "/".join(parts))
-        if links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
-        if target.startswith("/"):
-            done.clear()
-        todo.extendleft(reversed(target.split("/")))
-    return tuple(done)
-
-
-@contextlib.contextmanager
-def held(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end of the block."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
-    """Whether nothing is to be followed, by one look: the opener refuses links above the last component."""
-    if not parts or not {"", ".", ".."}.isdisjoint(parts):
-        return False
-    try:
-        return _link_target(root, parts[:-1], parts[-1], opener) is None
-    except OSError:
-        return False
-
-
-def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -> str | None:
-    try:
-        with held(opener(root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
-            return os.readlink(name, dir_fd=directory)
-    except OSError as error:
-        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link; not there
-            return None
-        raise
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-# ---- Check the names that may be used in a workspace, before any file is looked at. Pure.
-
-
-_SHORT_GIT = re.compile(r"git~\d+\Z")
-
-
-def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
-    """Split a path that control code gave into its components, `.` and empty ones left out.
-
-    Args:
-        path: relative to the workspace, or absolute beneath one of `roots`.
-        roots: the absolute spellings of the workspace's own path.
-
-    Raises:
-        ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
-    """
-    _check_text(path)
-    inside = beneath(path, roots)
-    if inside is None:
-        raise ToolError(
-            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
-            kind="PermissionError",
-        )
-    parts = tuple(part for part in inside.split("/") if part not in {"", "."})
-    refuse_git(parts, path)
-    return parts
-
-
-def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tuple[str, ...]:
-    """The components, from the machine's root, of a path that may lie outside the workspace.
-
-    Args:
-        path: relative to the workspace, or absolute.
-        roots: the absolute spellings of the workspace's own path.
-        home: the components of the workspace's own path.
-
-    Raises:
-        ToolError: the path is empty, not printable text, or enters a git directory.
-    """
-    _check_text(path)
-    inside = beneath(path, roots)
-    given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
-    refuse_git(given, path)
-    return given if inside is None else (*home, *given)
-
-
-def in_line(path: str) -> str:
-    """A path as a part of a line: quoted where it has characters that break or hide a line, or cannot be encoded."""
-    return path if path.isprintable() else repr(path)
-
-
-def refuse_git(parts: Iterable[str], path: str) -> None:
-    """Keep out of git's own files, in every spelling that some file system takes for `.git`.
-
-    Raises:
-        ToolError: a component names a git directory.
-    """
-    if any(is_git(piece) for part in parts for piece in part.split("\\")):
-        raise ToolError(
-            f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
-            kind="PermissionError",
-        )
-
-
-def is_git(name: str) -> bool:
-    """Whether some file system would open `.git` under this name.
-
-    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
-    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
-    """
-    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
-        return False
-    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
-    plain = visible.partition(":")[0].rstrip(". ").casefold()
-    return plain == ".git" or _SHORT_GIT.match(plain) is not None
-
-
-def _check_text(path: str) -> None:
-    if not path:
-        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
-    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
-        raise ToolError(
-            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
-            kind="ValueError",
-        )
-
-
-def beneath(path: str, roots: Iterable[str]) -> str | None:
-    """The path from the workspace's root; None for an absolute one elsewhere."""
-    if not path.startswith("/"):
-        return path
-    for root in roots:
-        prefix = root.rstrip("/")
-        if path == prefix or path.startswith(f"{prefix}/"):
-            return path[len(prefix) + 1 :]
-    return None
-
-
-# ---- A file's new content beside it, ready to take its place in one step; and several of them, all or none.
-
-
-_LARGEST = 10_000_000  # bytes
-_AROUND, _SHOWN = 3, 40
-
-
-class Staged:
-    """New content that is written and synced, but not yet in its place.
-
-    Use as a context manager: whatever was not put in place by its end leaves nothing behind.
-    """
-
-    def __init__(
-        self, directory: int, name: str, data: bytes, mode: int | None, undo: Callable[[], None] = lambda: None
-    ) -> None:
-        """Write and sync the content.
-
-        Args:
-            directory: descriptor of the directory, closed at the end.
-            name: the file's name in it.
-            data: the whole content.
-            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
-            undo: called if the content is not put in place.
-
-        Raises:
-            OSError: the disk refuses; nothing is left behind.
-        """
-        self._directory, self._name, self._undo = directory, name, undo
-        self._temporary = ""
-        try:
-            self._write(data, mode)
-        except BaseException:  # whatever it was, nobody closes a file that was never staged
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def put(self) -> None:
-        """Take the file's place.
-
-        The content is on the disk before, so that a crash leaves the old file or the new one, whole. The directory is
-        not synced: which of the two it is does not matter, and waiting for it would double the cost of an edit.
-
-        Raises:
-            OSError: the file system refuses; the old file still stands.
-        """
-        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        self._temporary, self._undo = "", lambda: None
-
-    def close(self) -> None:
-        """Remove what was not put in place; idempotent."""
-        if self._directory < 0:
-            return
-        if self._temporary:
-            with contextlib.suppress(FileNotFoundError):  # a program in the workspace was faster
-                os.unlink(self._temporary, dir_fd=self._directory)
-        os.close(self._directory)
-        self._directory = -1
-        self._undo()
-
-    def _write(self, data: bytes, mode: int | None) -> None:
-        old = standing(self._directory, self._name)
-        if mode is None and old is not None:
-            mode = stat.S_IMODE(old.st_mode)
-        temporary = f".{secrets.token_hex(8)}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self._directory)
-        self._temporary = temporary
-        with held(descriptor):
-            _write(descriptor, data)
-            new = os.fstat(descriptor)
-            if old is not None and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-                # An ordinary user cannot; the content matters more than the owner.
-                with contextlib.suppress(PermissionError):
-                    os.fchown(descriptor, old.st_uid, old.st_gid)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
-    """What is to become of one file.
-
-    Attributes:
-        path: which.
-        data: its new content; None to remove it.
-        old: the content that the change was worked out from; None when there is no file, or one that was not read.
-        mode: permission bits of the new content; None keeps them.
-        unread: whether it replaces a file that was not read, because it is large or no text.
-    """
-
-    path: str
-    data: bytes | None
-    old: bytes | None
-    mode: int | None = None
-    unread: bool = False
-
-
-class WritableFiles(Protocol):
-    """What is needed of a workspace."""
-
-    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> contextlib.AbstractContextManager[Staged]:
-        """Prepare a file's new content."""
-        ...
-
-    def mode(self, path: str) -> int | None:
-        """Permission bits; None when there is no file."""
-        ...
-
-    def read_bytes(self, path: str, limit: int) -> bytes:
-        """A file's content."""
-        ...
-
-    def put(self, path: str, staged: Staged) -> None:
-        """Put prepared content in place."""
-        ...
-
-    def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
-        """Put content in place of a file."""
-        ...
-
-    def delete(self, path: str) -> None:
-        """Remove a file."""
-        ...
-
-
-def apply_all(files: WritableFiles, changes: Sequence[StagedFile]) -> None:
-    """Make several changes, or none.
-
-    All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
-    Right before a file is replaced or removed it is read again, so that what someone else wrote meanwhile is not lost.
-
-    Raises:
-        ToolError: a change cannot be made, or a file is no longer as the change found it.
-    """
-    modes = [files.mode(change.path) for change in changes]
-    done: list[tuple[StagedFile, int | None]] = []
-    with contextlib.ExitStack() as stack:
-        staged = [
-            None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
-            for each in changes
-        ]
-        try:
-            for change, content, mode in zip(changes, staged, modes, strict=True):
-                _require_unchanged(files, change)
-                if content is None:
-                    files.delete(change.path)
-                else:
-                    files.put(change.path, content)
-                done.append((change, mode))
-        except ToolError:
-            for change, mode in reversed(done):
-                if change.old is None:
-                    files.delete(change.path)
-                else:
-                    files.write_bytes(change.path, change.old, mode=mode)
-            raise
-
-
-def standing(directory: int, name: str) -> os.stat_result | None:
-    """What stands under a name, links not followed; None for nothing."""
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def is_unchanged(files: WritableFiles, change: StagedFile) -> bool:
-    """Whether a file is as a change found it."""
-    now = _content(files, change.path)
-    if change.unread:
-        return now is None or decode(now) is None
-    return now == change.old and (now is not None or files.mode(change.path) is None)
-
-
-def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:
-    if is_unchanged(files, change):
-        return
-    now = _content(files, change.path)
-    text = decode(now) if now is not None else None
-    head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
-    if text is None:
-        raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")
-    before = decode(change.old) if change.old is not None else None
-    both = zip(before.lines if before else (), text.lines, strict=False)
-    same = next((number for number, (old, new) in enumerate(both) if old != new), 0)
-    first, last = max(1, same + 1 - _AROUND), min(len(text.lines), same + _SHOWN)
-    shown, _ = listed(text.lines, first, last) if first <= last else ([], 0)
-    raise ToolError("\n".join([f"{head} It has {len(text.lines)} lines; now:", *shown]), kind="ValueError")
-
-
-def _content(files: WritableFiles, path: str) -> bytes | None:
-    """A file's content; None when it is gone or too large to be a text that was worked on."""
-    try:
-        return files.read_bytes(path, _LARGEST)
-    except ToolError as error:
-        if error.kind in {"FileNotFoundError", "ValueError"}:
-            return None
-        raise
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
+from agent_runtime.workspace.edits import with_lines
 
 _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.ENOENT: ("FileNotFoundError", "does not exist"),
@@ -498,20 +48,6 @@ _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.EROFS: ("PermissionError", "could not be written: the file system is read-only"),
 }
 _READ_CHUNK = 1 << 20
-
-
-class OtherFiles(Protocol):
-    """Files elsewhere that can be read and written, too; see `Scratch`."""
-
-    @property
-    def prefix(self) -> str:
-        """How their paths begin, in the agent's eyes."""
-        ...
-
-    @property
-    def files(self) -> Workspace:
-        """What holds them now."""
-        ...
 
 
 class Workspace:
@@ -533,7 +69,7 @@ class Workspace:
         seen_as: str | None = None,
         confined_to_root: bool = True,
         readable: Mapping[str, Path] | None = None,
-        scratch: OtherFiles | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         """Open the directory.
 
@@ -858,6 +394,84 @@ class Workspace:
                 os.rmdir(parts[-1], dir_fd=parent)
 
 
+class Scratch:
+    """The `/tmp` of the sandbox that runs now, or what that of the next one begins with.
+
+    A sandbox starts with its first command and may end at any time, and its `/tmp` with it. What is written while none
+    runs is kept in a private directory, and copied when one starts.
+
+    Attributes:
+        prefix: how its paths begin.
+    """
+
+    prefix = "/tmp"  # noqa: S108 - the sandbox's, never the host's
+
+    def __init__(self) -> None:
+        self._live: tuple[Workspace, Callable[[], bool]] | None = None
+        self._kept: tuple[Workspace, Temporary] | None = None
+
+    @property
+    def files(self) -> Workspace:
+        """Its files, by paths with the prefix; each operation asks for them again, since sandboxes come and go.
+
+        Raises:
+            ToolError: none runs, and this machine has no room to keep files for the next one.
+        """
+        live = self._live
+        if live is not None and live[1]():
+            return live[0]
+        self._live = None
+        if self._kept is None:
+            try:
+                directory = Temporary("codepilot-scratch-")
+            except OSError as error:
+                told = f"{self.prefix} cannot be used before a command has run: {error.strerror or error}"
+                raise ToolError(told, kind="OSError") from error
+            self._kept = Workspace(directory.path, seen_as=self.prefix), directory
+        return self._kept[0]
+
+    def attach(self, root: int, alive: Callable[[], bool]) -> None:
+        """Take over the `/tmp` of a sandbox that has started.
+
+        What is kept for it and does not fit there is lost, as the sandbox's own files are when it ends; the model is
+        told about a file that it knew and that is gone.
+
+        Args:
+            root: descriptor of the sandbox's root directory, which stays the caller's.
+            alive: whether the sandbox still runs.
+
+        Raises:
+            OSError: the sandbox has ended, or has no `/tmp` of its own.
+        """
+        # An image may have a link there, which would lead from the root of this process.
+        flags = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        with held(os.open(self.prefix.removeprefix("/"), flags, dir_fd=root)) as directory:
+            if os.path.samestat(os.fstat(directory), Path(self.prefix).stat()):
+                raise OSError(f"{self.prefix} in the sandbox is the machine's own")
+            live = Workspace(Path(f"/proc/self/fd/{directory}"), seen_as=self.prefix)
+        if self._kept is not None:
+            files, kept = self._kept
+            for path in kept.path.rglob("*"):  # only we write there, so there are no links
+                if path.is_file():
+                    name = f"{self.prefix}/{path.relative_to(kept.path)}"
+                    with contextlib.suppress(
+                        ToolError
+                    ):  # the tmpfs is too small, or something of the machine is shown there
+                        live.write_bytes(name, path.read_bytes(), mode=files.mode(name))
+        self._live = live, alive
+        self.clear()
+
+    def detach(self) -> None:
+        """Let go of a sandbox that ends."""
+        self._live = None
+
+    def clear(self) -> None:
+        """Forget what is kept for the next sandbox; idempotent."""
+        if self._kept is not None:
+            self._kept[1].close()
+        self._kept = None
+
+
 def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable: Mapping[str, Path]) -> Workspace:  # noqa: FBT001 - called by pickle
     return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
 
@@ -881,3 +495,421 @@ def _told(path: str) -> Iterator[None]:
     except OSError as error:
         kind, text = _KINDS.get(error.errno or 0, ("OSError", error.strerror or str(error)))
         raise ToolError(f"{path!r} {text}", kind=kind) from error
+
+
+_LARGEST = 10_000_000  # bytes
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """What is to become of one file.
+
+    Attributes:
+        path: which.
+        data: its new content; None to remove it.
+        old: the content that the change was worked out from; None when there is no file, or one that was not read.
+        mode: permission bits of the new content; None keeps them.
+        unread: whether it replaces a file that was not read, because it is large or no text.
+    """
+
+    path: str
+    data: bytes | None
+    old: bytes | None
+    mode: int | None = None
+    unread: bool = False
+
+
+def apply_all(files: Workspace, changes: Sequence[StagedFile]) -> None:
+    """Make several changes, or none.
+
+    All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
+    Right before a file is replaced or removed it is read again, so that what someone else wrote meanwhile is not lost.
+
+    Raises:
+        ToolError: a change cannot be made, or a file is no longer as the change found it.
+    """
+    modes = [files.mode(change.path) for change in changes]
+    done: list[tuple[StagedFile, int | None]] = []
+    with contextlib.ExitStack() as stack:
+        staged = [
+            None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
+            for each in changes
+        ]
+        try:
+            for change, content, mode in zip(changes, staged, modes, strict=True):
+                _require_unchanged(files, change)
+                if content is None:
+                    files.delete(change.path)
+                else:
+                    files.put(change.path, content)
+                done.append((change, mode))
+        except ToolError:
+            for change, mode in reversed(done):
+                if change.old is None:
+                    files.delete(change.path)
+                else:
+                    files.write_bytes(change.path, change.old, mode=mode)
+            raise
+
+
+def is_unchanged(files: Workspace, change: StagedFile) -> bool:
+    """Whether a file is as a change found it."""
+    now = _content(files, change.path)
+    if change.unread:
+        return now is None or decode(now) is None
+    return now == change.old and (now is not None or files.mode(change.path) is None)
+
+
+def _require_unchanged(files: Workspace, change: StagedFile) -> None:
+    if is_unchanged(files, change):
+        return
+    now = _content(files, change.path)
+    text = decode(now) if now is not None else None
+    head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
+    if text is None:
+        raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")
+    before = decode(change.old) if change.old is not None else None
+    both = zip(before.lines if before else (), text.lines, strict=False)
+    same = next((number for number, (old, new) in enumerate(both) if old != new), 0)
+    raise ToolError(with_lines(head, text.lines, same + 1, same + _SHOWN), kind="ValueError")
+
+
+def _content(files: Workspace, path: str) -> bytes | None:
+    """A file's content; None when it is gone or too large to be a text that was worked on."""
+    try:
+        return files.read_bytes(path, _LARGEST)
+    except ToolError as error:
+        if error.kind in {"FileNotFoundError", "ValueError"}:
+            return None
+        raise
+
+
+class Staged:
+    """New content that is written and synced, but not yet in its place.
+
+    Use as a context manager: whatever was not put in place by its end leaves nothing behind.
+    """
+
+    def __init__(
+        self, directory: int, name: str, data: bytes, mode: int | None, undo: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write and sync the content.
+
+        Args:
+            directory: descriptor of the directory, closed at the end.
+            name: the file's name in it.
+            data: the whole content.
+            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
+            undo: called if the content is not put in place.
+
+        Raises:
+            OSError: the disk refuses; nothing is left behind.
+        """
+        self._directory, self._name, self._undo = directory, name, undo
+        self._temporary = ""
+        try:
+            self._write(data, mode)
+        except BaseException:  # whatever it was, nobody closes a file that was never staged
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self) -> None:
+        """Take the file's place.
+
+        The content is on the disk before, so that a crash leaves the old file or the new one, whole. The directory is
+        not synced: which of the two it is does not matter, and waiting for it would double the cost of an edit.
+
+        Raises:
+            OSError: the file system refuses; the old file still stands.
+        """
+        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._temporary, self._undo = "", lambda: None
+
+    def close(self) -> None:
+        """Remove what was not put in place; idempotent."""
+        if self._directory < 0:
+            return
+        if self._temporary:
+            with contextlib.suppress(FileNotFoundError):  # a program in the workspace was faster
+                os.unlink(self._temporary, dir_fd=self._directory)
+        os.close(self._directory)
+        self._directory = -1
+        self._undo()
+
+    def _write(self, data: bytes, mode: int | None) -> None:
+        old = standing(self._directory, self._name)
+        if mode is None and old is not None:
+            mode = stat.S_IMODE(old.st_mode)
+        temporary = f".{secrets.token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self._directory)
+        self._temporary = temporary
+        with held(descriptor):
+            _write(descriptor, data)
+            new = os.fstat(descriptor)
+            if old is not None and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+                # An ordinary user cannot; the content matters more than the owner.
+                with contextlib.suppress(PermissionError):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+
+
+def standing(directory: int, name: str) -> os.stat_result | None:
+    """What stands under a name, links not followed; None for nothing."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+_SHORT_GIT = re.compile(r"git~\d+\Z")
+
+
+def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
+    """Split a path that control code gave into its components, `.` and empty ones left out.
+
+    Args:
+        path: relative to the workspace, or absolute beneath one of `roots`.
+        roots: the absolute spellings of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
+    """
+    _check_text(path)
+    inside = beneath(path, roots)
+    if inside is None:
+        raise ToolError(
+            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+            kind="PermissionError",
+        )
+    parts = tuple(part for part in inside.split("/") if part not in {"", "."})
+    refuse_git(parts, path)
+    return parts
+
+
+def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tuple[str, ...]:
+    """The components, from the machine's root, of a path that may lie outside the workspace.
+
+    Args:
+        path: relative to the workspace, or absolute.
+        roots: the absolute spellings of the workspace's own path.
+        home: the components of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, or enters a git directory.
+    """
+    _check_text(path)
+    inside = beneath(path, roots)
+    given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
+    refuse_git(given, path)
+    return given if inside is None else (*home, *given)
+
+
+def beneath(path: str, roots: Iterable[str]) -> str | None:
+    """The path from the workspace's root; None for an absolute one elsewhere."""
+    if not path.startswith("/"):
+        return path
+    for root in roots:
+        prefix = root.rstrip("/")
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return path[len(prefix) + 1 :]
+    return None
+
+
+def in_line(path: str) -> str:
+    """A path as a part of a line: quoted where it has characters that break or hide a line, or cannot be encoded."""
+    return path if path.isprintable() else repr(path)
+
+
+def refuse_git(parts: Iterable[str], path: str) -> None:
+    """Keep out of git's own files, in every spelling that some file system takes for `.git`.
+
+    Raises:
+        ToolError: a component names a git directory.
+    """
+    if any(is_git(piece) for part in parts for piece in part.split("\\")):
+        raise ToolError(
+            f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
+            kind="PermissionError",
+        )
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system would open `.git` under this name.
+
+    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
+    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
+    """
+    if name.isascii() and "git" not in name.lower():  # nearly all; the rest takes ten times as long
+        return False
+    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
+    plain = visible.partition(":")[0].rstrip(". ").casefold()
+    return plain == ".git" or _SHORT_GIT.match(plain) is not None
+
+
+def _check_text(path: str) -> None:
+    if not path:
+        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
+    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
+        raise ToolError(
+            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
+            kind="ValueError",
+        )
+
+
+_OPENAT2 = 437  # the same number on every architecture that Python's wheels are built for
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
+_MAX_LINKS = 40  # as in path_resolution(7)
+
+# Only Linux has the first, and Windows lacks the other.
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+Opener = Callable[[int, Sequence[str], int], int]
+
+
+def choose_opener(root: int) -> Opener:
+    """Ask the kernel once whether `openat2` is available: old kernels and some container filters lack it."""
+    if sys.platform != "linux":  # elsewhere the number means something else
+        return open_by_walking
+    try:
+        os.close(open_by_kernel(root, (), PATH_ONLY | os.O_DIRECTORY))
+    except OSError as error:
+        if error.errno not in {errno.ENOSYS, errno.EPERM}:
+            raise
+        return open_by_walking
+    return open_by_kernel
+
+
+def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
+    """Open an existing file beneath `root` in one system call.
+
+    Raises:
+        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
+        ValueError: a component holds a null byte, at which the kernel would end the name.
+    """
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
+    how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
+    name = os.fsencode("/".join(parts) or ".")
+    if b"\0" in name:
+        raise ValueError("embedded null byte")  # as `os.open` does
+    while True:
+        descriptor = int(_libc().syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
+        if descriptor >= 0:
+            return descriptor
+        code = ctypes.get_errno()
+        if code not in {errno.EINTR, errno.EAGAIN}:
+            raise OSError(code, os.strerror(code), "/".join(parts))
+
+
+def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
+    """The same by one `openat` a component.
+
+    Raises:
+        OSError: as for `open`; `ELOOP` or `ENOTDIR` when a component is a link.
+    """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    if not parts:
+        return os.open(".", flags, dir_fd=root)
+    with contextlib.ExitStack() as stack:
+        here = root
+        for part in parts[:-1]:
+            here = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            stack.callback(os.close, here)
+        descriptor = os.open(parts[-1], flags, dir_fd=here)
+    if flags & PATH_ONLY == PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+    return descriptor
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
+    """Follow the links of a path as long as they stay beneath `root`; what does not exist is taken as it is written.
+
+    With `beneath=False`, `root` must be the machine's own root, which no path can leave.
+
+    Only names are decided here: open the answer only with an `Opener`, which refuses what changed since.
+
+    Raises:
+        OSError: `EXDEV` when the path leaves `root`, `ELOOP` for too many links, else as for `open`.
+    """
+    if _is_canonical(root, parts, opener):
+        return tuple(parts)
+    done: list[str] = []
+    todo = deque(parts)
+    links = 0
+    while todo:
+        part = todo.popleft()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            if not done and beneath:
+                raise OSError(errno.EXDEV, "leads out of the workspace", "/".join(parts))
+            del done[-1:]
+            continue
+        target = _link_target(root, done, part, opener)
+        if target is None:
+            done.append(part)
+            continue
+        links += 1
+        if target.startswith("/") and beneath:
+            raise OSError(errno.EXDEV, "is a link to an absolute path", "/".join(parts))
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+        if target.startswith("/"):
+            done.clear()
+        todo.extendleft(reversed(target.split("/")))
+    return tuple(done)
+
+
+def _is_canonical(root: int, parts: Sequence[str], opener: Opener) -> bool:
+    """Whether nothing is to be followed, by one look: the opener refuses links above the last component."""
+    if not parts or not {"", ".", ".."}.isdisjoint(parts):
+        return False
+    try:
+        return _link_target(root, parts[:-1], parts[-1], opener) is None
+    except OSError:
+        return False
+
+
+def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -> str | None:
+    try:
+        with held(opener(root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
+            return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link; not there
+            return None
+        raise
+
+
+@contextlib.contextmanager
+def held(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The `*** Begin Patch` format: text in, what is to be done to which files out. Pure.
+"""Read a patch in the `*** Begin Patch` format and place its hunks in files. Pure.
 
 The grammar is the one that OpenAI publishes with its models' `apply_patch` tool. Two habits of other patch formats are
 understood as well: line numbers in a hunk's header (`@@ -1,3 +1,4 @@`), which are not trusted and so not used, and an
@@ -29,6 +29,10 @@ _SHAPE = (
     "A patch is '*** Begin Patch', then for each file '*** Add File: path', '*** Update File: path' or "
     "'*** Delete File: path' with its lines, then '*** End Patch'"
 )
+
+_CLOSING = (")", "]", "}", "else", "elif", "except", "finally", "case", "#", "//")
+_MOST_HEADS = 50
+_WORD_GOES_ON = re.compile(r"\w\w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,21 @@ class UpdateFile:
 Section = AddFile | DeleteFile | UpdateFile
 
 
+def parse_patch(patch: str) -> tuple[Section, ...]:
+    """Read a patch.
+
+    Raises:
+        ToolError: it does not follow the format; the text names the lines.
+    """
+    sections = _sections(patch)
+    broken = [hunk for hunk in _hunks_of(sections) if hunk.fault]
+    faults = [f"hunk {hunk.number}, {hunk.fault}" if hunk.number else hunk.fault for hunk in broken]
+    if faults:
+        more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
+        raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
+    return sections
+
+
 def with_hunks(patch: str, corrections: Mapping[int, str]) -> str:
     """A patch with other hunks in the place of some.
 
@@ -116,21 +135,6 @@ def hunk_count(patch: str) -> int:
         return len(_hunks_of(_sections(patch)))
     except ToolError:
         return 0
-
-
-def parse_patch(patch: str) -> tuple[Section, ...]:
-    """Read a patch.
-
-    Raises:
-        ToolError: it does not follow the format; the text names the lines.
-    """
-    sections = _sections(patch)
-    broken = [hunk for hunk in _hunks_of(sections) if hunk.fault]
-    faults = [f"hunk {hunk.number}, {hunk.fault}" if hunk.number else hunk.fault for hunk in broken]
-    if faults:
-        more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
-        raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
-    return sections
 
 
 def _sections(patch: str) -> tuple[Section, ...]:
@@ -266,14 +270,6 @@ def _hunk(lines: list[str], headers: list[int], body: list[int], *, at_end: bool
 
 def _wrong(index: int, what: str) -> ToolError:
     return ToolError(f"line {index + 1} of the patch {what}", kind="ValueError")
-
-
-# ---- Locate the hunks of a patch in a file. Pure.
-
-
-_CLOSING = (")", "]", "}", "else", "elif", "except", "finally", "case", "#", "//")
-_MOST_HEADS = 50
-_WORD_GOES_ON = re.compile(r"\w\w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

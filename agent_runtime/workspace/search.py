@@ -1,12 +1,13 @@
-"""Results of a search: ripgrep's output in, the first hits, the total and the file with the rest out. Pure.
+"""Search the files of a workspace: run ripgrep, collect its output, or search without it.
 
-Counting must cost next to nothing, because a search can find more lines than anyone will read. So the output is the
-one that ripgrep prints fastest (`--heading --null --line-number`), and only lines that will be shown are taken apart:
+`Hits` takes the output, keeps the first hits and counts all. Counting must cost next to nothing, because a search can
+find more lines than anyone will read. So the output is the one that ripgrep prints fastest (`--heading --null
+--line-number`), and only lines that will be shown are taken apart:
 
     path NUL 12:text of a match NEWLINE 13-text beside it NEWLINE … NEWLINE path NUL …
 
 A line of a file begins with its number, so an empty one ends the file, whatever the file holds. No path has a newline:
-files with such names are not searched.
+files with such names are not searched. `Direct` runs the program; where it is not installed, `search` prints the same.
 """
 
 from __future__ import annotations
@@ -38,30 +39,6 @@ _MOST_DIRECTORIES = 8
 _LINE = re.compile(rb"(\d+)([:-])")
 _COLUMN = re.compile(rb"(\d+):")
 _MATCHED = re.compile(rb"^\d+:", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """One line of a file.
-
-    Attributes:
-        name: the file's path from the workspace's root, as it is on the disk.
-        line: its number, from 1.
-        text: the line, cut around the match where it is long.
-        matched: False for a line of context.
-        cut: whether the line was cut without knowing where the match is.
-    """
-
-    name: str
-    line: int
-    text: str
-    matched: bool
-    cut: bool = False
-
-    @property
-    def file(self) -> str:
-        """The path as it is shown."""
-        return _printable(self.name)
 
 
 class Hits:
@@ -282,6 +259,30 @@ class Hits:
                 return
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One line of a file.
+
+    Attributes:
+        name: the file's path from the workspace's root, as it is on the disk.
+        line: its number, from 1.
+        text: the line, cut around the match where it is long.
+        matched: False for a line of context.
+        cut: whether the line was cut without knowing where the match is.
+    """
+
+    name: str
+    line: int
+    text: str
+    matched: bool
+    cut: bool = False
+
+    @property
+    def file(self) -> str:
+        """The path as it is shown."""
+        return _printable(self.name)
+
+
 def _follows(hit: Hit, previous: Hit) -> bool:
     return hit.name == previous.name and hit.line == previous.line + 1
 
@@ -290,12 +291,15 @@ def _printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
-# ---- Find ripgrep, and run it by itself: on the host, or in a sandbox of its own.
-
-
 _CHUNK = 1 << 16
 _MAX_ERRORS = 4_000
 _SCRIPTS = "Scripts" if sys.platform == "win32" else "bin"
+
+
+def ripgrep() -> Path | None:
+    """The program that the wheel installs beside this Python; else one on the PATH; None where there is neither."""
+    found = shutil.which(str(Path(sys.prefix, _SCRIPTS, "rg"))) or shutil.which("rg")
+    return None if found is None else Path(found)
 
 
 class Runner(Protocol):
@@ -318,12 +322,6 @@ class Runner(Protocol):
     def close(self) -> None:
         """Stop what runs; idempotent."""
         ...
-
-
-def ripgrep() -> Path | None:
-    """The program that the wheel installs beside this Python; else one on the PATH; None where there is neither."""
-    found = shutil.which(str(Path(sys.prefix, _SCRIPTS, "rg"))) or shutil.which("rg")
-    return None if found is None else Path(found)
 
 
 class Direct:
@@ -369,9 +367,6 @@ async def _head(stream: asyncio.StreamReader) -> str:
     while chunk := await stream.read(_CHUNK):
         kept = (kept + chunk)[:_MAX_ERRORS]
     return kept.decode(errors="replace").strip()
-
-
-# ---- Search files without ripgrep, and print what it would print. For a worker process.
 
 
 _MOST_BYTES = 16_000_000  # of one file, and of all output

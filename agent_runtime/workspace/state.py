@@ -1,4 +1,8 @@
-"""A fingerprint of a workspace at one moment, for comparing later."""
+"""Notice what changed in a workspace.
+
+`Manifest` is a fingerprint of all files at one moment, to be compared with a later one. `Watch` remembers the files
+that the agent knows and tells which of them somebody else changed; it looks at those only.
+"""
 
 from __future__ import annotations
 
@@ -143,21 +147,6 @@ def _packed(workspace: Workspace) -> str:
     return "\0".join([str(found.unread), "unlisted" if found.unlisted else "", *pairs])
 
 
-def _verb(before: str | None, after: str | None) -> str:
-    if before is None:
-        return "created"
-    if after is None:
-        return "deleted"
-    (old, _, was), (new, _, now) = before.partition(" "), after.partition(" ")
-    if old == new:
-        return "link changed" if new == "link" else "modified"
-    if {old, new} == {"file", "program"} and was == now:
-        return "made executable" if new == "program" else "no longer executable"
-    if {old, new} <= {"file", "program", "stamp"}:
-        return "modified"
-    return _NOW[new]
-
-
 def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int]:
     """What a file is told by, and how many of its bytes were read."""
     try:
@@ -183,50 +172,31 @@ def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int
         return "unreadable", 0
 
 
-# ---- Find the known files that someone else changed. Looks at those files only.
+def _verb(before: str | None, after: str | None) -> str:
+    if before is None:
+        return "created"
+    if after is None:
+        return "deleted"
+    (old, _, was), (new, _, now) = before.partition(" "), after.partition(" ")
+    if old == new:
+        return "link changed" if new == "link" else "modified"
+    if {old, new} == {"file", "program"} and was == now:
+        return "made executable" if new == "program" else "no longer executable"
+    if {old, new} <= {"file", "program", "stamp"}:
+        return "modified"
+    return _NOW[new]
 
 
 _GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
 _MOST_RANGES = 30
 _MOST_RANGES_IN_ALL = 100
-_MOST_FILES_WATCH = 50
+_MOST_CHANGES = 50
 _MAX_BYTES = 10_000_000
 _MOST_COMPARED = 1_000_000  # characters of a file of which the changed lines are told
 _KEPT_CHARS = 16_000_000  # of all files
 _FEW = 16  # files whose stamps take a tenth of a millisecond, which is less than a thread takes to start looking
 
 _Stamp = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A file as it was looked at: nothing when it was not there, no number of lines when it is no text.
-
-    Attributes:
-        text: what to compare a later version with; None when there is no text, or it is too large to be kept.
-    """
-
-    stamp: _Stamp | None
-    looked: int
-    version: str
-    count: int | None
-    text: str | None
-
-    def may_have_changed(self, stamp: _Stamp | None) -> bool:
-        return stamp != self.stamp or (stamp is not None and max(stamp[:2]) + _GRAIN > self.looked)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What became of the files that another process knew.
-
-    Attributes:
-        same: text files that are as they were: version and `Text.plain`.
-        changed: the others, each with a line that tells it.
-    """
-
-    same: dict[str, tuple[str, str]]
-    changed: dict[str, str]
 
 
 class Watch:
@@ -287,7 +257,7 @@ class Watch:
             if (new.stamp is None) == (old.stamp is None) and new.version == old.version:
                 continue
             files += 1
-            if files > _MOST_FILES_WATCH:
+            if files > _MOST_CHANGES:
                 continue
             known = old.stamp is not None and old.text is not None and new.text is not None
             places = ranges(changed_spans(split(old.text or ""), split(new.text or ""))) if known else []
@@ -302,8 +272,8 @@ class Watch:
                 rest = len(places) - len(shown)
                 lines = [*shown, *([f"{rest} more"] if rest else [])]
                 told += [f"Changed lines: {', '.join(lines)}"] if lines else []
-        if files > _MOST_FILES_WATCH:
-            told.append(f"… and {files - _MOST_FILES_WATCH} more files")
+        if files > _MOST_CHANGES:
+            told.append(f"… and {files - _MOST_CHANGES} more files")
         return told
 
     def tracked(self) -> dict[str, str | None]:
@@ -352,6 +322,37 @@ class Watch:
             if self._chars > _KEPT_CHARS and each.text is not None:
                 self._chars -= len(each.text)
                 self._known[path] = replace(each, text=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of the files that another process knew.
+
+    Attributes:
+        same: text files that are as they were: version and `Text.plain`.
+        changed: the others, each with a line that tells it.
+    """
+
+    same: dict[str, tuple[str, str]]
+    changed: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A file as it was looked at: nothing when it was not there, no number of lines when it is no text.
+
+    Attributes:
+        text: what to compare a later version with; None when there is no text, or it is too large to be kept.
+    """
+
+    stamp: _Stamp | None
+    looked: int
+    version: str
+    count: int | None
+    text: str | None
+
+    def may_have_changed(self, stamp: _Stamp | None) -> bool:
+        return stamp != self.stamp or (stamp is not None and max(stamp[:2]) + _GRAIN > self.looked)
 
 
 def _known(stamp: _Stamp | None, looked: int, version: str, text: str | None) -> _Known:

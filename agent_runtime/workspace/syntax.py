@@ -1,4 +1,8 @@
-"""Read a file with Python's own parser: its errors, its outline. Pure."""
+"""Check a file's syntax and outline it. Pure.
+
+Python is read by its own parser, other languages by the grammars of the extra `syntax`. `SyntaxMemory` finds the errors
+that a change brings into a file; of a large Python file it parses only what changed.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,23 @@ if TYPE_CHECKING:
 LONGEST = 1_000_000  # characters; a parse takes about a second a megabyte
 _MOST_ENTRIES = 60
 _HEADING = re.compile(r"^\s*(?:async\s+def|def|class)\s+\w+")
+_MOST_BYTES = 1_000_000
+_GRAMMARS = {
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), ("tree_sitter_javascript", "language")),
+    **dict.fromkeys((".ts", ".mts", ".cts"), ("tree_sitter_typescript", "language_typescript")),
+    ".tsx": ("tree_sitter_typescript", "language_tsx"),
+    ".go": ("tree_sitter_go", "language"),
+    ".rs": ("tree_sitter_rust", "language"),
+    ".java": ("tree_sitter_java", "language"),
+    **dict.fromkeys((".c", ".h"), ("tree_sitter_c", "language")),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp"), ("tree_sitter_cpp", "language")),
+    ".rb": ("tree_sitter_ruby", "language"),
+    **dict.fromkeys((".sh", ".bash"), ("tree_sitter_bash", "language")),
+    ".json": ("tree_sitter_json", "language"),
+    ".css": ("tree_sitter_css", "language"),
+}
+"""The end of a file's name, and the module and function that give its grammar."""
+_KEPT = 32  # files
 
 
 def is_python(path: str) -> bool:
@@ -39,6 +60,15 @@ def check(source: str) -> ast.Module | str:
         return f"{error.msg}{where}"
     except (ValueError, RecursionError, MemoryError) as error:  # a NUL byte; nesting deeper than the parser's stack
         return str(error) or "nested too deeply for Python's parser"
+
+
+def parsed(source: str) -> list[int] | str:
+    """The lines, from 0, on which the top-level statements of a Python text begin, or its first error."""
+    tree = check(source)
+    if isinstance(tree, str):
+        return tree
+    first = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in tree.body]
+    return sorted({line - 1 for line in first})
 
 
 def outline(path: str, source: str, after_line: int) -> list[str]:
@@ -70,27 +100,6 @@ def _headings(node: ast.AST, depth: int) -> Iterator[tuple[int, str]]:
             yield child.lineno, f"{indent}def {child.name}"
         elif isinstance(child, ast.If | ast.Try):
             yield from _headings(child, depth)
-
-
-# ---- Syntax errors in other languages than Python, for those whose grammar is installed (the extra `syntax`).
-
-
-_MOST_BYTES = 1_000_000
-_GRAMMARS = {
-    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), ("tree_sitter_javascript", "language")),
-    **dict.fromkeys((".ts", ".mts", ".cts"), ("tree_sitter_typescript", "language_typescript")),
-    ".tsx": ("tree_sitter_typescript", "language_tsx"),
-    ".go": ("tree_sitter_go", "language"),
-    ".rs": ("tree_sitter_rust", "language"),
-    ".java": ("tree_sitter_java", "language"),
-    **dict.fromkeys((".c", ".h"), ("tree_sitter_c", "language")),
-    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp"), ("tree_sitter_cpp", "language")),
-    ".rb": ("tree_sitter_ruby", "language"),
-    **dict.fromkeys((".sh", ".bash"), ("tree_sitter_bash", "language")),
-    ".json": ("tree_sitter_json", "language"),
-    ".css": ("tree_sitter_css", "language"),
-}
-"""The end of a file's name, and the module and function that give its grammar."""
 
 
 def has_grammar(path: str) -> bool:
@@ -130,27 +139,12 @@ def _parser(module: str, function: str) -> Parser | None:
     return parser
 
 
-# ---- Syntax errors that a change brings into a file, found by parsing what changed. Pure.
-
-
-_KEPT = 32  # files
-
-
 @dataclass(frozen=True, slots=True)
 class _Parsed:
     """A text that parses, and the lines, from 0, on which its top-level statements begin."""
 
     text: Text
     starts: list[int]
-
-
-def parsed(source: str) -> list[int] | str:
-    """The lines, from 0, on which the top-level statements of a Python text begin, or its first error."""
-    tree = check(source)
-    if isinstance(tree, str):
-        return tree
-    first = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in tree.body]
-    return sorted({line - 1 for line in first})
 
 
 class SyntaxMemory:

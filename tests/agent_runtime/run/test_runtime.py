@@ -36,7 +36,7 @@ from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run import mcp_server, toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.transports.blocks import guide
-from agent_runtime.workspace.overlay import Scratch
+from agent_runtime.workspace.files import Scratch
 from tests.agent_runtime.image_files import picture
 from tests.waiting import eventually
 

@@ -9,8 +9,7 @@ import pytest
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.workspace.files import Workspace, held
-from agent_runtime.workspace.overlay import Scratch
+from agent_runtime.workspace.files import Scratch, Workspace, held
 from tests.block_files import BlockFiles
 from tests.sandboxes import opened_in
 
