@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from agent_runtime.agent.agent import Agent as Agent
     from agent_runtime.agent.agent_file import AgentFile as AgentFile
     from agent_runtime.agent.agent_file import ModelSettings as ModelSettings
-    from agent_runtime.agent.agent_file import read_settings as read_settings
-    from agent_runtime.agent.document import Delegation as Delegation
-    from agent_runtime.agent.document import Persona as Persona
+    from agent_runtime.agent.delegation import Delegation as Delegation
+    from agent_runtime.agent.delegation import Persona as Persona
+    from agent_runtime.agent.document import read_settings as read_settings
     from agent_runtime.agent.document import schema_of as schema_of
     from agent_runtime.context.first_message import INSTRUCTION_FILES as INSTRUCTION_FILES
     from agent_runtime.context.first_message import read_instructions as read_instructions
@@ -173,8 +173,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "agent.agent": "Agent",
-    "agent.agent_file": "AgentFile ModelSettings read_settings",
-    "agent.document": "Delegation Persona schema_of",
+    "agent.agent_file": "AgentFile ModelSettings",
+    "agent.delegation": "Delegation Persona",
+    "agent.document": "read_settings schema_of",
     "context.first_message": "INSTRUCTION_FILES read_instructions read_skills",
     "context.transcript": "MemorySettings",
     "core.errors": (

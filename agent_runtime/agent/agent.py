@@ -1,4 +1,7 @@
-"""Describe an agent as one value: identity, model, workspace, permissions."""
+"""An agent as one value: its model, workspace, sandbox, permissions, and how it may delegate tasks.
+
+Describe it in code, or read the same from an `agent.yaml` with `Agent.from_file`. A runtime works with it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_runtime.agent.document import Delegation
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.values import EmbeddingService, Network, TransportName
 from agent_runtime.mcp.settings import McpServer
@@ -23,13 +26,6 @@ if TYPE_CHECKING:
     from agent_runtime.agent.agent_file import AgentFile
 
 
-# ---- Clock and randomness of a run in one place, so that a replay can return the same values.
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockAndRandom:
     """The clock and the dice whose values reach the model. What a program in the sandbox finds there is its own.
@@ -40,7 +36,7 @@ class ClockAndRandom:
         sleep: waits so many seconds, e.g. for a model service that is down.
     """
 
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     token: Callable[[int], str] = secrets.token_hex
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 

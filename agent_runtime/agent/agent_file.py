@@ -1,4 +1,8 @@
-"""An agent as a YAML file: who it is, which model it asks, what it may do. Its shape is in `settings.schema`."""
+"""An agent as a YAML file, and the model that it names.
+
+`AgentFile.load` reads and checks a file; `schema` describes its keys. Reading looks up no key and sends nothing:
+`provider`, `embeddings` and `servers` take the secrets from the environment when the agent is made.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from agent_runtime.agent.document import MAX_CHARS, Delegation, Document, KeyPath, Persona, read_document
+from agent_runtime.agent.delegation import Delegation
+from agent_runtime.agent.document import MAX_CHARS, read_document, read_settings, validate
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import EmbeddingService, Skill, TransportName
@@ -19,164 +24,16 @@ from agent_runtime.policy.policy import Policy, Rule, RunLimits
 from agent_runtime.processes.spawn import home
 from agent_runtime.providers.catalog import CATALOG, FallbackProvider, provider_for
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelOptions, RetryPolicy, Thinking
+from agent_runtime.providers.retry import ModelOptions, RetryPolicy
 from agent_runtime.sandbox.select import SandboxName
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
-
-    from agent_runtime.agent import schema
-    from agent_runtime.agent.schema import Agent, ServersDocument
-
-
-# ---- Settings files checked against their schema; errors are reported in the words of the file.
-
-
-Shape = TypeVar("Shape", bound="BaseModel")
-
-_MOST_BYTES = 4 * MAX_CHARS  # what UTF-8 takes at most
-_MOST_TOLD = 30
-"""Problems of one file; a stranger's may have thousands, which are kept and made fit to show again and again."""
-_KINDS: Mapping[str, str] = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "model_type": "a mapping of keys to values",
-}
-_FOUND: Mapping[type, str] = {
-    type(None): "empty",
-    bool: "true or false",
-    str: "text",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "a mapping",
-}
-_BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "greater_than": lambda given: f"must be more than {given['gt']:g}",
-    "greater_than_equal": lambda given: f"must be at least {given['ge']}",
-    "less_than_equal": lambda given: f"must be at most {given['le']}",
-    "finite_number": lambda _given: "must be a finite number",
-    "string_too_long": lambda given: f"must have at most {given['max_length']:,} characters",
-    "too_long": lambda given: f"must have at most {given['max_length']} entries, but has {given['actual_length']}",
-    "string_too_short": lambda _given: "must not be empty",
-    "too_short": lambda _given: "must not be empty; without entries, remove the key",
-    "literal_error": lambda given: f"must be one of {given['expected']}",
-    "missing": lambda _given: "must be set",
-    "value_error": lambda given: str(given["error"]),
-}
-
-
-def read_agent(path: Path) -> tuple[Agent, Document]:
-    """Read and check an agent file.
-
-    Raises:
-        SettingsError: it cannot be read or does not fit; the text names everything that is wrong at once.
-    """
-    from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
-
-    document = read_document(read_text(path), source=str(path))
-    return _fitted(document, AgentDocument).agent, document
-
-
-def read_servers(path: Path) -> ServersDocument:
-    """Read and check a file of MCP servers.
-
-    Raises:
-        SettingsError: as for `read_agent`.
-    """
-    from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
-
-    return read_settings(read_text(path), ServersDocument, source=str(path))
-
-
-def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:
-    """Read a YAML document of settings, as strictly as agent files are read.
-
-    Args:
-        text: the document.
-        shape: the keys that it may have, of which an empty document has none. Forbid extra ones there; they are then
-            told with the nearest known one.
-        source: the file's name, for error texts.
-
-    Raises:
-        SettingsError: it is no YAML or does not fit; the text names file, line and key of all that is wrong at once.
-    """
-    document = read_document(text, source=source)
-    return _fitted(document if document.data is not None else replace(document, data={}), shape)
-
-
-def _fitted(document: Document, shape: type[Shape]) -> Shape:
-    from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    try:
-        return shape.model_validate(document.data)
-    except ValidationError as error:
-        # A list whose only entries are wrong counts as too short, too.
-        found = [each for each in error.errors(include_url=False) if each["type"] != "too_short" or not each["input"]]
-        wrong = sorted(found, key=lambda each: document.line(each["loc"]))
-        more = [f"{document.source}: {len(wrong) - _MOST_TOLD:,} more."] if len(wrong) > _MOST_TOLD else []
-        told = [_told(each, document, shape) for each in wrong[:_MOST_TOLD]]
-        raise SettingsError("\n".join([*told, *more])) from None
-
-
-def read_text(path: Path) -> str:
-    """The text of a file that settings name.
-
-    Raises:
-        SettingsError: it cannot be read, is too large, or is not UTF-8; or the name is none.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise SettingsError(f"{path}: is larger than {_MOST_BYTES:,} bytes.")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
-    except ValueError as error:
-        raise SettingsError(f"{str(path)!r}: no file can have this name ({error}).") from error
-
-
-def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
-    """One problem: file, line, key path, what is wrong, what to do."""
-    path: KeyPath = error["loc"]
-    what = _KINDS.get(error["type"])
-    if error["type"] == "extra_forbidden":
-        section = top
-        for key in path[:-1]:
-            if isinstance(key, str):
-                section = _section(section.model_fields[key].annotation) or section
-        told = f"unknown key. {did_you_mean(str(path[-1]), section.model_fields)}"
-    elif what is not None:
-        kind = type(error["input"])  # not the value, which may be a secret in the wrong place
-        told = f"must be {what}, but is {_FOUND.get(kind) or f'a {kind.__name__}; put it in quotes if it is text'}"
-    elif error["type"] in _BOUNDS:
-        told = _BOUNDS[error["type"]](error.get("ctx", {}))
-    else:
-        told = error["msg"]
-    named = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
-    return f"{document.place(path)}: {f'`{named}`' if path else 'the file'}: {told.removesuffix('.')}."
-
-
-def _section(annotation: object) -> type[BaseModel] | None:
-    """The section inside an annotation such as `list[Tool] | None`."""
-    from pydantic import BaseModel  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for each in get_args(annotation) if (found := _section(each))), None)
+    from agent_runtime.agent.schema import Model
 
 
 T = TypeVar("T")
 
+_MOST_BYTES = 4 * MAX_CHARS  # what UTF-8 takes at most
 _QUICK = RetryPolicy(attempts=2)
 """For a model that another one stands in for: asking it again and again would only hold the run up."""
 
@@ -202,6 +59,23 @@ class ModelSettings:
     options: ModelOptions
     place: str
     needs_key: bool = True
+
+    @classmethod
+    def of(cls, section: Model, folder: Path, place: str) -> Self:
+        """The model of a section of an agent file in a folder.
+
+        Raises:
+            SettingsError: an option is out of range.
+        """
+        return cls(
+            provider=section.provider,
+            name=section.name,
+            base_url=section.base_url,
+            # A server of one's own must not be sent the key of the service that it stands in for.
+            key_variable=section.api_key_env or (None if section.base_url else CATALOG[section.provider].key_variable),
+            options=section.options(folder),
+            place=place,
+        )
 
     @classmethod
     def named(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
@@ -364,50 +238,48 @@ class AgentFile:
             SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
                 wrong, with what to write instead.
         """
+        from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
+
         path = Path(path)
-        agent, document = read_agent(path)
         folder = path.absolute().parent
+        document = read_document(read_text(path), source=str(path))
+        agent = validate(document, AgentDocument).agent
         tools = None if agent.tools is None else [tool for tool in agent.tools if tool.enabled]
+
+        def made(make: Callable[[], T], *keys: str | int) -> T:
+            """Make a value of a section; an error names the section's place in the file."""
+            try:
+                return make()
+            except SettingsError as error:
+                raise SettingsError(f"{document.place(('agent', *keys))}: {error}") from error
+
+        def model(section: Model, *keys: str | int) -> ModelSettings:
+            place = document.place(("agent", *keys, "api_key_env"))
+            return made(partial(ModelSettings.of, section, folder, place), *keys)
+
         return cls(
             path=path,
             name=agent.name,
             role=agent.role,
-            instructions=_placed(
-                document, ("agent", "system_prompt"), lambda: _instructions(agent.system_prompt, folder)
-            ),
-            model=_model(agent.model, folder, document, ("agent", "model")),
-            fallback=tuple(
-                _model(each, folder, document, ("agent", "model", "fallback", number))
-                for number, each in enumerate(agent.model.fallback)
-            ),
-            work_dir=_placed(
-                document, ("agent", "runtime", "work_dir"), lambda: _directory(folder / agent.runtime.work_dir)
-            ),
+            instructions=made(lambda: _instructions(agent.system_prompt, folder), "system_prompt"),
+            model=model(agent.model, "model"),
+            fallback=tuple(model(each, "model", "fallback", at) for at, each in enumerate(agent.model.fallback)),
+            work_dir=made(lambda: _directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
             unsafe_mode=agent.runtime.unsafe_mode,
             git_writable=agent.runtime.git_writable,
             sandbox=agent.runtime.sandbox,
             docker_image=agent.runtime.docker_image,
-            limits=RunLimits(
-                max_steps=agent.runtime.max_steps,
-                max_cost_usd=agent.runtime.max_cost_usd,
-                max_tokens=agent.runtime.max_tokens,
-                max_seconds=agent.runtime.max_seconds,
-            ),
-            memory=_placed(document, ("agent", "memory"), lambda: MemorySettings(**agent.memory.model_dump())),
+            limits=agent.runtime.limits,
+            memory=made(lambda: MemorySettings(**agent.memory.model_dump()), "memory"),
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
             transport=agent.model.transport,
             index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
-            delegation=_placed(document, ("agent", "delegation"), lambda: _delegation(agent)),
-            skills=_placed(document, ("agent", "skills"), lambda: _skills(agent.skills, folder)),
-            mcp=tuple(
-                _placed(document, ("agent", "mcp", number), each.server) for number, each in enumerate(agent.mcp)
-            ),
+            delegation=made(agent.delegation_bounds, "delegation"),
+            skills=made(lambda: _skills(agent.skills, folder), "skills"),
+            mcp=tuple(made(each.server, "mcp", at) for at, each in enumerate(agent.mcp)),
             rules=(
-                *(
-                    _placed(document, ("agent", "permissions", number), partial(_rule, each))
-                    for number, each in enumerate(agent.permissions)
-                ),
+                *(made(each.rule, "permissions", at) for at, each in enumerate(agent.permissions)),
                 # Those of `require_permission` come last, so that `permissions` can make exceptions.
                 *(
                     Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
@@ -482,8 +354,11 @@ class AgentFile:
         Raises:
             SettingsError: it cannot be read or does not fit, a variable is not set, or two servers have one name.
         """
+        from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
+
         variables = os.environ if environ is None else environ
-        servers = [each.server().filled(variables) for each in read_servers(path).mcp]
+        document = read_settings(read_text(path), ServersDocument, source=str(path))
+        servers = [each.server().filled(variables) for each in document.mcp]
         named = {each.name: each for each in servers}
         if len(named) < len(servers):
             raise SettingsError(f"{path}: two MCP servers have the same name; give one of them another.")
@@ -515,64 +390,24 @@ class AgentFile:
         return FallbackProvider(made) if len(made) > 1 else made[0]
 
 
-def _placed(document: Document, path: KeyPath, make: Callable[[], T]) -> T:
-    """What `make` gives; what it refuses is told with its place in the file."""
+def read_text(path: Path) -> str:
+    """The text of a file that settings name.
+
+    Raises:
+        SettingsError: it cannot be read, is too large, or is not UTF-8; or the name is none.
+    """
     try:
-        return make()
-    except SettingsError as error:
-        raise SettingsError(f"{document.place(path)}: {error}") from error
-
-
-def _model(model: schema.Model, folder: Path, document: Document, path: KeyPath) -> ModelSettings:
-    return ModelSettings(
-        provider=model.provider,
-        name=model.name,
-        base_url=model.base_url,
-        # A server of one's own must not be sent the key of the service that it stands in for.
-        key_variable=model.api_key_env or (None if model.base_url else CATALOG[model.provider].key_variable),
-        options=_placed(
-            document,
-            path,
-            lambda: ModelOptions(
-                max_tokens=model.max_tokens,
-                silence=model.silence,
-                temperature=model.temperature,
-                thinking=None if model.thinking is None else Thinking(**model.thinking.model_dump()),
-                reasoning_effort=model.reasoning_effort,
-                api=model.api,
-                script=None if model.script is None else folder / model.script,
-                images=model.images,
-            ),
-        ),
-        place=document.place((*path, "api_key_env")),
-    )
-
-
-def _delegation(agent: schema.Agent) -> Delegation | None:
-    """Its bounds, as the section says; or the defaults where `tools` lists `delegate` without it."""
-    if (section := agent.delegation) is None:
-        return Delegation() if any(tool.name == "delegate" and tool.enabled for tool in agent.tools or ()) else None
-    personas = tuple(
-        Persona(
-            name=each.name,
-            role=each.role,
-            instructions=each.system_prompt,
-            tools=None if each.tools is None else tuple(each.tools),
-        )
-        for each in section.personas
-    )
-    return Delegation(personas=personas, **section.model_dump(exclude={"personas"}))
-
-
-def _rule(permission: schema.Permission) -> Rule:
-    decision, tool = permission.decided
-    return Rule(
-        decision=decision,
-        tool=tool,
-        paths=tuple(permission.paths or ()),
-        commands=tuple(permission.commands or ()),
-        reason=permission.reason or "",
-    )
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise SettingsError(f"{path}: is larger than {_MOST_BYTES:,} bytes.")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
+    except ValueError as error:
+        raise SettingsError(f"{str(path)!r}: no file can have this name ({error}).") from error
 
 
 def _instructions(written: str, folder: Path) -> str:

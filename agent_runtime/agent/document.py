@@ -1,28 +1,84 @@
-"""A YAML file as plain data, and where in the file each piece of it is. Reads text; opens nothing."""
+"""Settings files: read YAML text, check it against a pydantic model, and report every error with its line and key.
+
+Used for agent files and, through `agent_runtime`, for the settings files of the bot. A file is untrusted: its size, its
+depth and what its aliases unfold into are bounded. Nothing here opens a file.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
-from agent_runtime.core.errors import SettingsError
-from agent_runtime.policy.policy import Rule
-from agent_runtime.providers.protocol import Provider
+from agent_runtime.core.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     import yaml
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
-
+Shape = TypeVar("Shape", bound="BaseModel")
 KeyPath: TypeAlias = tuple[str | int, ...]
 """From the top of a document down to one value: keys of mappings, positions in lists."""
 
 MAX_CHARS = 256_000
 _MAX_VALUES = 5_000
 _MAX_DEPTH = 20
-_LITTLE = 40
+_MAX_EXCERPT = 40
 _COLLECTIONS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_MAX_PROBLEMS = 30
+"""Reported for one file: a stranger's may have thousands, which are stored and escaped again and again."""
+
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "model_type": "a mapping of keys to values",
+}
+
+_FOUND: Mapping[type, str] = {
+    type(None): "empty",
+    bool: "true or false",
+    str: "text",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+}
+
+_BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "greater_than": lambda given: f"must be more than {given['gt']:g}",
+    "greater_than_equal": lambda given: f"must be at least {given['ge']}",
+    "less_than_equal": lambda given: f"must be at most {given['le']}",
+    "finite_number": lambda _given: "must be a finite number",
+    "string_too_long": lambda given: f"must have at most {given['max_length']:,} characters",
+    "too_long": lambda given: f"must have at most {given['max_length']} entries, but has {given['actual_length']}",
+    "string_too_short": lambda _given: "must not be empty",
+    "too_short": lambda _given: "must not be empty; without entries, remove the key",
+    "literal_error": lambda given: f"must be one of {given['expected']}",
+    "missing": lambda _given: "must be set",
+    "value_error": lambda given: str(given["error"]),
+}
+
+
+def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:
+    """Read a YAML document of settings, as strictly as agent files are read.
+
+    Args:
+        text: the document.
+        shape: the keys that it may have, of which an empty document has none. Forbid extra ones there; they are then
+            told with the nearest known one.
+        source: the file's name, for error texts.
+
+    Raises:
+        SettingsError: it is no YAML or does not fit; the text names file, line and key of all that is wrong at once.
+    """
+    document = read_document(text, source=source)
+    return validate(document if document.data is not None else replace(document, data={}), shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +96,13 @@ class Document:
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
     def line(self, path: KeyPath) -> int:
-        """Where a key path stands; for one that is not written, what is nearest above it."""
+        """Return the line of a key path; for a key that is not written, that of the nearest one above it."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
     def place(self, path: KeyPath) -> str:
-        """Where a key path stands, as `file:line`."""
+        """Return the place of a key path, as `file:line`."""
         return f"{self.source}:{self.line(path)}"
 
 
@@ -80,10 +136,8 @@ def read_document(text: str, *, source: str) -> Document:
         raise SettingsError(f"{source}:{line}: this is not YAML: {error.problem or error.context}.") from error
     except RecursionError as error:
         raise SettingsError(f"{source}: is nested too deeply.") from error
-    except (
-        ValueError,
-        OverflowError,
-    ) as error:  # PyYAML's scanner gives an escape such as "\\U00110000" to chr() unchecked
+    except (ValueError, OverflowError) as error:
+        # PyYAML's scanner gives an escape such as "\\U00110000" to chr() unchecked.
         raise SettingsError(
             f"{source}:{loader.line + 1}: this is not YAML: an escape sequence is not a character."
         ) from error
@@ -91,8 +145,43 @@ def read_document(text: str, *, source: str) -> Document:
         loader.dispose()
 
 
+def validate(document: Document, shape: type[Shape]) -> Shape:
+    """Check a document against a model.
+
+    Raises:
+        SettingsError: it does not fit; the text names everything that is wrong at once.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        return shape.model_validate(document.data)
+    except ValidationError as error:
+        # A list whose only entries are wrong counts as too short, too.
+        errors = [each for each in error.errors(include_url=False) if each["type"] != "too_short" or not each["input"]]
+        errors.sort(key=lambda each: document.line(each["loc"]))
+        problems = [_describe_problem(each, document, shape) for each in errors[:_MAX_PROBLEMS]]
+        if len(errors) > _MAX_PROBLEMS:
+            problems.append(f"{document.source}: {len(errors) - _MAX_PROBLEMS:,} more.")
+        raise SettingsError("\n".join(problems)) from None
+
+
+def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """Return the JSON schema of the files that a model reads, for editors.
+
+    Args:
+        model: of the whole file.
+        title: what editors call the file.
+    """
+    schema = model.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **{key: _without_null(value) for key, value in schema.items() if key != "title"},
+    }
+
+
 class _Reader:
-    """Turns nodes into data; what an alias stands for counts each time it is used."""
+    """Turns YAML nodes into data. The target of an alias counts each time that it is used."""
 
     def __init__(self, loader: yaml.SafeLoader, source: str) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -111,7 +200,7 @@ class _Reader:
                 node, f"holds more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels, with aliases expanded"
             )
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _COLLECTIONS:
-            raise self._refusal(node, f"the tag {_little(node.tag)} is not supported; remove it")
+            raise self._refusal(node, f"the tag {_excerpt(node.tag)} is not supported; remove it")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -119,7 +208,7 @@ class _Reader:
         try:
             return self._loader.construct_object(node, deep=True)
         except ValueError as error:  # e.g. the 31st of February
-            raise self._refusal(node, f"{_little(node.value)} cannot be read: {error}") from error
+            raise self._refusal(node, f"{_excerpt(node.value)} cannot be read: {error}") from error
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         data: dict[str, object] = {}
@@ -132,7 +221,7 @@ class _Reader:
                 raise self._refusal(key_node, "a key must be plain text; put it in quotes")
             if key in data:
                 first = self.lines[*path, key]
-                raise self._refusal(key_node, f"{_little(key)} is also set in line {first}; remove one of them")
+                raise self._refusal(key_node, f"{_excerpt(key)} is also set in line {first}; remove one of them")
             self.lines[*path, key] = key_node.start_mark.line + 1
             data[key] = self.value(value_node, (*path, key))
         return data
@@ -141,30 +230,42 @@ class _Reader:
         return SettingsError(f"{self._source}:{node.start_mark.line + 1}: {what}.")
 
 
-def _little(text: str) -> str:
-    return f"`{text if len(text) <= _LITTLE else text[:_LITTLE] + '…'}`"
+def _excerpt(text: str) -> str:
+    return f"`{text if len(text) <= _MAX_EXCERPT else text[:_MAX_EXCERPT] + '…'}`"
 
 
-# ---- The shape of a settings file as JSON schema, for editors. Pure.
+def _describe_problem(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
+    """Return one problem as text: file, line, key path, error and remedy."""
+    path: KeyPath = error["loc"]
+    if error["type"] == "extra_forbidden":
+        section = top
+        for key in path[:-1]:
+            if isinstance(key, str):
+                section = _section_in(section.model_fields[key].annotation) or section
+        problem = f"unknown key. {did_you_mean(str(path[-1]), section.model_fields)}"
+    elif (expected := _EXPECTED.get(error["type"])) is not None:
+        kind = type(error["input"])  # not the value, which may be a secret in the wrong place
+        found = _FOUND.get(kind) or f"a {kind.__name__}; put it in quotes if it is text"
+        problem = f"must be {expected}, but is {found}"
+    elif error["type"] in _BOUNDS:
+        problem = _BOUNDS[error["type"]](error.get("ctx", {}))
+    else:
+        problem = error["msg"]
+    key_path = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
+    return f"{document.place(path)}: {f'`{key_path}`' if path else 'the file'}: {problem.removesuffix('.')}."
 
 
-def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
-    """The shape of the file that a model reads.
+def _section_in(annotation: object) -> type[BaseModel] | None:
+    """Return the model inside an annotation such as `list[Tool] | None`."""
+    from pydantic import BaseModel  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    Args:
-        model: of the whole file.
-        title: what editors call the file.
-    """
-    schema = model.model_json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        **{key: _without_null(value) for key, value in schema.items() if key != "title"},
-    }
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _section_in(each))), None)
 
 
 def _without_null(schema: Any) -> Any:  # noqa: ANN401 - a piece of JSON
-    """The same without the null that stands for a key left out: the file has to leave the key out."""
+    """Return a schema without the null that stands for a key left out: a file has to leave the key out."""
     if isinstance(schema, list):
         return [_without_null(each) for each in schema]
     if not isinstance(schema, dict):
@@ -174,82 +275,3 @@ def _without_null(schema: Any) -> Any:  # noqa: ANN401 - a piece of JSON
     if len(kinds) != 1:
         return plain
     return {**kinds[0], **{key: value for key, value in plain.items() if key != "anyOf"}}
-
-
-# ---- Describe how an agent may delegate tasks to child runs, and as whom these work.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Persona:
-    """A way for a child run to work; it can only narrow what its parent may do.
-
-    Attributes:
-        name: how tasks ask for it.
-        role: what it is, as one sentence; empty for the parent's role.
-        instructions: words for its system prompt, below the parent's.
-        tools: the tools that it has of the parent's; None for all of them.
-        denied: rules that deny; they come before the parent's rules.
-    """
-
-    name: str
-    role: str = ""
-    instructions: str = ""
-    tools: tuple[str, ...] | None = None
-    denied: tuple[Rule, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check the rules.
-
-        Raises:
-            SettingsError: one of them allows or asks: before the parent's rules it could widen what those say.
-        """
-        if not self.name.strip():
-            raise SettingsError("a persona has no name; give it one, by which tasks ask for it")
-        if wider := next((rule for rule in self.denied if rule.decision != "deny"), None):
-            raise SettingsError(
-                f"persona {self.name!r}: the rule {wider.decision!r} for {wider.tool!r} in `denied` must be a 'deny': "
-                "a persona can only narrow what its parent may do"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegation:
-    """Bounds of delegated tasks, each of which is a child run on a copy of the workspace.
-
-    Attributes:
-        max_tasks: tasks that one run may delegate.
-        at_once: child runs that work at the same time.
-        max_depth: how deep tasks may be delegated; with 1, child runs have no child runs.
-        share: the part of what is left of the parent's steps, tokens and money that one child run may use.
-        personas: ways for child runs to work.
-        provider: the model of child runs; None for the parent's. That of an agent is closed with the agent's own.
-        copies: the directory below which copies of the workspace are made, on the same file system best; None for the
-            system's directory for temporary files.
-        max_copy_bytes: size of one copy.
-        max_copy_files: files and directories of one copy.
-    """
-
-    max_tasks: int = 8
-    at_once: int = 3
-    max_depth: int = 1
-    share: float = 0.5
-    personas: tuple[Persona, ...] = ()
-    provider: Provider | None = None
-    copies: Path | None = None
-    max_copy_bytes: int = 4 * 1024**3
-    max_copy_files: int = 200_000
-
-    def __post_init__(self) -> None:
-        """Check the bounds.
-
-        Raises:
-            SettingsError: one is out of range, or a persona's name is given twice.
-        """
-        for name in ("max_tasks", "at_once", "max_depth", "max_copy_bytes", "max_copy_files"):
-            if (value := getattr(self, name)) < 1:
-                raise SettingsError(f"delegation: {name}={value}; it must be at least 1")
-        if not 0 < self.share <= 1:
-            raise SettingsError(f"delegation: share={self.share}; it must be above 0 and at most 1")
-        names = [each.name for each in self.personas]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise SettingsError(f"delegation: the persona {twice[0]!r} is given twice; keep one")

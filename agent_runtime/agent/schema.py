@@ -1,8 +1,13 @@
-"""The schema of an agent file. Loads pydantic: import it only where a file is read or the schema is printed."""
+"""The shape of an agent file: one pydantic model for each section, and the values that sections become.
+
+The published JSON schema (`docs/agent.schema.json`) is made from the same models; their docstrings are its texts.
+This module loads pydantic: import it only where a file is read or the schema is printed.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from agent_runtime.agent import document
+from agent_runtime.agent import delegation as values
 from agent_runtime.agent.document import schema_of
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import TransportName
 from agent_runtime.mcp.settings import McpServer
-from agent_runtime.policy.policy import RunLimits, Verdict
+from agent_runtime.policy.policy import Rule, RunLimits, Verdict
 from agent_runtime.providers import retry
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
@@ -43,7 +48,7 @@ BUILT_IN = tuple(
 _TAKE_PATHS = (*FileTools.value_types, *SearchTools.value_types)
 _TAKE_COMMANDS = ("execute", "send_input")
 _MEMORY = MemorySettings()
-_DELEGATION = document.Delegation()
+_DELEGATION = values.Delegation()
 _LIMITS = RunLimits()
 _KEY_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 _LONGEST_WORD = 24
@@ -143,6 +148,19 @@ class Model(_Section):
     images: bool | None = None
     """Whether the model supports images; by default determined from its name."""
 
+    def options(self, folder: Path) -> retry.ModelOptions:
+        """Return the options of its requests; `folder` is that of the agent file.
+
+        Raises:
+            SettingsError: a number is out of range.
+        """
+        same = {"max_tokens", "silence", "temperature", "reasoning_effort", "api", "images"}
+        return retry.ModelOptions(
+            thinking=None if self.thinking is None else retry.Thinking(**self.thinking.model_dump()),
+            script=None if self.script is None else folder / self.script,
+            **self.model_dump(include=same),
+        )
+
 
 class MainModel(Model):
     """The model and its fallbacks."""
@@ -175,6 +193,11 @@ class Runtime(_Section):
     """The maximum number of tokens that a run may send and receive; by default unlimited."""
     max_seconds: Annotated[float, Field(gt=0)] = _LIMITS.max_seconds
     """The time limit of a run in seconds."""
+
+    @property
+    def limits(self) -> RunLimits:
+        """The limits of a run."""
+        return RunLimits(**self.model_dump(include={"max_steps", "max_cost_usd", "max_tokens", "max_seconds"}))
 
 
 class Memory(_Section):
@@ -226,17 +249,27 @@ class Permission(_Section):
     """The reason to show to people, and for `deny` to the agent."""
 
     @property
-    def decided(self) -> tuple[Verdict, str]:
-        """The decision and the tool."""
+    def decision(self) -> tuple[Verdict, str]:
+        """The decision and the tool.
+
+        Raises:
+            ValueError: there is no decision, or there are several.
+        """
         verdicts: tuple[Verdict, ...] = ("allow", "ask", "deny")
         given = [(verdict, tool) for verdict in verdicts if (tool := getattr(self, verdict)) is not None]
         if len(given) != 1:
             raise ValueError("write exactly one of `allow`, `ask` and `deny`")
         return given[0]
 
+    def rule(self) -> Rule:
+        """Return the rule as a value."""
+        decision, tool = self.decision
+        paths, commands = tuple(self.paths or ()), tuple(self.commands or ())
+        return Rule(decision=decision, tool=tool, paths=paths, commands=commands, reason=self.reason or "")
+
     @model_validator(mode="after")
     def _is_about_something(self) -> Self:
-        _, tool = self.decided
+        _, tool = self.decision
         if self.paths is not None and tool not in {"*", *_TAKE_PATHS}:
             raise ValueError(
                 f"`paths` has no effect for {tool}, which takes no files; it is for {', '.join(_TAKE_PATHS)}"
@@ -274,6 +307,11 @@ class Persona(_Section):
     """Further instructions, after those of the agent."""
     tools: list[ToolName] | None = None
     """The agent's tools that it can use; by default all of them."""
+
+    def persona(self) -> values.Persona:
+        """Return the persona as a value."""
+        tools = None if self.tools is None else tuple(self.tools)
+        return values.Persona(name=self.name, role=self.role, instructions=self.system_prompt, tools=tools)
 
 
 class Delegation(_Section):
@@ -316,7 +354,7 @@ class ServedTools(_Section):
     """The time limit in seconds of each call, and of the server's start."""
 
     def server(self) -> McpServer:
-        """The server that this describes.
+        """Return the server as a value.
 
         Raises:
             SettingsError: it cannot be used like this.
@@ -365,6 +403,18 @@ class Agent(_Section):
     """MCP servers whose tools the agent can use; each call requires approval unless `allow` lists the tool."""
     permissions: list[Permission] = Field(default_factory=list)
     """Which calls are allowed, require approval or are denied; the first matching rule decides."""
+
+    def delegation_bounds(self) -> values.Delegation | None:
+        """Return the bounds of delegated tasks: those of the section, or the defaults where `tools` lists `delegate`.
+
+        Raises:
+            SettingsError: two personas have one name.
+        """
+        if (section := self.delegation) is None:
+            listed = any(tool.name == "delegate" and tool.enabled for tool in self.tools or ())
+            return values.Delegation() if listed else None
+        personas = tuple(each.persona() for each in section.personas)
+        return values.Delegation(personas=personas, **section.model_dump(exclude={"personas"}))
 
     @field_validator("tools")
     @classmethod

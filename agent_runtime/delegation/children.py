@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import AgentError, BoundExceededError, ToolError, UsageError
 from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
 from agent_runtime.core.values import Outcome, PendingCall, Status, Task, Usage

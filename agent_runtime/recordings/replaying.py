@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, get_args
 
 from agent_runtime.agent.agent import Agent, ClockAndRandom
-from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.transcript import MemorySettings, Transcript
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (

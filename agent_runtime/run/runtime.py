@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.document import Delegation
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.values import Outcome, PendingCall, Status, Task, Usage

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
-from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.core.errors import ToolError, UsageError
 from agent_runtime.core.events import ChildWatched, Event
 from agent_runtime.core.values import Task, Usage

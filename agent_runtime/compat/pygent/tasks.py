@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from agent_runtime.agent.agent import Agent as CoreAgent
-from agent_runtime.agent.document import Delegation
+from agent_runtime.agent.delegation import Delegation
 from agent_runtime.compat.pygent import runtime
 from agent_runtime.compat.pygent.agent import Agent
 from agent_runtime.compat.pygent.models import Persona, number, task_personas

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.agent.agent_file import AgentFile, ModelSettings
-from agent_runtime.agent.document import Delegation, Persona
+from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.policy import Rule
