@@ -1,4 +1,12 @@
-"""Find the failures in a saved log. Runs in a worker process, because it reads strangers' bytes from a file."""
+"""Excerpts of job logs: the failures that programs such as pytest, cargo and ESLint report in them.
+
+`digest` reads the log of a job, `digest_of_zip` the zip file that GitHub makes of a run's logs. Both keep the lines of
+the failed steps (`failing_lines`), find the programs that wrote them in the table `FORMATS`, and return the first
+failures and the summaries (`excerpt`). To support another program, add an entry to the table, and a sample of its
+output to `tests/bot/ci_logs/samples`.
+
+They run in a worker process, because a log holds bytes of strangers. The patterns are RE2's, which take linear time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,8 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,16 +23,91 @@ from typing import IO, Any, Literal
 
 import re2
 
-from bot.ci_logs.log import GAP, Moment, failing_lines, gap
+_CHUNK_BYTES = 256 * 1024
+_MOST_ENTRIES = 20_000
+# Characters that the runner leaves out of a file's name: https://github.com/cli/cli/blob/trunk/pkg/cmd/run/view/logs.go
+_NO_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+_NAME_CHARS = 90
+_NUMBERED = re.compile(r"-?\d+_(.*)\.txt", re.DOTALL)
 
-# ---- Parts of a log that report failures, and the ways to find them that several tools share. Pure.
+Moment = tuple[str, str]
+"""The times at which a step began and ended, as GitHub writes them: `2024-01-01T00:00:00Z`; empty if unknown."""
+LinePredicate = Callable[[str], object]
 
 
-MOST_LINES = 60
-"""Of one failure; more is a stack or an output without end."""
+def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
+    """Return the excerpt of a job's log, and the number of failures that are not in it.
 
-Says = Callable[[str], object]
-"""Whether a line is of some kind."""
+    Args:
+        path: the log.
+        moments: when the job's failed steps ran.
+        limit: characters of the excerpt.
+    """
+    lines: list[str] = []
+    # Where GitHub's times are not those of the log, all of it counts.
+    for times in (moments, []):
+        with Path(path).open("rb") as log:
+            lines = lines or failing_lines(_read_chunks(log), times)
+    return excerpt(lines, limit)
+
+
+def digest_of_zip(path: str, job: str, moments: list[Moment], limit: int, most: int) -> tuple[str, int]:
+    """Like `digest`, for a job in the zip file of a run's logs.
+
+    Args:
+        path: the zip file.
+        job: the job's name.
+        moments: when its failed steps ran.
+        limit: characters of the excerpt.
+        most: bytes that are unpacked.
+
+    Raises:
+        ValueError: it is no zip file, or has no log of that job.
+    """
+    lines: list[str] = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = _find_log(archive, job)
+            for times in (moments, []):
+                with archive.open(member) as log:
+                    lines = lines or failing_lines(_read_chunks(log, most), times)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError("the zip file of the logs cannot be read") from error
+    return excerpt(lines, limit)
+
+
+def _find_log(archive: zipfile.ZipFile, job: str) -> zipfile.ZipInfo:
+    members = archive.infolist()
+    if len(members) > _MOST_ENTRIES:
+        raise ValueError(f"the zip file has more than {_MOST_ENTRIES:,} files")
+    for each in members:
+        numbered = _NUMBERED.fullmatch(each.filename)
+        if numbered is not None and _file_name(numbered[1]) == _file_name(job):
+            return each
+    raise ValueError("the zip file has no log of this job")
+
+
+def _file_name(job: str) -> str:
+    """Return the part of a job's name that the file's name shows."""
+    return _NO_NAME.sub("", job)[:_NAME_CHARS].strip()
+
+
+def _read_chunks(log: IO[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
+    """Read at most `most` bytes in chunks."""
+    while chunk := log.read(min(_CHUNK_BYTES, most)):
+        most -= len(chunk)
+        yield chunk
+
+
+MAX_LINES = 60
+"""Of one failure; a longer one is a stack or an output without end."""
+
+_SPACE = r"\t-\r\x1c-\x20\x85\p{Z}"
+r"""The characters for which `str.isspace` is true; `\s` of RE2 has fewer."""
+_BLANK = f"^[{_SPACE}]*$"
+_FLUSH = f"^[^{_SPACE}]"
+"""Lines that begin at the margin."""
+_ANY_LINE = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,452 +125,333 @@ class Span:
     kind: Literal["failure", "summary"] = "failure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTool:
-    """How one tool reports failures.
+def matcher(pattern: str) -> LinePredicate:
+    """Return a predicate of lines in which a pattern is found, in linear time."""
+    compiled: Any = re2.compile(pattern)
+    search: LinePredicate = compiled.search
+    return search
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The lines of a failure or of a summary, by patterns.
+
+    It reaches from its first line to one that ends it, to the first line of the next section, or to the limit. A line
+    that ends a failure is not part of it, nor are blank lines above that; a line that ends a summary is part of it.
 
     Attributes:
-        name: what people call it.
-        signal: a regular expression (RE2) of the lines that a log has only when this tool found a failure.
-        spans: finds the failures, in order, and the summaries.
+        first: pattern of the first line.
+        end: pattern of a line that ends the section; None for a section of one line.
+        but_first: pattern of lines that begin no section although `first` matches them.
+        but_end: pattern of lines that end no section although `end` matches them.
+        max_lines: limit.
+    """
+
+    first: str
+    end: str | None = None
+    but_first: str | None = None
+    but_end: str | None = None
+    max_lines: int = MAX_LINES
+
+    def find(self, lines: Sequence[str], kind: Literal["failure", "summary"] = "failure") -> list[Span]:
+        """Return the sections of a log, in order."""
+        begins, ends = _matcher_without(self.first, self.but_first), _matcher_without(self.end or "", self.but_end)
+        starts = [number for number, line in enumerate(lines) if begins(line)]
+        if self.end is None:
+            return [Span(first=start, end=start + 1, kind=kind) for start in starts]
+        spans: list[Span] = []
+        for start, following in pairwise([*starts, len(lines)]):
+            limit = min(following, start + self.max_lines)
+            end = next((number for number in range(start + 1, limit) if ends(lines[number])), limit)
+            if kind == "summary":
+                end = min(end + 1, len(lines))
+            else:
+                end = next((number for number in range(end, start + 1, -1) if lines[number - 1].strip()), start + 1)
+            spans.append(Span(first=start, end=end, kind=kind))
+        return spans
+
+
+def _matcher_without(pattern: str, exception: str | None) -> LinePredicate:
+    matches = matcher(pattern)
+    if exception is None:
+        return matches
+    is_exception = matcher(exception)
+    return lambda line: matches(line) and not is_exception(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFormat:
+    """The form in which a program reports failures.
+
+    Attributes:
+        name: the program's.
+        signal: pattern of lines that a log has only if this program found a failure.
+        failures: the failures that patterns describe.
+        summaries: the summaries, likewise.
+        find_others: finds the spans that patterns alone do not describe.
     """
 
     name: str
     signal: str
-    spans: Callable[[Sequence[str]], list[Span]]
+    failures: tuple[Section, ...] = ()
+    summaries: tuple[Section, ...] = ()
+    find_others: Callable[[Sequence[str]], list[Span]] = lambda _lines: []
+
+    def find(self, lines: Sequence[str]) -> list[Span]:
+        """Return the failures and the summaries in a log that this program wrote, in any order."""
+        failures = [span for section in self.failures for span in section.find(lines)]
+        summaries = [span for section in self.summaries for span in section.find(lines, "summary")]
+        return [*failures, *summaries, *self.find_others(lines)]
 
 
-def matcher(pattern: str) -> Says:
-    """Whether a pattern is found in a line, in linear time."""
-    compiled: Any = re2.compile(pattern)
-    search: Says = compiled.search
-    return search
+def _find_cargo_names(lines: Sequence[str]) -> list[Span]:
+    """Find the names of the failed tests: the first `failures:` stands above their output, the second above these."""
+    begins_output = matcher(_CARGO_OUTPUT)
+    sections = Section(r"^failures:$", r"^test result: FAILED").find(lines, "summary")
+    return [each for each in sections if not any(map(begins_output, lines[each.first : each.end]))]
 
 
-def blocks(lines: Sequence[str], begins: Says, ends: Says, *, most: int = MOST_LINES) -> list[Span]:
-    """From each line that begins a failure to the next one that begins or ends one, without blank lines at its end."""
-    found: list[Span] = []
-    for start, end in _bounds(lines, begins, ends, most):
-        last = next((number for number in range(end - 1, start, -1) if not blank(lines[number])), start)
-        found.append(Span(first=start, end=last + 1))
-    return found
-
-
-def _bounds(lines: Sequence[str], begins: Says, ends: Says, most: int) -> Iterator[tuple[int, int]]:
-    starts = [number for number, line in enumerate(lines) if begins(line)]
-    for start, following in pairwise([*starts, len(lines)]):
-        last = min(following, start + most)
-        yield start, next((number for number in range(start + 1, last) if ends(lines[number])), last)
-
-
-def single_lines(lines: Sequence[str], says: Says) -> list[Span]:
-    """Each line of a kind as a failure."""
-    return [Span(first=number, end=number + 1) for number, line in enumerate(lines) if says(line)]
-
-
-def summaries(lines: Sequence[str], begins: Says, ends: Says, *, most: int = MOST_LINES) -> list[Span]:
-    """`blocks`, of summaries; the line that ends one belongs to it."""
-    bounds = _bounds(lines, begins, ends, most)
-    return [Span(first=start, end=min(end + 1, len(lines)), kind="summary") for start, end in bounds]
-
-
-def summary_lines(lines: Sequence[str], says: Says) -> list[Span]:
-    """Each line of a kind as a summary."""
-    return [Span(first=each.first, end=each.end, kind="summary") for each in single_lines(lines, says)]
-
-
-def blank(line: str) -> bool:
-    """Whether nothing is in it."""
-    return not line.strip()
-
-
-def flush(line: str) -> bool:
-    """Whether it begins at the margin."""
-    return bool(line) and not line[0].isspace()
-
-
-# ---- Cargo: the compiler's and clippy's blocks, `---- test stdout ----`, and rustfmt's differences. Pure.
-
-
-_LAST_WORDS = r"error: (?:could not compile|test failed|aborting due|\d+ targets? failed|process didn't exit)"
-_ERROR_CARGO = matcher(r"^error(?:\[E\d{4}\])?: \S")
-_LAST_CARGO = matcher(f"^{_LAST_WORDS}")
-_TEST_CARGO = matcher(r"^---- \S.* stdout ----$")
-_TEST_END = matcher(r"^(?:stack backtrace:|note: run with `RUST_BACKTRACE|failures:$|test result: )")
-_FAILURES = matcher(r"^failures:$")
-_RESULT = matcher(r"^test result: FAILED")
-_DIFF = matcher(r"^Diff in \S")
-
-
-def _spans_cargo(lines: Sequence[str]) -> list[Span]:
-    compiling = blocks(lines, lambda line: _ERROR_CARGO(line) and not _LAST_CARGO(line), blank)
-    tests = blocks(lines, _TEST_CARGO, _TEST_END)
-    differences = blocks(lines, _DIFF, blank)
-    # The first `failures:` stands above the blocks of the tests, the second above their names.
-    names = [
-        each for each in summaries(lines, _FAILURES, _RESULT) if not any(map(_TEST_CARGO, lines[each.first : each.end]))
-    ]
-    return [*compiling, *tests, *differences, *names, *summary_lines(lines, _LAST_CARGO)]
-
-
-TOOL_CARGO = LogTool(
-    name="cargo",
-    signal=r"^error\[E\d{4}\]: |^---- \S.* stdout ----$|^test result: FAILED|^Diff in \S+\.rs|^" + _LAST_WORDS,
-    spans=_spans_cargo,
-)
-
-
-# ---- Clang with its linkers: as GCC, but the code below an error begins at the margin, and errors are counted.
-# Pure.
-
-
-_ERROR_CLANG = matcher(r"^\S+:\d+:\d+: (?:fatal error|error): ")
-_OTHER = matcher(r"^\S+:\d+:\d+: warning: |^\d+ (?:error|warning)s?\b.* generated\.$|^\s*$")
-_LINKER = matcher(r"^Undefined symbols for architecture |^ld(?:\.lld|64\.lld)?: error: |^ld: symbol\(s\) not found")
-_LINKER_END = matcher(r"^clang(?:\+\+)?: error: |^ld: symbol")
-_LAST_CLANG = matcher(r"^clang(?:\+\+)?: error: |^\d+ (?:error|warning)s?\b.* generated\.$")
-_LINES = 15
-
-
-def _spans_clang(lines: Sequence[str]) -> list[Span]:
-    errors = blocks(lines, _ERROR_CLANG, _OTHER, most=_LINES)
-    return [*errors, *blocks(lines, _LINKER, _LINKER_END, most=_LINES), *summary_lines(lines, _LAST_CLANG)]
-
-
-TOOL_CLANG = LogTool(
-    name="clang",
-    signal=r"^(?:\d+ warnings? and )?\d+ errors? generated\.$|^clang(?:\+\+)?: error: "
-    r"|^Undefined symbols for architecture |^ld(?:\.lld|64\.lld)?: error: ",
-    spans=_spans_clang,
-)
-
-
-# ---- ESLint: a file, and below it a line a problem; those that are mere warnings fail nothing. Pure.
-
-
-_ROW = matcher(r"^\s+\d+:\d+\s+error\s+\S")
-_ANY_ROW = matcher(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S")
-_TOTAL = matcher(r"^✖ \d+ problems? ")
-
-
-def _spans_eslint(lines: Sequence[str]) -> list[Span]:
-    found, file = [], -1
+def _find_eslint_rows(lines: Sequence[str]) -> list[Span]:
+    """Find the rows of errors, which stand below the name of their file; rows of warnings are no failures."""
+    is_error = matcher(r"^\s+\d+:\d+\s+error\s+\S")
+    is_row = matcher(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S")
+    is_flush = matcher(_FLUSH)
+    spans, file = [], -1
     for number, line in enumerate(lines):
-        if flush(line):
+        if is_flush(line):
             file = number
-        elif _ROW(line):
+        elif is_error(line):
             # The file's name goes with its first error, if that is near; rows before that one are warnings.
-            is_near = file >= 0 and number - file <= 5 and all(map(_ANY_ROW, lines[file + 1 : number]))  # noqa: PLR2004 - a few
-            found.append(Span(first=file if is_near else number, end=number + 1))
+            is_near = file >= 0 and number - file <= 5 and all(map(is_row, lines[file + 1 : number]))  # noqa: PLR2004 - a few
+            spans.append(Span(first=file if is_near else number, end=number + 1))
             file = -1
-    return [*found, *summary_lines(lines, _TOTAL)]
+    return spans
 
 
-TOOL_ESLINT = LogTool(
-    name="eslint", signal=r"^\s+\d+:\d+\s+error\s+\S.*  \S+$|^✖ \d+ problems? \([1-9]\d* errors?", spans=_spans_eslint
-)
-
-
-# ---- GCC with its linker: `file:line:column: error:`, the code below it, and what it is in above it. Pure.
-
-
-_ERROR_GCC = matcher(r"^\S+:\d+(?::\d+)?: (?:fatal error|error|internal compiler error): ")
-_NOTE = matcher(r"^\S+:\d+(?::\d+)?: note: |^compilation terminated\.$")
-_ABOVE = matcher(r"^(?:In file included from \S|\S+: (?:In|At) |\s+from \S+:\d)")
-_LINKER_GCC = matcher(r": undefined reference to |: multiple definition of |\bld: cannot find ")
-_LAST_GCC = matcher(r"^collect2: error: |\bg?make(?:\[\d+\])?: \*\*\* ")
-
-
-def _spans_gcc(lines: Sequence[str]) -> list[Span]:
-    errors: list[Span] = []
-    for each in blocks(lines, _ERROR_GCC, lambda line: flush(line) and not _NOTE(line)):
+def _find_gcc_errors(lines: Sequence[str]) -> list[Span]:
+    """Find the errors, with the lines above them that say in which function or included file they are."""
+    errors = Section(
+        r"^\S+:\d+(?::\d+)?: (?:fatal error|error|internal compiler error): ",
+        _FLUSH,
+        but_end=r"^\S+:\d+(?::\d+)?: note: |^compilation terminated\.$",
+    )
+    is_above = matcher(r"^(?:In file included from \S|\S+: (?:In|At) |\s+from \S+:\d)")
+    spans: list[Span] = []
+    for each in errors.find(lines):
         first = each.first
-        while first > 0 and each.first - first < 10 and _ABOVE(lines[first - 1]):  # noqa: PLR2004 - includes in includes
+        while first > 0 and each.first - first < 10 and is_above(lines[first - 1]):  # noqa: PLR2004 - includes in includes
             first -= 1
-        errors.append(Span(first=first, end=each.end))
-    return [*errors, *single_lines(lines, _LINKER_GCC), *summary_lines(lines, _LAST_GCC)]
+        spans.append(Span(first=first, end=each.end))
+    return spans
 
 
-TOOL_GCC = LogTool(
-    name="gcc",
-    signal=r"^\S+\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|S|f90|f|cu|m|mm|ipp|inl):\d+(?::\d+)?: (?:fatal error|error): "
-    r"|: undefined reference to |^collect2: error: ",
-    spans=_spans_gcc,
-)
+def _find_go_tests(lines: Sequence[str]) -> list[Span]:
+    """Find the failed tests, with the output that `-v` prints of a test before its verdict."""
+    return [Span(first=_go_test_start(lines, each.first), end=each.end) for each in _GO_TEST.find(lines)]
 
 
-# ---- `go test`, `go build` and `go vet`: `--- FAIL:` with indented lines below, or before it with -v; panics. Pure.
-
-
-_FAIL = matcher(r"^\s*--- FAIL: \S")
-_PANIC = matcher(r"^(?:panic: |fatal error: |WARNING: DATA RACE)")
-_PANIC_END = matcher(r"^(?:FAIL\s|FAIL$|exit status \d|={10,})")
-_COMPILE = matcher(r"^(?:vet: )?\S+\.go:\d+(?::\d+)?: ")
-_PACKAGE = matcher(r"^FAIL\t\S")
-
-
-def _spans_go_test(lines: Sequence[str]) -> list[Span]:
-    failures = [_whole(lines, each) for each in blocks(lines, _FAIL, flush)]
-    panics = blocks(lines, _PANIC, _PANIC_END)
-    return [*failures, *panics, *single_lines(lines, _COMPILE), *summary_lines(lines, _PACKAGE)]
-
-
-def _whole(lines: Sequence[str], span: Span) -> Span:
-    """With what `-v` prints of the test before its verdict."""
-    name = lines[span.first].split("--- FAIL: ", 1)[1].split(" ", 1)[0]
-    for number in range(span.first - 1, max(-1, span.first - MOST_LINES), -1):
+def _go_test_start(lines: Sequence[str], verdict: int) -> int:
+    name = lines[verdict].split("--- FAIL: ", 1)[1].split(" ", 1)[0]
+    for number in range(verdict - 1, max(-1, verdict - MAX_LINES), -1):
         if lines[number].split() == ["===", "RUN", name]:
-            return Span(first=number, end=span.end)
+            return number
         if "--- FAIL: " in lines[number] or "--- PASS: " in lines[number]:
             break
-    return span
+    return verdict
 
 
-TOOL_GO_TEST = LogTool(
-    name="go test",
-    signal=r"^\s*--- FAIL: \S|^FAIL\t\S|^panic: |^(?:vet: )?\S+\.go:\d+:\d+: |^WARNING: DATA RACE",
-    spans=_spans_go_test,
-)
+def _find_jest_tests(lines: Sequence[str]) -> list[Span]:
+    """Find the failed tests under their titles, some of which Jest prints twice."""
+    section = Section(
+        r"^  ● (?:[^C]|C[^o]|Co[^n]|Con[^s])",  # not `● Console`
+        r"^(?:Test Suites: |(?:FAIL|PASS) \S|Summary of all failing tests|  ● Console)",
+    )
+    spans: dict[str, Span] = {}
+    for each in section.find(lines):
+        spans.setdefault(lines[each.first], each)
+    return list(spans.values())
 
 
-# ---- Gradle: failed tests, what javac and kotlinc say, and what went wrong. Pure.
+def _find_maven_compiler_errors(lines: Sequence[str]) -> list[Span]:
+    """Find the errors of the compiler, but not where Maven repeats them at the end, below the goal that failed."""
+    is_goal = matcher(_MAVEN_GOAL)
+    end = next((number for number, line in enumerate(lines) if is_goal(line)), len(lines))
+    section = Section(r"^\[ERROR\] \S+:\[\d+,\d+\] ", r"^\[INFO\]|^\[ERROR\]\s*$|^\[ERROR\] \S")
+    return section.find([*lines[:end], *("" for _ in lines[end:])])
 
 
-_TEST_GRADLE = matcher(r"^\S.* > .+ FAILED$")
-_JAVA = matcher(r"^\S+\.(?:java|groovy|scala):\d+: error: ")
-_JAVA_END = matcher(r"^(?:\d+ (?:error|warning)s?$|> Task |\S+\.(?:java|groovy|scala):\d+: warning: )|^\s*$")
-_KOTLIN = matcher(r"^e: \S")
-_WENT_WRONG = matcher(r"^\* What went wrong:")
-_TRY = matcher(r"^\* Try:")
-_TASK = matcher(r"^> Task \S+ FAILED$|^\d+ tests? completed, \d+ failed")
+def _find_pytest_failures(lines: Sequence[str]) -> list[Span]:
+    """Find the failed tests under their titles; without such a section, the errors that kept pytest from running."""
+    rule = r"^={3,} .* ={3,}$"
+    if not any(map(matcher(r"^={3,} (?:FAILURES|ERRORS) ={3,}$"), lines)):
+        bare = r"^(?:ImportError while loading conftest|ERROR: \S|INTERNALERROR> Traceback|E   \S+Error)"
+        return Section(bare, rule).find(lines)
+    is_captured = matcher(r"^-{3,} Captured .* -{3,}$")
+    spans: list[Span] = []
+    for each in Section(r"^_+ \S.* _+$", rule, max_lines=400).find(lines):
+        # Of the test's own output only the first lines: the traceback stands above it.
+        captured = next((number for number in range(each.first, each.end) if is_captured(lines[number])), each.end)
+        spans.append(Span(first=each.first, end=min(each.end, captured + _CAPTURED_LINES)))
+    return spans
 
 
-def _spans_gradle(lines: Sequence[str]) -> list[Span]:
-    tests = blocks(lines, lambda line: _TEST_GRADLE(line) and not _TASK(line), lambda line: blank(line) or flush(line))
-    java = blocks(lines, _JAVA, _JAVA_END)
-    kotlin = blocks(lines, _KOTLIN, flush)
-    wrong = summaries(lines, _WENT_WRONG, _TRY)
-    return [*tests, *java, *kotlin, *wrong, *summary_lines(lines, _TASK)]
-
-
-TOOL_GRADLE = LogTool(
-    name="gradle",
-    signal=r"^> Task \S+ FAILED$|^\* What went wrong:|^\S.* > .+ FAILED$|^e: (?:file://)?\S+\.kts?:\d+",
-    spans=_spans_gradle,
-)
-
-
-# ---- Jest: a block under `●` for each failed test, some of them said twice. Pure.
-
-
-_TITLE_JEST = matcher(r"^  ● (?:[^C]|C[^o]|Co[^n]|Con[^s])")  # not `● Console`
-_END = matcher(r"^(?:Test Suites: |(?:FAIL|PASS) \S|Summary of all failing tests|  ● Console)")
-_FILE = matcher(r"^FAIL \S")
-_TOTALS = matcher(r"^Test Suites: ")
-_TIME = matcher(r"^Time: ")
-
-
-def _spans_jest(lines: Sequence[str]) -> list[Span]:
-    seen: set[str] = set()
-    failures = []
-    for each in blocks(lines, _TITLE_JEST, _END):
-        if lines[each.first] not in seen:
-            seen.add(lines[each.first])
-            failures.append(each)
-    return [*failures, *summary_lines(lines, _FILE), *summaries(lines, _TOTALS, _TIME, most=5)]
-
-
-TOOL_JEST = LogTool(name="jest", signal=r"^FAIL \S+\.[cm]?[jt]sx?\b|^  ● |^Test Suites: \d+ failed", spans=_spans_jest)
-
-
-# ---- Maven with its compiler and Surefire: lines under `[ERROR]`, and the stack below a failed test. Pure.
-
-
-_TEST_MAVEN = matcher(r"<<< (?:FAILURE|ERROR)!\s*$")
-_TOTAL_MAVEN = matcher(r"^(?:\[ERROR\] )?Tests run: ")
-_TEST_END_MAVEN = matcher(r"^\[(?:INFO|ERROR|WARNING)\]|^\s*$")
-_COMPILE_MAVEN = matcher(r"^\[ERROR\] \S+:\[\d+,\d+\] ")
-_COMPILE_END = matcher(r"^\[INFO\]|^\[ERROR\]\s*$|^\[ERROR\] \S")
-_RESULTS = matcher(r"^\[ERROR\] (?:Failures|Errors):\s*$")
-_GOAL = matcher(r"^\[ERROR\] Failed to execute goal ")
-_TEST_LINES = 25
-
-
-def _spans_maven(lines: Sequence[str]) -> list[Span]:
-    tests = blocks(lines, lambda line: _TEST_MAVEN(line) and not _TOTAL_MAVEN(line), _TEST_END_MAVEN, most=_TEST_LINES)
-    # The lines, what the compiler said taken out where Maven says it once more at the end.
-    end = next((number for number, line in enumerate(lines) if _GOAL(line)), len(lines))
-    compiling = blocks([*lines[:end], *("" for _ in lines[end:])], _COMPILE_MAVEN, _COMPILE_END)
-    results = summaries(lines, _RESULTS, lambda line: blank(line) or _TOTAL_MAVEN(line))
-    return [*tests, *compiling, *results, *summary_lines(lines, _GOAL)]
-
-
-TOOL_MAVEN = LogTool(
-    name="maven",
-    signal=r"^\[ERROR\] (?:Tests run: |Failed to execute goal |\S+:\[\d+,\d+\] )|<<< (?:FAILURE|ERROR)!\s*$",
-    spans=_spans_maven,
-)
-
-
-# ---- mypy: a line an error, with notes below it. Pure.
-
-
-_ERROR_MYPY = matcher(r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: error: ")
-_NOTE_MYPY = matcher(r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: note: |^    ")
-_FOUND_MYPY = matcher(r"^Found \d+ errors? in \d+ files?")
-
-
-def _spans_mypy(lines: Sequence[str]) -> list[Span]:
-    return [*blocks(lines, _ERROR_MYPY, lambda line: not _NOTE_MYPY(line)), *summary_lines(lines, _FOUND_MYPY)]
-
-
-TOOL_MYPY = LogTool(
-    name="mypy",
-    signal=r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: error: |^Found \d+ errors? in \d+ files?",
-    spans=_spans_mypy,
-)
-
-
-# ---- pytest: sections of failures under titles between underscores, and a summary of a line each. Pure.
-
-
-_TITLE_PYTEST = matcher(r"^_+ \S.* _+$")
-_RULE_PYTEST = matcher(r"^={3,} .* ={3,}$")
-_SECTION = matcher(r"^={3,} (?:FAILURES|ERRORS) ={3,}$")
-_CAPTURED = matcher(r"^-{3,} Captured .* -{3,}$")
-_SUMMARY = matcher(r"^={3,} short test summary info ={3,}$")
-_LAST_PYTEST = matcher(r"^(?:={3,} )?\d+ (?:failed|passed|errors?|skipped|deselected)\b.* in [0-9.]+s")
-_BARE = matcher(r"^(?:ImportError while loading conftest|ERROR: \S|INTERNALERROR> Traceback|E   \S+Error)")
-_CAPTURED_LINES = 15
-
-
-def _spans_pytest(lines: Sequence[str]) -> list[Span]:
-    found: list[Span] = []
-    for each in blocks(lines, _TITLE_PYTEST, _RULE_PYTEST, most=400):
-        if _TITLE_PYTEST(lines[each.first]):
-            # Of what the test wrote only the first lines: what it says itself stands before that.
-            captured = next((number for number in range(each.first, each.end) if _CAPTURED(lines[number])), each.end)
-            found.append(Span(first=each.first, end=min(each.end, captured + _CAPTURED_LINES)))
-    if not any(_SECTION(line) for line in lines):
-        found = blocks(lines, _BARE, _RULE_PYTEST)
-    return [*found, *summaries(lines, _SUMMARY, _LAST_PYTEST, most=200)]
-
-
-TOOL_PYTEST = LogTool(
-    name="pytest",
-    signal=r"^={3,} (?:FAILURES|ERRORS|short test summary info) ={3,}$|^ImportError while loading conftest"
-    r"|^ERROR: (?:not found|file or directory not found|usage):|^INTERNALERROR> ",
-    spans=_spans_pytest,
-)
-
-
-# ---- Ruff, and Flake8, which prints as `ruff --output-format concise` does: a line or a block a finding. Pure.
-
-
-_LINE = matcher(r"^\S+:\d+:\d+: (?:[A-Z]{1,6}\d{2,4}|[a-z-]+:) ")
-_PLACE = matcher(r"^\s+--> \S+\.(?:pyi?|ipynb|toml):")
-_TITLE_RUFF = matcher(r"^(?:[A-Z]{1,6}\d{2,4}|invalid-syntax|unformatted|[a-z-]+)\b")
-_FILE_RUFF = matcher(r"^Would reformat: \S")
-_FOUND_RUFF = matcher(r"^Found \d+ errors?\b|^\d+ files? would be reformatted|^\[\*\] \d+ fixable")
-
-
-def _spans_ruff(lines: Sequence[str]) -> list[Span]:
-    findings: list[Span] = []
+def _find_ruff_blocks(lines: Sequence[str]) -> list[Span]:
+    """Find the findings, each a block whose second line is an arrow to the location."""
+    is_location = matcher(r"^\s+--> \S+\.(?:pyi?|ipynb|toml):")
+    is_title = matcher(r"^(?:[A-Z]{1,6}\d{2,4}|invalid-syntax|unformatted|[a-z-]+)\b")
+    spans: list[Span] = []
     for title, line in enumerate(lines[:-1]):
-        if _PLACE(lines[title + 1]) and _TITLE_RUFF(line):
-            last = min(len(lines), title + MOST_LINES)
-            end = next((number for number in range(title, last) if blank(lines[number])), last)
-            findings.append(Span(first=title, end=end))
-    return [
-        *findings,
-        *single_lines(lines, _LINE),
-        *single_lines(lines, _FILE_RUFF),
-        *summary_lines(lines, _FOUND_RUFF),
-    ]
+        if is_location(lines[title + 1]) and is_title(line):
+            limit = min(len(lines), title + MAX_LINES)
+            end = next((number for number in range(title, limit) if not lines[number].strip()), limit)
+            spans.append(Span(first=title, end=end))
+    return spans
 
 
-TOOL_RUFF = LogTool(
-    name="ruff",
-    signal=r"^\S+:\d+:\d+: [A-Z]{1,6}\d{2,4} |^\s+--> \S+\.(?:pyi?|ipynb|toml):|^Would reformat: \S"
-    r"|^Found \d+ errors?\.|^\d+ files? would be reformatted",
-    spans=_spans_ruff,
+_CAPTURED_LINES = 15
+_CARGO_OUTPUT = r"^---- \S.* stdout ----$"
+_CARGO_LAST = r"^error: (?:could not compile|test failed|aborting due|\d+ targets? failed|process didn't exit)"
+_GO_TEST = Section(r"^\s*--- FAIL: \S", _FLUSH)
+_GRADLE_TASK = r"^> Task \S+ FAILED$|^\d+ tests? completed, \d+ failed"
+_JAVA_FILE = r"^\S+\.(?:java|groovy|scala):\d+: "
+_MAVEN_GOAL = r"^\[ERROR\] Failed to execute goal "
+_MAVEN_TEST = r"<<< (?:FAILURE|ERROR)!\s*$"
+_MAVEN_TOTAL = r"^(?:\[ERROR\] )?Tests run: "
+_PYTHON_FILE = r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: "
+
+FORMATS: tuple[LogFormat, ...] = (
+    LogFormat(
+        name="pytest",
+        signal=r"^={3,} (?:FAILURES|ERRORS|short test summary info) ={3,}$|^ImportError while loading conftest"
+        r"|^ERROR: (?:not found|file or directory not found|usage):|^INTERNALERROR> ",
+        summaries=(
+            Section(
+                r"^={3,} short test summary info ={3,}$",
+                r"^(?:={3,} )?\d+ (?:failed|passed|errors?|skipped|deselected)\b.* in [0-9.]+s",
+                max_lines=200,
+            ),
+        ),
+        find_others=_find_pytest_failures,
+    ),
+    LogFormat(  # and the runners that are built on it: a rule, `FAIL:` or `ERROR:`, another rule, a traceback
+        name="unittest",
+        signal=r"^(?:FAIL|ERROR): \S+ \(|^FAILED \((?:failures|errors)=",
+        failures=(Section(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): \S", r"^={50,}$|^Ran \d+ tests? in "),),
+        summaries=(Section(r"^Ran \d+ tests? in ", r"^FAILED \(", max_lines=4),),
+    ),
+    LogFormat(
+        name="jest",
+        signal=r"^FAIL \S+\.[cm]?[jt]sx?\b|^  ● |^Test Suites: \d+ failed",
+        summaries=(Section(r"^FAIL \S"), Section(r"^Test Suites: ", r"^Time: ", max_lines=5)),
+        find_others=_find_jest_tests,
+    ),
+    LogFormat(
+        name="vitest",
+        signal=r"^ FAIL  \S|⎯ Failed (?:Tests|Suites) \d",
+        failures=(Section(r"^ FAIL  \S", r"^⎯{5,}"),),
+        summaries=(Section(r"^ Test Files  ", r"^      Tests  ", max_lines=4),),
+    ),
+    LogFormat(  # and `go build`, `go vet`
+        name="go test",
+        signal=r"^\s*--- FAIL: \S|^FAIL\t\S|^panic: |^(?:vet: )?\S+\.go:\d+:\d+: |^WARNING: DATA RACE",
+        failures=(
+            Section(r"^(?:panic: |fatal error: |WARNING: DATA RACE)", r"^(?:FAIL\s|FAIL$|exit status \d|={10,})"),
+            Section(r"^(?:vet: )?\S+\.go:\d+(?::\d+)?: "),
+        ),
+        summaries=(Section(r"^FAIL\t\S"),),
+        find_others=_find_go_tests,
+    ),
+    LogFormat(  # the compiler's and clippy's blocks, the output of tests, and rustfmt's differences
+        name="cargo",
+        signal=rf"^error\[E\d{{4}}\]: |{_CARGO_OUTPUT}|^test result: FAILED|^Diff in \S+\.rs|{_CARGO_LAST}",
+        failures=(
+            Section(r"^error(?:\[E\d{4}\])?: \S", _BLANK, but_first=_CARGO_LAST),
+            Section(_CARGO_OUTPUT, r"^(?:stack backtrace:|note: run with `RUST_BACKTRACE|failures:$|test result: )"),
+            Section(r"^Diff in \S", _BLANK),
+        ),
+        summaries=(Section(_CARGO_LAST),),
+        find_others=_find_cargo_names,
+    ),
+    LogFormat(  # with its compiler and Surefire
+        name="maven",
+        signal=r"^\[ERROR\] (?:Tests run: |Failed to execute goal |\S+:\[\d+,\d+\] )|" + _MAVEN_TEST,
+        failures=(Section(_MAVEN_TEST, r"^\[(?:INFO|ERROR|WARNING)\]|^\s*$", but_first=_MAVEN_TOTAL, max_lines=25),),
+        summaries=(
+            Section(r"^\[ERROR\] (?:Failures|Errors):\s*$", f"{_BLANK}|{_MAVEN_TOTAL}"),
+            Section(_MAVEN_GOAL),
+        ),
+        find_others=_find_maven_compiler_errors,
+    ),
+    LogFormat(  # with javac and kotlinc
+        name="gradle",
+        signal=r"^> Task \S+ FAILED$|^\* What went wrong:|^\S.* > .+ FAILED$|^e: (?:file://)?\S+\.kts?:\d+",
+        failures=(
+            Section(r"^\S.* > .+ FAILED$", f"{_BLANK}|{_FLUSH}", but_first=_GRADLE_TASK),
+            Section(rf"{_JAVA_FILE}error: ", rf"^(?:\d+ (?:error|warning)s?$|> Task )|{_JAVA_FILE}warning: |^\s*$"),
+            Section(r"^e: \S", _FLUSH),
+        ),
+        summaries=(Section(r"^\* What went wrong:", r"^\* Try:"), Section(_GRADLE_TASK)),
+    ),
+    LogFormat(  # TypeScript's compiler: a line for an error, or, for people, with the code below it
+        name="tsc",
+        signal=r"\berror TS\d+: ",
+        failures=(
+            Section(r"^\S.*\(\d+,\d+\): error TS\d+: |^error TS\d+: ", _FLUSH),
+            Section(r"^\S+:\d+:\d+ - error TS\d+: ", _FLUSH, but_end=r"^\d+ ", max_lines=20),
+        ),
+        summaries=(Section(r"^Found \d+ errors? "),),
+    ),
+    LogFormat(
+        name="eslint",
+        signal=r"^\s+\d+:\d+\s+error\s+\S.*  \S+$|^✖ \d+ problems? \([1-9]\d* errors?",
+        summaries=(Section(r"^✖ \d+ problems? "),),
+        find_others=_find_eslint_rows,
+    ),
+    LogFormat(  # and Flake8, which prints lines as `ruff --output-format concise` does
+        name="ruff",
+        signal=r"^\S+:\d+:\d+: [A-Z]{1,6}\d{2,4} |^\s+--> \S+\.(?:pyi?|ipynb|toml):|^Would reformat: \S"
+        r"|^Found \d+ errors?\.|^\d+ files? would be reformatted",
+        failures=(Section(r"^\S+:\d+:\d+: (?:[A-Z]{1,6}\d{2,4}|[a-z-]+:) "), Section(r"^Would reformat: \S")),
+        summaries=(Section(r"^Found \d+ errors?\b|^\d+ files? would be reformatted|^\[\*\] \d+ fixable"),),
+        find_others=_find_ruff_blocks,
+    ),
+    LogFormat(
+        name="mypy",
+        signal=rf"{_PYTHON_FILE}error: |^Found \d+ errors? in \d+ files?",
+        failures=(Section(f"{_PYTHON_FILE}error: ", _ANY_LINE, but_end=f"{_PYTHON_FILE}note: |^    "),),
+        summaries=(Section(r"^Found \d+ errors? in \d+ files?"),),
+    ),
+    LogFormat(  # with its linker
+        name="gcc",
+        signal=r"^\S+\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|S|f90|f|cu|m|mm|ipp|inl):\d+(?::\d+)?: (?:fatal error|error): "
+        r"|: undefined reference to |^collect2: error: ",
+        failures=(Section(r": undefined reference to |: multiple definition of |\bld: cannot find "),),
+        summaries=(Section(r"^collect2: error: |\bg?make(?:\[\d+\])?: \*\*\* "),),
+        find_others=_find_gcc_errors,
+    ),
+    LogFormat(  # as GCC, but the code below an error begins at the margin, and errors are counted
+        name="clang",
+        signal=r"^(?:\d+ warnings? and )?\d+ errors? generated\.$|^clang(?:\+\+)?: error: "
+        r"|^Undefined symbols for architecture |^ld(?:\.lld|64\.lld)?: error: ",
+        failures=(
+            Section(
+                r"^\S+:\d+:\d+: (?:fatal error|error): ",
+                r"^\S+:\d+:\d+: warning: |^\d+ (?:error|warning)s?\b.* generated\.$|^\s*$",
+                max_lines=15,
+            ),
+            Section(
+                r"^Undefined symbols for architecture |^ld(?:\.lld|64\.lld)?: error: |^ld: symbol\(s\) not found",
+                r"^clang(?:\+\+)?: error: |^ld: symbol",
+                max_lines=15,
+            ),
+        ),
+        summaries=(Section(r"^clang(?:\+\+)?: error: |^\d+ (?:error|warning)s?\b.* generated\.$"),),
+    ),
 )
 
+is_signal = matcher("|".join(each.signal for each in FORMATS))
+"""Whether a line is one that some program prints only for a failure."""
 
-# ---- TypeScript's compiler: a line an error, or, for people, with the code below it. Pure.
-
-
-_PLAIN = matcher(r"^\S.*\(\d+,\d+\): error TS\d+: |^error TS\d+: ")
-_PRETTY = matcher(r"^\S+:\d+:\d+ - error TS\d+: ")
-_FOUND_TSC = matcher(r"^Found \d+ errors? ")
-_CODE = matcher(r"^\d+ ")
-
-
-def _spans_tsc(lines: Sequence[str]) -> list[Span]:
-    plain = blocks(lines, _PLAIN, flush)
-    pretty = blocks(lines, _PRETTY, lambda line: flush(line) and not _CODE(line), most=20)
-    return [*plain, *pretty, *summary_lines(lines, _FOUND_TSC)]
-
-
-TOOL_TSC = LogTool(name="tsc", signal=r"\berror TS\d+: ", spans=_spans_tsc)
-
-
-# ---- unittest, and what is built on it: a rule, `FAIL:` or `ERROR:`, another rule, a traceback. Pure.
-
-
-_TITLE_UNITTEST = matcher(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): \S")
-_RULE_UNITTEST = matcher(r"^={50,}$|^Ran \d+ tests? in ")
-_RAN = matcher(r"^Ran \d+ tests? in ")
-_RESULT_UNITTEST = matcher(r"^FAILED \(")
-
-
-def _spans_unittest(lines: Sequence[str]) -> list[Span]:
-    return [*blocks(lines, _TITLE_UNITTEST, _RULE_UNITTEST), *summaries(lines, _RAN, _RESULT_UNITTEST, most=4)]
-
-
-TOOL_UNITTEST = LogTool(
-    name="unittest", signal=r"^(?:FAIL|ERROR): \S+ \(|^FAILED \((?:failures|errors)=", spans=_spans_unittest
-)
-
-
-# ---- Vitest: ` FAIL ` and the test, what went wrong, the code, a rule. Pure.
-
-
-_TITLE_VITEST = matcher(r"^ FAIL  \S")
-_RULE_VITEST = matcher(r"^⎯{5,}")
-_TOTALS_VITEST = matcher(r"^ Test Files  ")
-_TESTS = matcher(r"^      Tests  ")
-
-
-def _spans_vitest(lines: Sequence[str]) -> list[Span]:
-    return [*blocks(lines, _TITLE_VITEST, _RULE_VITEST), *summaries(lines, _TOTALS_VITEST, _TESTS, most=4)]
-
-
-TOOL_VITEST = LogTool(name="vitest", signal=r"^ FAIL  \S|⎯ Failed (?:Tests|Suites) \d", spans=_spans_vitest)
-
-
-# ---- The tools whose failures are known, each named once; and the excerpt of a log. Pure.
-
-
-TOOLS: tuple[LogTool, ...] = (
-    TOOL_PYTEST,
-    TOOL_UNITTEST,
-    TOOL_JEST,
-    TOOL_VITEST,
-    TOOL_GO_TEST,
-    TOOL_CARGO,
-    TOOL_MAVEN,
-    TOOL_GRADLE,
-    TOOL_TSC,
-    TOOL_ESLINT,
-    TOOL_RUFF,
-    TOOL_MYPY,
-    TOOL_GCC,
-    TOOL_CLANG,
-)
-
-is_signal = matcher("|".join(tool.signal for tool in TOOLS))
-"""Whether a line is one that some tool prints only for a failure."""
 
 _LAST_LINES = 4
 _LINE_CHARS = 600
@@ -496,7 +461,7 @@ _SHORT_CHARS = 80
 
 
 def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
-    """The first failures of a log, whole; or its end, where no tool is known that wrote it.
+    """Return the first failures of a log, whole; or its end, if no known program wrote it.
 
     Args:
         lines: of the log.
@@ -507,26 +472,28 @@ def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
     """
     lines = [line if len(line) <= _LINE_CHARS else f"{line[:_HALF]} […] {line[-_HALF:]}" for line in lines]
     text = "\n".join(lines)
-    tools = [tool for tool in TOOLS if re2.search(f"(?m){tool.signal}", text)]
-    spans = [span for tool in tools for span in tool.spans(lines)]
-    failures = _joined([each for each in spans if each.kind == "failure"])
+    formats = [each for each in FORMATS if re2.search(f"(?m){each.signal}", text)]
+    spans = [span for each in formats for span in each.find(lines)]
+    failures = _join_overlapping([each for each in spans if each.kind == "failure"])
     if not spans:
-        return "\n".join(lines[_tail(lines, limit) :]), 0
+        return "\n".join(lines[_find_tail(lines, limit) :]), 0
     end = Span(first=max(0, len(lines) - _LAST_LINES), end=len(lines), kind="summary")
-    summary = _within(lines, _joined([*(each for each in spans if each.kind == "summary"), end]), limit // 4)
-    chosen = _within(lines, failures, limit - sum(_size(lines, each) for each in summary))
+    summary = _select_fitting(
+        lines, _join_overlapping([*(each for each in spans if each.kind == "summary"), end]), limit // 4
+    )
+    chosen = _select_fitting(lines, failures, limit - sum(_count_chars(lines, each) for each in summary))
     # The lines of the spans, with a word for each gap; of a span that is too long, its beginning and its end.
     shown: list[str] = []
     before = 0
-    for each in _joined([*chosen, *summary]):
+    for each in _join_overlapping([*chosen, *summary]):
         room = limit // 4 if each.kind == "summary" else limit * 2 // 3
-        shown += (*_gap(lines[before : each.first]), *_cut(lines[each.first : each.end], room))
+        shown += (*_describe_gap(lines[before : each.first]), *_cut_middle(lines[each.first : each.end], room))
         before = each.end
-    return "\n".join([*shown, *_gap(lines[before:])]), len(failures) - len(chosen)
+    return "\n".join([*shown, *_describe_gap(lines[before:])]), len(failures) - len(chosen)
 
 
-def _joined(spans: Sequence[Span]) -> list[Span]:
-    """In order, those that share lines made one: two tools may know the same line."""
+def _join_overlapping(spans: Sequence[Span]) -> list[Span]:
+    """Sort spans, and join those that share lines: two formats may know the same line."""
     joined: list[Span] = []
     for each in sorted(spans, key=lambda span: (span.first, span.end)):
         if joined and each.first < joined[-1].end:
@@ -537,114 +504,176 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _within(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span]:
-    """The first of them that find room; at least one, which `excerpt` cuts."""
+def _select_fitting(lines: Sequence[str], spans: Sequence[Span], room: int) -> list[Span]:
+    """Return the first spans that fit; at least one, which `excerpt` cuts."""
     chosen: list[Span] = []
     for each in spans:
-        room -= _size(lines, each)
+        room -= _count_chars(lines, each)
         if chosen and room < 0:
             break
         chosen.append(each)
     return chosen
 
 
-def _size(lines: Sequence[str], span: Span) -> int:
+def _count_chars(lines: Sequence[str], span: Span) -> int:
     return sum(len(line) + 1 for line in lines[span.first : span.end])
 
 
-def _gap(lines: Sequence[str]) -> Sequence[str]:
+def _describe_gap(lines: Sequence[str]) -> Sequence[str]:
     if len(lines) <= _SMALL_GAP and sum(map(len, lines)) <= _SMALL_GAP * _SHORT_CHARS:
         return lines
-    already = [GAP.fullmatch(line) for line in lines if line.startswith("[…")]
-    return [gap(len(lines) + sum(int(each[1].replace(",", "")) - 1 for each in already if each is not None))]
+    already = [_GAP.fullmatch(line) for line in lines if line.startswith("[…")]
+    return [_mark_gap(len(lines) + sum(int(each[1].replace(",", "")) - 1 for each in already if each is not None))]
 
 
-def _cut(lines: Sequence[str], limit: int) -> Sequence[str]:
+def _cut_middle(lines: Sequence[str], limit: int) -> Sequence[str]:
     if sum(len(line) + 1 for line in lines) <= limit:
         return lines
-    last = _tail(lines, limit // 3)
+    last = _find_tail(lines, limit // 3)
     first, room = 0, limit - limit // 3
     while first < last and (first == 0 or room > len(lines[first])):
         room -= len(lines[first]) + 1
         first += 1
-    return [*lines[:first], *_gap(lines[first:last]), *lines[last:]]
+    return [*lines[:first], *_describe_gap(lines[first:last]), *lines[last:]]
 
 
-def _tail(lines: Sequence[str], room: int) -> int:
-    """The first of the last lines that find room."""
+def _find_tail(lines: Sequence[str], room: int) -> int:
+    """Return the number of the first of the last lines that fit."""
     first = len(lines)
     while first > 0 and (room := room - len(lines[first - 1]) - 1) >= 0:
         first -= 1
     return first
 
 
-_CHUNK_BYTES = 256 * 1024
-_MOST_ENTRIES = 20_000
-# What no file of a zip is called: https://github.com/cli/cli/blob/trunk/pkg/cmd/run/view/logs.go
-_NO_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
-_NAME_CHARS = 90
-_NUMBERED = re.compile(r"-?\d+_(.*)\.txt", re.DOTALL)
+_LINE_BYTES = 4_000
+_PART_BYTES = 1024 * 1024
+_LINES_BEFORE = 200
+_BYTE_ORDER = b"\xef\xbb\xbf"
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z ?")
+_SECOND = len("2024-01-01T00:00:00")
+_CODES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[()][0-9A-B])")
+_MARKS = {
+    "##[group]": "",
+    "##[command]": "",
+    "##[section]": "",
+    "##[error]": "Error: ",
+    "##[warning]": "Warning: ",
+    "##[notice]": "Notice: ",
+}
+_SILENT = ("##[endgroup]", "##[debug]", "##[add-matcher]", "##[remove-matcher]", "##[start-action", "##[end-action")
+# The runner puts its mark before what it recognised, e.g. `##[error]src/a.ts(1,43): error TS2322: …`.
+_SAYS_WHERE = re.compile(r"^\S{1,300}[:(]\d|^\s|^(?:error|warning)\b", re.IGNORECASE)
+_STEP = "##[group]Run "
+_ERROR = "##[error]"
+
+_GAP = re.compile(r"\[… ([\d,]{1,15}) lines left out …\]")
+"""The mark that `_mark_gap` makes."""
 
 
-def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
-    """The excerpt of a job's log, and how many failures it has beside those in it.
+def failing_lines(chunks: Iterable[bytes], moments: Sequence[Moment] = ()) -> list[str]:
+    """Return the lines of the failed steps without times, colours and the runner's marks.
+
+    A log's lines begin with the time, e.g. `2024-01-01T00:00:00.0000000Z `; the runner's own begin with `##[group]`,
+    `##[error]` and the like. A step begins with `##[group]Run …`.
+
+    Of what a step wrote, the first and the last megabyte are kept, and as much around the first line between them that
+    reports a failure.
 
     Args:
-        path: the log.
-        moments: when the job's failed steps ran.
-        limit: characters of the excerpt.
+        chunks: the log, in order, cut anywhere.
+        moments: when the failed steps ran; of what was written at other times nothing is kept. Without any, all counts.
     """
-    lines: list[str] = []
-    # Where GitHub's times are not those of the log, all of it counts.
-    for times in (moments, []):
-        with Path(path).open("rb") as log:
-            lines = lines or failing_lines(_chunks(log), times, is_signal=is_signal)
-    return excerpt(lines, limit)
+    kept = _KeptLines()
+    for line in _written_at(_split_lines(chunks), moments):
+        kept.add(line)
+    lines = [_strip_codes(line) for line in kept.lines()]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+    steps = [lines[first:last] for first, last in pairwise([0, *starts, len(lines)]) if first < last]
+    # The steps in which the runner reports an error; all of them when it reports none.
+    failing = [step for step in steps if any(line.startswith(_ERROR) for line in step)] or steps
+    return [_strip_mark(line) for step in failing for line in step if not line.startswith(_SILENT)]
 
 
-def digest_of_zip(path: str, job: str, moments: list[Moment], limit: int, most: int) -> tuple[str, int]:
-    """`digest`, of a job in the zip file of a run's logs.
-
-    Args:
-        path: the zip file.
-        job: the job's name.
-        moments: when its failed steps ran.
-        limit: characters of the excerpt.
-        most: bytes that are unpacked.
-
-    Raises:
-        ValueError: it is no zip file, or has no log of that job.
-    """
-    lines: list[str] = []
-    try:
-        with zipfile.ZipFile(path) as archive:
-            member = _member(archive, job)
-            for times in (moments, []):
-                with archive.open(member) as log:
-                    lines = lines or failing_lines(_chunks(log, most), times, is_signal=is_signal)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError("the zip file of the logs cannot be read") from error
-    return excerpt(lines, limit)
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines, long ones cut."""
+    rest = b""
+    for chunk in chunks:
+        *whole, last = (rest + chunk).split(b"\n")
+        yield from (line[:_LINE_BYTES] for line in whole)
+        rest = last[:_LINE_BYTES]
+    if rest:
+        yield rest
 
 
-def _member(archive: zipfile.ZipFile, job: str) -> zipfile.ZipInfo:
-    members = archive.infolist()
-    if len(members) > _MOST_ENTRIES:
-        raise ValueError(f"the zip file has more than {_MOST_ENTRIES:,} files")
-    for each in members:
-        numbered = _NUMBERED.fullmatch(each.filename)
-        if numbered is not None and _file_name(numbered[1]) == _file_name(job):
-            return each
-    raise ValueError("the zip file has no log of this job")
+def _written_at(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[bytes]:
+    """Yield the lines that were written at these times, without the time."""
+    spans = [(start[:_SECOND].encode(), (end[:_SECOND] or "9").encode()) for start, end in moments]
+    now = b""
+    for line in lines:
+        line = line.removeprefix(_BYTE_ORDER)  # noqa: PLW2901 - the same line
+        if (time := _TIME.match(line)) is not None:
+            now = line[:_SECOND]
+        if not spans or any(start <= now <= end for start, end in spans):
+            yield line[time.end() :] if time is not None else line
 
 
-def _file_name(job: str) -> str:
-    """A job's name as far as a file's name shows it."""
-    return _NO_NAME.sub("", job)[:_NAME_CHARS].strip()
+class _KeptLines:
+    """The first lines of a log, the last ones, and those around the first signal between them."""
+
+    def __init__(self) -> None:
+        self._parts: list[list[bytes]] = [[]]
+        self._room = _PART_BYTES
+        self._watching = True
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._dropped = 0
+
+    def add(self, line: bytes) -> None:
+        """Take the next line."""
+        if self._room <= 0 and self._watching and is_signal(_strip_codes(line)):
+            self._open()
+        if self._room > 0:
+            self._parts[-1].append(line)
+            self._room -= len(line) + 1
+            if self._watching and is_signal(_strip_codes(line)):
+                # From here on, so that what follows the first failure is not cut off by what stands before it.
+                self._watching, self._room = False, _PART_BYTES
+            return
+        self._tail.append(line)
+        self._tail_bytes += len(line) + 1
+        while self._tail_bytes > _PART_BYTES:
+            self._tail_bytes -= len(self._tail.popleft()) + 1
+            self._dropped += 1
+
+    def lines(self) -> list[bytes]:
+        """Return the kept lines, with a mark for each gap."""
+        left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
+        return [*(line for part in self._parts for line in part), *left_out, *self._tail]
+
+    def _open(self) -> None:
+        """Begin a part with the lines just before the signal."""
+        before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
+        self._dropped += len(self._tail)
+        left_out = [_mark_gap(self._dropped).encode()] if self._dropped else []
+        self._parts.append([*left_out, *before])
+        self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
+        self._tail.clear()
 
 
-def _chunks(log: IO[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
-    """The bytes piece by piece; no more than `most` of them, however many there are."""
-    while chunk := log.read(min(_CHUNK_BYTES, most)):
-        most -= len(chunk)
-        yield chunk
+def _mark_gap(lines: int) -> str:
+    """Return the mark that replaces lines."""
+    return f"[… {lines:,} lines left out …]"
+
+
+def _strip_codes(line: bytes) -> str:
+    text = _CODES.sub("", line.decode("utf-8", "replace").rstrip("\r"))
+    return text.rpartition("\r")[2]  # what a progress bar came to
+
+
+def _strip_mark(line: str) -> str:
+    """Return the line without the runner's mark; with a word for the mark, unless the line names its kind itself."""
+    for mark, word in _MARKS.items():
+        if line.startswith(mark):
+            text = line.removeprefix(mark)
+            return text if _SAYS_WHERE.search(text) else word + text
+    return line

@@ -6,8 +6,7 @@ import logging
 import re
 from dataclasses import replace
 
-from bot.ci_logs.log import FailedJob
-from bot.ci_logs.workflow import RedFacts, Skip, skip_reason
+from bot.ci_logs.failures import FailedJob, RedFacts, Skip, skip_reason
 from bot.domain.commands import Explain
 from bot.domain.job import JobState
 from bot.events.ci_triggers import RED

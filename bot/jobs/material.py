@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 from agent_runtime import BoundExceededError, Image, ImageError, Task, run_bounded
 from bot.ci_logs.excerpts import digest, digest_of_zip
-from bot.ci_logs.log import FailedJob, FailedRun, Remark, Step
-from bot.ci_logs.workflow import described
+from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.workflow import describe_job
 from bot.domain.commands import Fix, Test
 from bot.events.ci_triggers import FAILED
 from bot.git import Source, WorkspaceError
@@ -292,7 +292,7 @@ class _Reading:
                 if blob is None:
                     return {}
                 text = blob.content.decode("utf-8", "replace")
-                told: dict[str, Any] = await run_bounded(described, text, name, listed, what=f"Reading {path}")
+                told: dict[str, Any] = await run_bounded(describe_job, text, name, listed, what=f"Reading {path}")
                 if "calls" not in told:
                     return told
                 path, name = str(told["calls"]), str(told["name"])

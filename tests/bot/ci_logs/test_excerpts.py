@@ -1,4 +1,4 @@
-"""The first failures in logs.
+"""The excerpts of logs: the failed steps, the first failures in them, and saved logs with their zip files.
 
 The samples were printed by the tools themselves; but those of go, gradle, clang, and of Maven's Surefire and javac were
 written after what these document.
@@ -6,12 +6,16 @@ written after what these document.
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bot.ci_logs.excerpts import TOOLS, excerpt, is_signal
-from bot.ci_logs.log import failing_lines
+from bot.ci_logs.excerpts import FORMATS, digest, digest_of_zip, excerpt, failing_lines, is_signal
 
 SAMPLES = Path(__file__).with_name("samples")
 LIMIT = 6_000
@@ -88,7 +92,7 @@ def test_there_is_a_sample_of_every_tool() -> None:
     def stem(name: str) -> str:
         return name.replace(" ", "_").split("_")[0]
 
-    assert {stem(each.name) for each in TOOLS} == {stem(each.stem) for each in SAMPLES.iterdir()}
+    assert {stem(each.name) for each in FORMATS} == {stem(each.stem) for each in SAMPLES.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -138,3 +142,125 @@ def test_lines_that_were_never_kept_are_counted_with_the_others() -> None:
     lines = ["x", "[… 1,000 lines left out …]", "y", "z", "src/a.c:3:1: error: no"]
     text, _ = excerpt([*lines, *"abcde"], LIMIT)
     assert text.startswith("[… 1,003 lines left out …]\nsrc/a.c")
+
+
+LOG = "2024-01-01T00:00:03.0000000Z ==== FAILURES ====\n2024-01-01T00:00:03.0000000Z ____ test_a ____\nE   assert 0\n"
+NOW = [("2024-01-01T00:00:03Z", "2024-01-01T00:00:04Z")]
+
+
+def packed(path: Path, **files: str) -> str:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return str(path)
+
+
+@pytest.mark.parametrize("moments", [NOW, [], [("2030-01-01T00:00:00Z", "")]], ids=["its time", "no time", "another"])
+def test_the_failure_is_found_whatever_the_times_say(tmp_path: Path, moments: list[tuple[str, str]]) -> None:
+    file = tmp_path / "log"
+    file.write_text(LOG)
+    assert digest(str(file), moments, 500) == ("==== FAILURES ====\n____ test_a ____\nE   assert 0", 0)
+
+
+def test_the_jobs_own_file_is_read_from_a_zip_file(tmp_path: Path) -> None:
+    path = packed(
+        tmp_path / "zip",
+        **{"test/1_Set up job.txt": "no\n", "0_testother.txt": "no\n", "1_test (3.11, ab).txt": LOG, "x.txt": "no\n"},
+    )
+    text, more = digest_of_zip(path, "test (3.11, a/b)", NOW, 500, 10_000)
+    assert ("E   assert 0" in text, more) == (True, 0)
+    with pytest.raises(ValueError, match="no log of this job"):
+        digest_of_zip(path, "another", NOW, 500, 10_000)
+
+
+def test_no_more_is_unpacked_than_may_be(tmp_path: Path) -> None:
+    path = packed(tmp_path / "zip", **{"0_test.txt": "a\n" * 10_000_000 + LOG})
+    assert Path(path).stat().st_size < 100_000
+    text, more = digest_of_zip(path, "test", [], 500, 1_000_000)
+    assert ("assert" in text, more) == (False, 0)
+    assert len(text) <= 500
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"<html>no</html>" * 100])
+def test_what_is_no_zip_file_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "zip"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read"):
+        digest_of_zip(str(path), "test", [], 500, 1_000)
+
+
+def test_a_zip_file_of_countless_files_is_left_alone(tmp_path: Path) -> None:
+    path = packed(tmp_path / "zip", **{f"{number}_x.txt": "" for number in range(20_001)})
+    with pytest.raises(ValueError, match="more than 20,000 files"):
+        digest_of_zip(path, "x", [], 500, 1_000)
+
+
+STEPS_LOG = """\
+\ufeff2024-01-01T00:00:01.0000000Z ##[group]Run pip install -e .
+2024-01-01T00:00:01.1000000Z \x1b[36;1mpip install -e .\x1b[0m
+2024-01-01T00:00:01.2000000Z ##[endgroup]
+2024-01-01T00:00:02.0000000Z ERROR: usage
+2024-01-01T00:00:03.0000000Z ##[group]Run tsc
+2024-01-01T00:00:03.0000001Z \x1b[36;1mtsc\x1b[0m
+2024-01-01T00:00:03.0000002Z ##[endgroup]
+2024-01-01T00:00:03.5000000Z fetching  1%\rfetching 100%\r
+2024-01-01T00:00:03.6000000Z ##[error]src/a.ts(1,43): error TS2322: Type 'number' is not 'string'.
+2024-01-01T00:00:03.7000000Z a second line
+without a time
+2024-01-01T00:00:04.0000000Z ##[error]Process completed with exit code 2.
+2024-01-01T00:00:05.0000000Z Post job cleanup.
+2024-01-01T00:00:05.1000000Z ##[warning]No cache
+""".encode()
+FAILED_LINES = [
+    "Run tsc",
+    "tsc",
+    "fetching 100%",
+    "src/a.ts(1,43): error TS2322: Type 'number' is not 'string'.",
+    "a second line",
+    "without a time",
+    "Error: Process completed with exit code 2.",
+]
+
+
+def test_the_failed_step_is_found_by_its_times_or_by_the_runners_marks() -> None:
+    assert failing_lines([STEPS_LOG], [("2024-01-01T00:00:03Z", "2024-01-01T00:00:04Z")]) == FAILED_LINES
+    assert failing_lines([STEPS_LOG])[: len(FAILED_LINES)] == FAILED_LINES
+    assert failing_lines([STEPS_LOG], [("2030-01-01T00:00:03Z", "")]) == []
+
+
+@given(st.lists(st.integers(0, len(STEPS_LOG)), max_size=8))
+def test_a_log_may_be_cut_anywhere(cuts: list[int]) -> None:
+    bounds = [0, *sorted(cuts), len(STEPS_LOG)]
+    assert failing_lines(STEPS_LOG[a:b] for a, b in pairwise(bounds)) == failing_lines([STEPS_LOG])
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_too_strange(log: bytes) -> None:
+    assert all("\n" not in line for line in failing_lines([log]))
+
+
+def noise(megabytes: int) -> Iterator[bytes]:
+    chunk = b"2024-01-01T00:00:03.0000000Z Downloading https://host/some/file.whl (1.2 MB)\n" * 1_000
+    for _ in range(megabytes * 1_000_000 // len(chunk)):
+        yield chunk
+
+
+def test_of_a_huge_log_only_a_few_megabytes_are_kept_and_the_failure_in_its_middle_is_among_them() -> None:
+    def chunks() -> Iterator[bytes]:
+        yield from noise(5)
+        yield b"x" * 10_000_000  # a line without end
+        yield b"\n==== FAILURES ====\n____ test_a ____\nE   assert 0\n"
+        yield from noise(5)
+        yield b"the end\n"
+
+    lines = failing_lines(chunks())
+    assert "E   assert 0" in lines
+    assert lines[-1] == "the end"
+    assert max(map(len, lines)) <= 4_000
+    assert sum(map(len, lines)) < 3_500_000
+    assert sum("lines left out" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize("mark", ["##[start-action display=x]", "##[debug]x", "##[add-matcher]x"])
+def test_what_the_runner_tells_itself_is_left_out(mark: str) -> None:
+    assert failing_lines([f"{mark}\nx\n".encode()]) == ["x"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.ci_logs.workflow import combinations, described, may_be
+from bot.ci_logs.workflow import combinations, describe_job, is_possible_name
 
 FILE = """\
 name: CI
@@ -60,7 +60,7 @@ jobs:
 
 
 def told(name: str, *steps: tuple[int, str, bool], text: str = FILE) -> dict[str, Any]:
-    return described(text, name, list(steps))
+    return describe_job(text, name, list(steps))
 
 
 def test_a_job_of_a_matrix_is_told_with_its_values_and_secrets_by_name() -> None:
@@ -155,11 +155,11 @@ def test_tags_make_nothing() -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_names_are_compared_without_end(name: str, template: str) -> None:
-    assert may_be(name, name) or "${{" in name
-    may_be(name, template)
+    assert is_possible_name(name, name) or "${{" in name
+    is_possible_name(name, template)
 
 
 def test_a_name_of_an_expression_fits_what_has_all_its_pieces_in_order() -> None:
-    assert may_be("a 1 b 2 c", "a ${{ x }} b ${{ y }} c")
-    assert not may_be("a 1 c", "a ${{ x }} b ${{ y }} c")
-    assert not may_be("ac", "a${{ x }}cc")
+    assert is_possible_name("a 1 b 2 c", "a ${{ x }} b ${{ y }} c")
+    assert not is_possible_name("a 1 c", "a ${{ x }} b ${{ y }} c")
+    assert not is_possible_name("ac", "a${{ x }}cc")

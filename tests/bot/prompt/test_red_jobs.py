@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.ci_logs.log import FailedJob, FailedRun, Remark, Step
+from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Fix
 from bot.prompt.brief import BUDGET, FailingCheck, Material, change_quotes, job_quotes
 from tests.bot.prompt.test_brief import everything

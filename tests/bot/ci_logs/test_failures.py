@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.ci_logs.log import FailedJob, Remark, Step
-from bot.ci_logs.workflow import RedFacts, infrastructure, skip_reason
+from bot.ci_logs.failures import FailedJob, RedFacts, Remark, Step, infrastructure_cause, skip_reason
 
 A, B = "a" * 40, "b" * 40
 SET_UP = Step(number=1, name="Set up job", conclusion="success")
@@ -143,7 +142,7 @@ def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
     ],
 )
 def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
-    assert infrastructure((job,)) == why
+    assert infrastructure_cause((job,)) == why
 
 
 @pytest.mark.parametrize(
@@ -161,10 +160,10 @@ def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
     ids=["own step", "own words", "a test that hangs", "nothing known", "own Pull", "own Post", "own Pre"],
 )
 def test_what_may_be_a_fault_of_the_code(job: FailedJob) -> None:
-    assert infrastructure((job,)) == ""
+    assert infrastructure_cause((job,)) == ""
 
 
 def test_one_job_that_failed_by_itself_is_enough() -> None:
-    assert infrastructure((ended(("Set up job", "failure")), JOB)) == ""
-    assert infrastructure(()) == ""
-    assert infrastructure((), "cancelled") == "it was cancelled"
+    assert infrastructure_cause((ended(("Set up job", "failure")), JOB)) == ""
+    assert infrastructure_cause(()) == ""
+    assert infrastructure_cause((), "cancelled") == "it was cancelled"
