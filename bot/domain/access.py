@@ -1,4 +1,8 @@
-"""Facts that a decision about a job is based on: roles, labels, counts, the operator's limits. Pure."""
+"""Facts that decide about a job: roles, the accounts and triggers to listen to, labels, counts, limits. Pure.
+
+`bot/permissions` makes the decisions. GitHub's answers become `Role` and `SetLabel`, the operator's settings become
+`Listening` and `Bounds`, and the queue's records become `LabelGrant` and `Tally`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,23 @@ from agent_runtime import Network, RunLimits
 from bot.domain.commands import DEFAULT_TRIGGER, ReviewEvent, StartRecipe, Work
 from bot.domain.job import Actor, Job
 
-# ---- Triggers and accounts that an entry point listens to. Pure.
+Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
+"""GitHub's `role_name` of a collaborator, or `none`."""
+
+Level = Literal["read-only", "ask", "auto"]
+"""How much a run may do unasked: look only; write files, and run what reaches no network; anything in the sandbox."""
+
+_MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
+
+
+def may_command(role: Role) -> bool:
+    """Whether someone of this role may ask the bot for anything at all."""
+    return role in _MAY_WRITE
+
+
+def commanded_by_workflow(job: Job) -> bool:
+    """Whether a workflow's file asks for work, no matter who started it; nothing else can be asked for like that."""
+    return job.origin.kind == "workflow" and isinstance(job.command, Work | StartRecipe)
 
 
 def is_app(login: str) -> bool:
@@ -33,6 +53,15 @@ class TrustedBots:
     def hold(self, account: int, login: str) -> bool:
         """Whether an account is one of them."""
         return account in self.ids or (is_app(login) and login.casefold() in self.logins)
+
+
+def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
+    """Whether no person asked for a job: CI went red, or a bot commanded."""
+    who = job.actor
+    # A recipe's schedule bounds how often it runs, and it answers nobody.
+    if job.origin.kind == "recipe":
+        return False
+    return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,41 +92,6 @@ class Listening:
     def is_own(self, account: int, login: str) -> bool:
         """Whether an account is the bot's own."""
         return account in self.own_ids or (is_app(login) and login.casefold() == self.own_login)
-
-
-Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
-"""GitHub's `role_name` of a collaborator, or `none`."""
-
-Level = Literal["read-only", "ask", "auto"]
-"""How much a run may do unasked: look only; write files, and run what reaches no network; anything in the sandbox."""
-
-_MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
-
-
-def may_command(role: Role) -> bool:
-    """Whether someone of this role may ask the bot for anything at all."""
-    return role in _MAY_WRITE
-
-
-def commanded_by_workflow(job: Job) -> bool:
-    """Whether a workflow's file asks for work, no matter who started it; nothing else can be asked for like that."""
-    return job.origin.kind == "workflow" and isinstance(job.command, Work | StartRecipe)
-
-
-def text_binding(title: str, body: str) -> str:
-    """What a label on an issue is bound to, as a pull request's is to its head: `text:` and a hash of its words."""
-    # The length keeps ("ab", "c") and ("a", "bc") apart, whatever the texts hold.
-    words = f"{len(title)}:{title}{body}".encode("utf-8", "surrogatepass")
-    return f"text:{hashlib.sha256(words).hexdigest()}"
-
-
-def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
-    """Whether no person asked for a job: CI went red, or a bot commanded."""
-    who = job.actor
-    # A recipe's schedule bounds how often it runs, and it answers nobody.
-    if job.origin.kind == "recipe":
-        return False
-    return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +132,13 @@ class SetLabel:
     labeller: Actor | None
     role: Role
     bound_to: str
+
+
+def text_binding(title: str, body: str) -> str:
+    """What a label on an issue is bound to, as a pull request's is to its head: `text:` and a hash of its words."""
+    # The length keeps ("ab", "c") and ("a", "bc") apart, whatever the texts hold.
+    words = f"{len(title)}:{title}{body}".encode("utf-8", "surrogatepass")
+    return f"text:{hashlib.sha256(words).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +208,8 @@ class Bounds:
     max_candidates: int = 3
     servers: tuple[str, ...] = ()
 
+    dry_run: bool = False
+
     def hears(self, login: str) -> bool:
         """Whether somebody with write access may command."""
         return not self.allowed_users or login.casefold() in self.allowed_users
-
-    dry_run: bool = False
