@@ -321,13 +321,11 @@ def _named(word: str, *, leading: bool) -> str | Malformed | None:
 
     After the start of the text, only a word close to an option is taken for one mistyped.
     """
-    found = _WRITTEN.fullmatch(word)
+    found, known = _WRITTEN.fullmatch(word), _listed(OPTIONS)
     if found is None:
         unreadable = leading and word.startswith("--")
         return (
-            Malformed(reason=f"An option is not valid. The options are {_listed(OPTIONS)}. {_OTHERWISE}")
-            if unreadable
-            else None
+            Malformed(reason=f"An option is not valid. The options are {known}. {_OTHERWISE}") if unreadable else None
         )
     name, right = found["name"].lower(), found["dashes"] == "--"
     if name in OPTIONS and right:
@@ -338,7 +336,7 @@ def _named(word: str, *, leading: bool) -> str | Malformed | None:
     nearest = meant or difflib.get_close_matches(name, OPTIONS, n=1)
     hint = f" Did you mean `--{nearest[0]}`?" if nearest else ""
     return Malformed(
-        reason=f"There is no option `{found['dashes']}{found['name']}`.{hint} The options are {_listed(OPTIONS)}. {_OTHERWISE}"
+        reason=f"There is no option `{found['dashes']}{found['name']}`.{hint} The options are {known}. {_OTHERWISE}"
     )
 
 
