@@ -622,7 +622,7 @@ def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
     lines = ["**Options**, on the command's own line\n"]
     for name, option in OPTIONS.items():
         takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
-        usage = f"--{name} {option.argument}".strip()
+        usage = f"--{name} {option.argument.name}" if option.argument else f"--{name}"
         named = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
         lines.append(f"- `{usage}`: {option.meaning} For {named}.")
     return "\n\n".join([*parts, "\n".join(lines), _BARE.format(trigger=trigger)])

@@ -1,4 +1,10 @@
-"""The settings of each way to run the bot: as a service, and as a step of a workflow. Pure."""
+"""The settings of each way to run the bot, as fields of models: a service, and a step of a workflow. Pure.
+
+A field that is annotated with `Written` is a setting: its type and bounds check the value, and the docstring below it
+is the help text that users read. `docs/settings.md` and the inputs of `action.yml` are generated from these fields;
+after a change run `UPDATE_DOCS=1 .venv/bin/pytest tests/test_docs.py`. `settings_of` turns the fields into `Setting`s,
+with which `load.py` reads variables and files.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +29,21 @@ from bot.permissions.levels import OWN_PREFIX, Conventions
 from bot.permissions.repo_config import PATH, BareVerb, Label
 from bot.prompt.brief import MOST_GOAL_CHARS
 from bot.settings import parsing
-from bot.settings.parsing import DatabaseUrl, FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, StorageUrl, Url
-
-# ---- A setting as a field of a model: its names, its meaning and its type come from the field.
-
 
 PREFIX = "CODEPILOT_"
+Provider = Literal["anthropic", "openai", "alibaba", "bedrock", "vertex", "azure", "llm", "scripted"]
+LogFormat = Literal["text", "json"]
+_SERVICES = ("anthropic", "openai", "alibaba", "bedrock", "vertex", "llm")
+MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in _SERVICES}
+"""The model of each service when the operator names none; `llm` has a default of its own."""
+
+_NO_NETWORK = Network()
+_TRIGGERS = (DEFAULT_TRIGGER,)
+_Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
+_ON_GITHUB = "https://github.com"
+_API = "https://api.github.com"
+_CLOUD = ".ghe.com"
+"""Enterprise Cloud with data residency: https://docs.github.com/enterprise-cloud@latest/admin/data-residency"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,137 +61,6 @@ class Written:
     name: str = ""
     input: str | None = ""
     between: str = ","
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setting:
-    """One setting; `settings_of` makes one of each.
-
-    Attributes:
-        model: the model that it belongs to.
-        field: its field there.
-        type: the annotation of that.
-        name: the environment variable.
-        example: a value that works, as it would be written.
-        default: the default as it would be written; None when the setting must be set, empty for none.
-        input_name: its name among the action's inputs; empty where it is none of them.
-        secret: whether the value itself is a secret, rather than the name of a file with one.
-        between: separates the entries of a list.
-    """
-
-    model: type
-    field: str
-    type: Any
-    name: str
-    example: str
-    default: str | None
-    input_name: str
-    secret: bool
-    between: str
-
-    @property
-    def key(self) -> str:
-        """Its name in the settings file."""
-        return self.name.removeprefix(PREFIX).lower()
-
-    @property
-    def meaning(self) -> str:
-        """The help text, in one line."""
-        return _docstrings(self.model)[self.field]
-
-    def parse(self, text: str) -> Any:  # noqa: ANN401 - each setting has its own type
-        """The value of a written text.
-
-        Raises:
-            ValueError: it does not fit; the text says what the setting must be, and never a secret.
-        """
-        adapter = TypeAdapter[Any](self.type)
-        try:
-            return adapter.validate_python(text)
-        except ValidationError as error:
-            raise ValueError(_told(error.errors(include_url=False)[0], adapter)) from None
-
-
-@cache
-def settings_of(model: type) -> Mapping[str, Setting]:
-    """The settings among the fields of a frozen dataclass, by field, in their order."""
-    found: dict[str, Setting] = {}
-    hints = get_type_hints(model, include_extras=True)
-    for each_field in fields(model):
-        hint = hints[each_field.name]
-        for written in (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Written)):
-            name = written.name or f"{PREFIX}{each_field.name.upper()}"
-            derived = "" if name.startswith("GITHUB_") else name.removeprefix(PREFIX).lower().replace("_", "-")
-            [kind, *_] = get_args(hint)
-            # An alternative may be annotated in its turn, with how it is parsed.
-            kinds = {getattr(each, "__origin__", each) for each in (kind, *get_args(kind))}
-            found[each_field.name] = Setting(
-                model=model,
-                field=each_field.name,
-                type=hint,
-                name=name,
-                example=written.example,
-                default=_as_written(each_field.default, each_field.default_factory),
-                input_name="" if written.input is None else written.input or derived,
-                secret=SecretStr in kinds and not name.endswith("_FILE"),
-                between=written.between,
-            )
-    return found
-
-
-@cache
-def _docstrings(model: type) -> Mapping[str, str]:
-    """The docstring below each field, which the compiler does not keep."""
-    return {
-        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
-        for node in ast.parse(inspect.getsource(model)).body
-        if isinstance(node, ast.ClassDef)
-        for field, below in pairwise(node.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
-    }
-
-
-def _as_written(default: object, factory: object) -> str | None:
-    if default is MISSING:
-        return None if factory is MISSING else ""
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    if isinstance(default, tuple | frozenset):
-        return ",".join(default)
-    return "" if default is None else str(default)
-
-
-def _told(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
-    """The words for one of pydantic's errors, as a clause without the setting's name."""
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "literal_error":
-        known = context["expected"].replace(" or ", ", ").replace("'", "")
-        return f"must be one of {known}, not {given!r}"
-    if kind == "bool_parsing":
-        return f"must be yes or no, not {given!r}"
-    if kind in {"string_too_long", "too_short"}:
-        bound = f"at most {context['max_length']:,}" if "max_length" in context else f"at least {context['min_length']}"
-        return f"must have {bound} characters, but has {len(given):,}"
-    if not kind.startswith(("int_", "greater_", "less_")):
-        return error["msg"]
-    schema = adapter.json_schema()
-    whole = schema.get("anyOf", [schema])[0]
-    return f"must be a whole number from {whole['minimum']} to {whole['maximum']}, not {given!r}"
-
-
-# ---- The settings of the agent, the same on a server and in a workflow's step. Pure.
-
-
-Provider = Literal["anthropic", "openai", "alibaba", "bedrock", "vertex", "azure", "llm", "scripted"]
-
-_SERVICES = ("anthropic", "openai", "alibaba", "bedrock", "vertex", "llm")
-MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in _SERVICES}
-"""The model of each service when the operator names none; `llm` has a default of its own."""
-
-_NO_NETWORK = Network()
-_TRIGGERS = (DEFAULT_TRIGGER,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,41 +249,6 @@ def bounds_of(settings: AgentSettings) -> Bounds:
     )
 
 
-_Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
-_ON_GITHUB = "https://github.com"
-_API = "https://api.github.com"
-_CLOUD = ".ghe.com"
-"""Enterprise Cloud with data residency: https://docs.github.com/enterprise-cloud@latest/admin/data-residency"""
-LogFormat = Literal["text", "json"]
-
-
-def api_of(server_url: str) -> str:
-    """The address of a GitHub server's REST API."""
-    if server_url == _ON_GITHUB:
-        return _API
-    scheme, _, host = server_url.partition("://")
-    return f"{scheme}://api.{host}" if host.endswith(_CLOUD) else f"{server_url}/api/v3"
-
-
-def server_of(api_url: str) -> str:
-    """The address for browsers and git of the GitHub server with that REST API; such an address stays as it is."""
-    if api_url == _API:
-        return _ON_GITHUB
-    return api_url.replace("://api.", "://", 1) if api_url.endswith(_CLOUD) else api_url.removesuffix("/api/v3")
-
-
-ServerUrl = Annotated[Url, AfterValidator(server_of)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where further settings are."""
-
-    config: Annotated[FilePath | None, Written("/etc/codepilot.yml", input=None)] = None
-    """A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment takes
-    precedence."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything `codepilot serve` and `codepilot work` need; the docstring below each field is what users read."""
@@ -409,9 +258,9 @@ class Settings:
     """The secret from the GitHub App's webhook settings; at least 16 characters."""
     app_id: Annotated[_Id, Written("123456")]
     """The GitHub App's id, from its settings page."""
-    private_key: Annotated[KeyFile, Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE")]
+    private_key: Annotated[parsing.KeyFile, Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE")]
     """The file with the GitHub App's private key; other users must not be able to read it."""
-    api_url: Annotated[Url, Written("https://github.example.com/api/v3")] = _API
+    api_url: Annotated[parsing.Url, Written("https://github.example.com/api/v3")] = _API
     """The address of GitHub's REST API; by default that of the server in `CODEPILOT_SERVER_URL`."""
     server_url: Annotated[ServerUrl, Written("https://github.example.com")] = _ON_GITHUB
     """GitHub's address for browsers and git; by default that of the server in `CODEPILOT_API_URL`."""
@@ -430,7 +279,7 @@ class Settings:
     """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080
     """The port to listen on; 0 picks a free one."""
-    log_format: Annotated[LogFormat, Lower, Written("json")] = "text"
+    log_format: Annotated[LogFormat, parsing.Lower, Written("json")] = "text"
     """The format of the log: `text`, or `json` for one JSON object per line."""
     metrics_port: Annotated[int | None, Field(ge=0, le=65_535), Written("9090")] = None
     """A separate port for `/healthz`, `/readyz` and `/metrics`, where programs on this machine need no token. A worker
@@ -447,20 +296,22 @@ class Settings:
         SecretStr | None, Field(min_length=16), Written("f1c05d27a4e98b36d0fa47c1e85b92630dab74e1")
     ] = None
     """A client secret of the GitHub App, from its settings page."""
-    trace_url: Annotated[Url | None, Written("https://jaeger.example.com/trace")] = None
+    trace_url: Annotated[parsing.Url | None, Written("https://jaeger.example.com/trace")] = None
     """The address of your trace viewer; the dashboard adds `/` and the trace id of a run, and links to the result."""
     otlp_endpoint: Annotated[
-        Url | None, Written("http://127.0.0.1:4318", name="OTEL_EXPORTER_OTLP_ENDPOINT", input=None)
+        parsing.Url | None, Written("http://127.0.0.1:4318", name="OTEL_EXPORTER_OTLP_ENDPOINT", input=None)
     ] = None
     """The OpenTelemetry collector that gets traces, by OTLP over HTTP."""
     otlp_headers: Annotated[
         SecretStr | None, Written("authorization=Bearer%20…", name="OTEL_EXPORTER_OTLP_HEADERS", input=None)
     ] = None
     """Headers for the collector, separated by commas."""
-    database_url: Annotated[DatabaseUrl | None, Written("postgresql://codepilot:…@db.example.com/codepilot")] = None
+    database_url: Annotated[
+        parsing.DatabaseUrl | None, Written("postgresql://codepilot:…@db.example.com/codepilot")
+    ] = None
     """The database of the jobs: `sqlite:///path`, or `postgresql://user:password@host/name` so that workers on several
     machines share it; by default an SQLite file in the data directory."""
-    storage_url: Annotated[StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
+    storage_url: Annotated[parsing.StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
     """Where patches and the files of waiting jobs are stored, so that any worker can continue any job:
     `s3://bucket/prefix`, or `file:///directory` on a disk that all machines share. By default they are only in the
     data directory."""
@@ -474,9 +325,9 @@ class Settings:
     """The token of a temporary key for `s3://`."""
     aws_region: Annotated[str | None, Written("eu-central-1", name="AWS_REGION", input=None)] = None
     """The region of the bucket."""
-    aws_endpoint_url: Annotated[Url | None, Written("https://s3.example.com", name="AWS_ENDPOINT_URL", input=None)] = (
-        None
-    )
+    aws_endpoint_url: Annotated[
+        parsing.Url | None, Written("https://s3.example.com", name="AWS_ENDPOINT_URL", input=None)
+    ] = None
     """The address of an S3-compatible service, if it is not Amazon's."""
 
     @property
@@ -512,6 +363,15 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where further settings are."""
+
+    config: Annotated[parsing.FilePath | None, Written("/etc/codepilot.yml", input=None)] = None
+    """A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment takes
+    precedence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionInputs:
     """The inputs of the action that a server has no setting for; the docstring below each field is what users read."""
 
@@ -520,7 +380,7 @@ class ActionInputs:
     ] = None
     """The task for the agent, on any event, without a command in a comment. Never insert text from an issue, a comment
     or a pull request; the agent sees that text as quotes anyway."""
-    command: Annotated[BareVerb | None, Lower, Written("review")] = None
+    command: Annotated[BareVerb | None, parsing.Lower, Written("review")] = None
     """The command to run, with or without a prompt: `fix` (the default with a prompt), `review`, `explain`, `plan`,
     `ask` or `test`."""
     recipe: Annotated[str | None, AfterValidator(parsing.recipe), Written("weekly-update")] = None
@@ -533,11 +393,11 @@ class ActionInputs:
     """The prefix of new branch names, ending in `/` or `-`."""
     working_directory: Annotated[str | None, AfterValidator(parsing.subdirectory), Written("services/api")] = None
     """The directory of the repository in which the agent's commands and the `setup:` commands start."""
-    repo_config: Annotated[RepoFile, Written(".github/codepilot/maintenance.yml", input="config")] = PATH
+    repo_config: Annotated[parsing.RepoFile, Written(".github/codepilot/maintenance.yml", input="config")] = PATH
     """The path of the repository's configuration file."""
     dry_run: Annotated[bool, Written("yes")] = False
     """Whether to publish nothing, `yes` or `no`; the comment and the summary then show what would be published."""
-    approvals: Annotated[Literal["denied", "artifact"], Lower, Written("artifact")] = "denied"
+    approvals: Annotated[Literal["denied", "artifact"], parsing.Lower, Written("artifact")] = "denied"
     """What to do with a call that requires approval: `denied` (the agent is told and continues) or `artifact` (the run
     is stored in an artifact and resumes when somebody answers in a comment)."""
     session: Annotated[str | None, AfterValidator(parsing.artifact), Written("codepilot-session-12")] = None
@@ -545,7 +405,7 @@ class ActionInputs:
     session_key: Annotated[SecretStr | None, Field(min_length=32), Written("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = None
     """A secret of at least 32 characters that encrypts waiting runs; by default derived from the model service's
     key."""
-    output_schema: Annotated[Schema | None, Written(".github/triage.schema.json")] = None
+    output_schema: Annotated[parsing.Schema | None, Written(".github/triage.schema.json")] = None
     """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 
     @property
@@ -570,11 +430,11 @@ class ActionSettings:
     agent: AgentSettings
     token: Annotated[SecretStr, Written("${{ github.token }}", name="GITHUB_TOKEN", input="github-token")]
     """The token that reads the thread and publishes the result; without this input, the workflow's own."""
-    event_path: Annotated[FilePath, Written("/github/workflow/event.json", name="GITHUB_EVENT_PATH")]
+    event_path: Annotated[parsing.FilePath, Written("/github/workflow/event.json", name="GITHUB_EVENT_PATH")]
     """The file with the event's payload."""
     event_name: Annotated[str, Written("issue_comment", name="GITHUB_EVENT_NAME")]
     """The event's name."""
-    repository: Annotated[RepoName, Written("octocat/hello-world", name="GITHUB_REPOSITORY")]
+    repository: Annotated[parsing.RepoName, Written("octocat/hello-world", name="GITHUB_REPOSITORY")]
     """The repository, `owner/name`."""
     run_id: Annotated[_Id, Written("1658821493", name="GITHUB_RUN_ID")]
     """The workflow run."""
@@ -590,13 +450,13 @@ class ActionSettings:
     """The ref of the run."""
     workflow: Annotated[str | None, Written("Maintenance", name="GITHUB_WORKFLOW")] = None
     """The workflow's name."""
-    api_url: Annotated[Url, Written(_API, name="GITHUB_API_URL")] = _API
+    api_url: Annotated[parsing.Url, Written(_API, name="GITHUB_API_URL")] = _API
     """The address of GitHub's REST API."""
     server_url: Annotated[ServerUrl, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
     """GitHub's address for browsers and git."""
-    output_path: Annotated[FilePath | None, Written("/github/output", name="GITHUB_OUTPUT")] = None
+    output_path: Annotated[parsing.FilePath | None, Written("/github/output", name="GITHUB_OUTPUT")] = None
     """The file that takes the step's outputs."""
-    summary_path: Annotated[FilePath | None, Written("/github/summary", name="GITHUB_STEP_SUMMARY")] = None
+    summary_path: Annotated[parsing.FilePath | None, Written("/github/summary", name="GITHUB_STEP_SUMMARY")] = None
     """The file that takes the step's summary."""
     inputs: ActionInputs = field(default_factory=ActionInputs)
 
@@ -644,7 +504,140 @@ class ActionSurvey:
     settings: ActionSettings
 
 
-# ---- Every setting by the model that has it, and the table of them for the documentation.
+def api_of(server_url: str) -> str:
+    """The address of a GitHub server's REST API."""
+    if server_url == _ON_GITHUB:
+        return _API
+    scheme, _, host = server_url.partition("://")
+    return f"{scheme}://api.{host}" if host.endswith(_CLOUD) else f"{server_url}/api/v3"
+
+
+def server_of(api_url: str) -> str:
+    """The address for browsers and git of the GitHub server with that REST API; such an address stays as it is."""
+    if api_url == _API:
+        return _ON_GITHUB
+    return api_url.replace("://api.", "://", 1) if api_url.endswith(_CLOUD) else api_url.removesuffix("/api/v3")
+
+
+ServerUrl = Annotated[parsing.Url, AfterValidator(server_of)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """One setting; `settings_of` makes one of each.
+
+    Attributes:
+        model: the model that it belongs to.
+        field: its field there.
+        type: the annotation of that.
+        name: the environment variable.
+        example: a value that works, as it would be written.
+        default: the default as it would be written; None when the setting must be set, empty for none.
+        input_name: its name among the action's inputs; empty where it is none of them.
+        secret: whether the value itself is a secret, rather than the name of a file with one.
+        between: separates the entries of a list.
+    """
+
+    model: type
+    field: str
+    type: Any
+    name: str
+    example: str
+    default: str | None
+    input_name: str
+    secret: bool
+    between: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the settings file."""
+        return self.name.removeprefix(PREFIX).lower()
+
+    @property
+    def meaning(self) -> str:
+        """The help text, in one line."""
+        return _docstrings(self.model)[self.field]
+
+    def parse(self, text: str) -> Any:  # noqa: ANN401 - each setting has its own type
+        """The value of a written text.
+
+        Raises:
+            ValueError: it does not fit; the text says what the setting must be, and never a secret.
+        """
+        adapter = TypeAdapter[Any](self.type)
+        try:
+            return adapter.validate_python(text)
+        except ValidationError as error:
+            raise ValueError(_error_message(error.errors(include_url=False)[0], adapter)) from None
+
+
+@cache
+def settings_of(model: type) -> Mapping[str, Setting]:
+    """The settings among the fields of a frozen dataclass, by field, in their order."""
+    found: dict[str, Setting] = {}
+    hints = get_type_hints(model, include_extras=True)
+    for each_field in fields(model):
+        hint = hints[each_field.name]
+        for written in (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Written)):
+            name = written.name or f"{PREFIX}{each_field.name.upper()}"
+            derived = "" if name.startswith("GITHUB_") else name.removeprefix(PREFIX).lower().replace("_", "-")
+            [kind, *_] = get_args(hint)
+            # An alternative may be annotated in its turn, with how it is parsed.
+            kinds = {getattr(each, "__origin__", each) for each in (kind, *get_args(kind))}
+            found[each_field.name] = Setting(
+                model=model,
+                field=each_field.name,
+                type=hint,
+                name=name,
+                example=written.example,
+                default=_as_written(each_field.default, each_field.default_factory),
+                input_name="" if written.input is None else written.input or derived,
+                secret=SecretStr in kinds and not name.endswith("_FILE"),
+                between=written.between,
+            )
+    return found
+
+
+@cache
+def _docstrings(model: type) -> Mapping[str, str]:
+    """The docstring below each field, which the compiler does not keep."""
+    return {
+        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
+        for node in ast.parse(inspect.getsource(model)).body
+        if isinstance(node, ast.ClassDef)
+        for field, below in pairwise(node.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
+
+
+def _as_written(default: object, factory: object) -> str | None:
+    if default is MISSING:
+        return None if factory is MISSING else ""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, tuple | frozenset):
+        return ",".join(default)
+    return "" if default is None else str(default)
+
+
+def _error_message(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
+    """The words for one of pydantic's errors, as a clause without the setting's name."""
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        known = context["expected"].replace(" or ", ", ").replace("'", "")
+        return f"must be one of {known}, not {given!r}"
+    if kind == "bool_parsing":
+        return f"must be yes or no, not {given!r}"
+    if kind in {"string_too_long", "too_short"}:
+        bound = f"at most {context['max_length']:,}" if "max_length" in context else f"at least {context['min_length']}"
+        return f"must have {bound} characters, but has {len(given):,}"
+    if not kind.startswith(("int_", "greater_", "less_")):
+        return error["msg"]
+    schema = adapter.json_schema()
+    whole = schema.get("anyOf", [schema])[0]
+    return f"must be a whole number from {whole['minimum']} to {whole['maximum']}, not {given!r}"
 
 
 CONFIG: Setting = settings_of(Sources)["config"]

@@ -1,4 +1,7 @@
-"""Settings as they are written to the values used; a ValueError says what a setting must be, never its secret."""
+"""Parse the text of each kind of setting; a ValueError says what the setting must be, and never repeats a secret.
+
+The annotated types at the end are the kinds, for the fields in `models.py`.
+"""
 
 from __future__ import annotations
 
