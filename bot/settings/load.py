@@ -251,33 +251,27 @@ class Reader:
     def agent(self) -> AgentSettings:
         """Read the agent's settings; those that are wrong or missing have their defaults."""
         agent = AgentSettings(**self.values(AgentSettings))
-        key, own = PROVIDER_KEYS.get(agent.provider), CATALOG[agent.provider].is_own(agent.base_url)
-        if key and agent.api_key is None and not self._wrong & {AGENT["provider"], AGENT["base_url"], key}:
-            if own:
+        provider, address, own_key = agent.provider, AGENT["base_url"], AGENT["base_url_key"]
+        key = PROVIDER_KEYS.get(provider)
+        if key and agent.api_key is None and not self._wrong & {AGENT["provider"], address, key}:
+            if CATALOG[provider].is_own(agent.base_url):
                 self._report_missing_key(agent)
             elif getattr(agent, key.field) is not None:
-                told = _OTHER_ADDRESS.format(key=self._name_of(key), url=agent.base_url)
-                self._report(AGENT["base_url_key"], told, empty=True)
-        if agent.base_url_key is not None and agent.base_url is None and AGENT["base_url"] not in self._wrong:
-            self._report_missing(
-                AGENT["base_url"], f"It is where the key {self._name_of(AGENT['base_url_key'])} is sent to."
-            )
-        if agent.provider in _MODEL_MEANS and not agent.model:
-            self._report_missing(
-                AGENT["model"], f"For the provider `{agent.provider}` it is {_MODEL_MEANS[agent.provider]}."
-            )
-        if (cloud := CATALOG[agent.provider].cloud) is not None:
+                self._report(own_key, _OTHER_ADDRESS.format(key=self._name_of(key), url=agent.base_url), empty=True)
+        if agent.base_url_key is not None and agent.base_url is None and address not in self._wrong:
+            self._report_missing(address, f"It is where the key {self._name_of(own_key)} is sent to.")
+        if provider in _MODEL_MEANS and not agent.model:
+            self._report_missing(AGENT["model"], f"For the provider `{provider}` it is {_MODEL_MEANS[provider]}.")
+        if (cloud := CATALOG[provider].cloud) is not None:
             agent = replace(agent, cloud=cloud.of(self._environ))
             if lacking := cloud.lacking(agent.cloud):
-                said = f"The provider `{agent.provider}` needs the environment variables {lacking}, as its SDK does."
+                said = f"The provider `{provider}` needs the environment variables {lacking}, as its SDK does."
                 self._problems.append(InputProblem(text=said))
             if agent.base_url:
-                self._report(
-                    AGENT["base_url"], f"is not for the provider `{agent.provider}`: its credentials go there."
-                )
+                self._report(address, f"is not for the provider `{provider}`: its credentials go there.")
         if agent.sandbox == "docker" and not agent.docker_image:
             self._report_missing(AGENT["docker_image"], "The sandbox `docker` needs an image that is on this machine.")
-        agent = replace(agent, model=agent.model or MODELS.get(agent.provider, ""))
+        agent = replace(agent, model=agent.model or MODELS.get(provider, ""))
         return replace(agent, outage_seconds=_ACTION_OUTAGE) if self._inputs else agent
 
     def action(self) -> tuple[ActionInputs, AgentSettings]:
