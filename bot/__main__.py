@@ -299,14 +299,10 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
     """
     import webbrowser  # noqa: PLC0415 - as above
 
-    from bot.cli.setup_repo import (  # noqa: PLC0415 - as above
-        AppOptions,
-        checked,
-        create_app,
-    )
+    from bot.cli.app import AppOptions, check_options, create_app  # noqa: PLC0415 - as above
 
     try:
-        options = checked(AppOptions(name=name, webhook=webhook, organisation=org, server=server, **rest))
+        options = check_options(AppOptions(name=name, webhook=webhook, organisation=org, server=server, **rest))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     done = finish(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))
@@ -335,21 +331,22 @@ def setup_repo(repo: str) -> None:
     Also lists the permissions that the App is missing there. Acts as the App in the CODEPILOT_* variables, which must
     be installed in the repository.
     """
-    from bot.cli.setup_repo import set_up_with, words  # noqa: PLC0415 - as above
+    from bot.cli.app import describe  # noqa: PLC0415 - as above
+    from bot.cli.setup_repo import set_up  # noqa: PLC0415 - as above
     from bot.settings import load, parsing  # noqa: PLC0415 - as above
 
     try:
         name = parsing.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    done = finish(set_up_with(load.load(), name))
+    done = finish(set_up(load.load(), name))
     if done is None:  # Ctrl+C
         sys.exit(130)
     for label in done.labels:
         state = "created" if label.made else "already has"
         click.echo(f"{name}: {state} the label {label.name} ({label.description})")
     for each in done.lacks:
-        click.echo(f"{name}: the App is missing {words(each)}, which is {each.weight}: without it, {each.without}")
+        click.echo(f"{name}: the App is missing {describe(each)}, which is {each.weight}: without it, {each.without}")
     if any(each.weight == "needed" for each in done.lacks):
         sys.exit(1)
 

@@ -24,7 +24,7 @@ from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, Scrip
 from agent_runtime.agent.schema import json_schema
 from bot.__main__ import cli
 from bot.action.outputs import conclusions_table
-from bot.cli import setup_repo
+from bot.cli import app
 from bot.cli.chat import run
 from bot.domain.grammar import help_text
 from bot.domain.job import TRANSITIONS
@@ -163,17 +163,17 @@ def _registries() -> str:
 
 def _app_steps() -> str:
     """The two steps of making the App in which something is ticked."""
-    ticked = [each for each in setup_repo.PERMISSIONS if each.weight != "optional"]
-    [extra] = [each for each in setup_repo.PERMISSIONS if each.weight == "optional"]
+    ticked = [each for each in app.PERMISSIONS if each.weight != "optional"]
+    [extra] = [each for each in app.PERMISSIONS if each.weight == "optional"]
 
     def those(level: str) -> str:
         return _list([each.shown for each in ticked if each.level == level])
 
     permissions = (
         f"3. Repository permissions: {those('write')} *read and write*; {those('read')} *read-only*. Nothing else; "
-        f"*{setup_repo.words(extra)}* only where you want it: without it, {extra.without}."
+        f"*{app.describe(extra)}* only where you want it: without it, {extra.without}."
     )
-    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in setup_repo.EVENTS])}."
+    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app.EVENTS])}."
     wrapped = (
         textwrap.fill(step, 120, subsequent_indent="   ", break_on_hyphens=False) for step in (permissions, events)
     )
@@ -181,8 +181,8 @@ def _app_steps() -> str:
 
 
 def _app_table() -> str:
-    listed = (*setup_repo.PERMISSIONS, *setup_repo.EVENTS)
-    rows = [f"| {setup_repo.words(each)} | {each.weight} | {each.without} |" for each in listed]
+    listed = (*app.PERMISSIONS, *app.EVENTS)
+    rows = [f"| {app.describe(each)} | {each.weight} | {each.without} |" for each in listed]
     return "\n".join(["| the App's | is | without it |", "|---|---|---|", *rows])
 
 

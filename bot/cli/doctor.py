@@ -23,7 +23,7 @@ from rich.text import Text
 
 from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
-from bot.cli.setup_repo import lacking, words
+from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
 from bot.github import GitHubError, app_use, describe_app
 from bot.permissions.levels import reach, reachable, unkept
@@ -148,9 +148,9 @@ def webhook_secret(secret: str) -> Finding:
 
 def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
     """The App's permissions and events, compared with what the bot needs."""
-    lacks = lacking(permissions, events)
+    lacks = find_missing(permissions, events)
     weights = {each.weight for each in lacks}
-    told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)
+    told = "; ".join(f"{describe(each)} ({each.without})" for each in lacks)
     found = f"signed in as {slug}" + (f", missing {told}" if told else "")
     if "needed" in weights:
         return bad("GitHub App", found, _GIVE)

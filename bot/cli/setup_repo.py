@@ -1,236 +1,24 @@
-"""`codepilot setup-repo`: creates the bot's labels, and names the permissions that its App lacks."""
+"""`codepilot setup-repo`: creates the bot's labels, and names the permissions that its App is missing."""
 
 from __future__ import annotations
 
-import asyncio
-import hmac
-import html
-import json
-import os
-import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
-from urllib.parse import quote, urlencode, urlsplit
+from dataclasses import dataclass
 
-import yaml
-from aiohttp import web
-
+from bot.cli.app import AppEvent, AppPermission, find_missing
 from bot.domain.errors import BotError
-from bot.github import CALLBACK_PATH, GitHub, GitHubError, RegisteredApp, installation_of, register_app
+from bot.github import GitHub, installation_of
 from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
 from bot.server.build import app_access, redactor_for
-from bot.settings.models import Settings, api_of, server_of
-from bot.settings.parsing import url
-
-# ---- Permissions and events of the bot's GitHub App, and the effect of each missing one, as data. Pure.
-
-
-Weight = Literal["needed", "wanted", "optional"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppPermission:
-    """One permission of an App.
-
-    Attributes:
-        name: GitHub's, in its API.
-        shown: GitHub's, on the App's page.
-        level: the least that will do.
-        weight: `needed` to work at all, `wanted` for what the documents promise, `optional` for what few want.
-        without: what becomes of the bot without it; a clause.
-    """
-
-    name: str
-    shown: str
-    level: Literal["read", "write"]
-    weight: Weight
-    without: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppEvent:
-    """One kind of event that an App subscribes to.
-
-    Attributes:
-        name: GitHub's, in its API.
-        shown: GitHub's, on the App's page.
-        weight: as for a permission.
-        without: what goes unheard; a clause.
-    """
-
-    name: str
-    shown: str
-    weight: Weight
-    without: str
-
-
-PERMISSIONS = (
-    AppPermission(
-        name="contents",
-        shown="Contents",
-        level="write",
-        weight="needed",
-        without="the bot can neither read code nor commit",
-    ),
-    AppPermission(
-        name="issues",
-        shown="Issues",
-        level="write",
-        weight="needed",
-        without="the bot cannot comment",
-    ),
-    AppPermission(
-        name="pull_requests",
-        shown="Pull requests",
-        level="write",
-        weight="needed",
-        without="the bot cannot open pull requests or create reviews",
-    ),
-    AppPermission(
-        name="metadata",
-        shown="Metadata",
-        level="read",
-        weight="needed",
-        without="the bot cannot check who may give commands",
-    ),
-    AppPermission(
-        name="checks",
-        shown="Checks",
-        level="write",
-        weight="wanted",
-        without="jobs have no check run, so no buttons or annotations, and `fix` does not see failed checks",
-    ),
-    AppPermission(
-        name="actions",
-        shown="Actions",
-        level="read",
-        weight="wanted",
-        without="failed workflows start no job, because the bot cannot see whether the base branch fails, too",
-    ),
-    AppPermission(
-        name="statuses",
-        shown="Commit statuses",
-        level="read",
-        weight="wanted",
-        without="`fix` does not see failed statuses",
-    ),
-    AppPermission(
-        name="workflows",
-        shown="Workflows",
-        level="write",
-        weight="optional",
-        without="changes to `.github/workflows` cannot be published, even if a person approved them",
-    ),
-)
-"""https://docs.github.com/en/rest/authentication/permissions-required-for-github-apps"""
-
-EVENTS = (
-    AppEvent(
-        name="check_run",
-        shown="Check run",
-        weight="wanted",
-        without="buttons of check runs have no effect, and a failed check of another App starts no fix",
-    ),
-    AppEvent(
-        name="check_suite",
-        shown="Check suite",
-        weight="wanted",
-        without="failed checks of other Apps start no fix if these Apps report only whole suites",
-    ),
-    AppEvent(
-        name="issue_comment",
-        shown="Issue comment",
-        weight="needed",
-        without="commands in comments have no effect",
-    ),
-    AppEvent(
-        name="issues",
-        shown="Issues",
-        weight="wanted",
-        without="labels and assignments of issues start nothing, and jobs continue in closed issues",
-    ),
-    AppEvent(
-        name="pull_request",
-        shown="Pull request",
-        weight="wanted",
-        without="labels of pull requests start nothing, a push does not invalidate approvals immediately, and jobs "
-        "continue in closed ones",
-    ),
-    AppEvent(
-        name="pull_request_review",
-        shown="Pull request review",
-        weight="wanted",
-        without="commands in reviews have no effect",
-    ),
-    AppEvent(
-        name="pull_request_review_comment",
-        shown="Pull request review comment",
-        weight="wanted",
-        without="commands in comments on lines have no effect",
-    ),
-    AppEvent(
-        name="repository",
-        shown="Repository",
-        weight="wanted",
-        without="jobs of a deleted repository continue until they fail",
-    ),
-    AppEvent(
-        name="workflow_run",
-        shown="Workflow run",
-        weight="wanted",
-        without="a failed workflow starts no fix",
-    ),
-)
-"""`installation` and `installation_repositories` are sent to every App unasked:
-https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
-
-
-def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> tuple[AppPermission | AppEvent, ...]:
-    """What is not there, in the order of the tables.
-
-    Args:
-        permissions: what an App or an installation has, level by name.
-        events: the events that it receives; None to omit them.
-    """
-    return (
-        *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),
-        *(each for each in EVENTS if events is not None and each.name not in events),
-    )
-
-
-def words(each: AppPermission | AppEvent) -> str:
-    """It, as it is found on the App's page: `Checks: read and write`, or `event Check run`."""
-    if isinstance(each, AppEvent):
-        return f"event {each.shown}"
-    return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"
+from bot.settings.models import Settings
 
 
 class NotInstalledError(BotError):
     """The App is not installed on the repository, or there is no such repository."""
 
 
-class LabelClient(Protocol):
-    """What is needed of GitHub."""
-
-    async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
-        """A file's bytes, or None when there is none."""
-        ...
-
-    async def labels(self, repo: str) -> tuple[str, ...]:
-        """Names of the repository's labels."""
-        ...
-
-    async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
-        """Make a label."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSpec:
-    """One label.
+    """One label of the bot.
 
     Attributes:
         name: at most 50 characters.
@@ -247,65 +35,24 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
-    """What came of it.
+    """The result of the set-up.
 
     Attributes:
-        labels: all of them, in the order of the documentation.
-        lacks: what the App was not given, or its owner has not accepted, for this repository.
+        labels: all of the bot's labels, in the order of the documentation.
+        lacks: the permissions that the App was not given, or its owner has not accepted, for this repository.
     """
 
     labels: tuple[LabelSpec, ...]
     lacks: tuple[AppPermission | AppEvent, ...]
 
 
-async def set_up(repos: LabelClient, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
-    """Make the labels that the repository's configuration names and that are not there yet.
-
-    Args:
-        repos: the client that acts on the repository.
-        repo: `owner/name`.
-        start_label: what the label that starts work is called where the configuration does not say.
-
-    Returns:
-        All of them, in the order of the documentation.
-
-    Raises:
-        RepoConfigError: the repository's file, or its organisation's, does not fit.
-        GitHubError: GitHub refused, or did not answer.
-    """
-    organisation = f"{repo.partition('/')[0]}/.github"
-    above = await repos.file_at(organisation, ORGANISATION_PATH)
-    own = await repos.file_at(repo, PATH)
-    config = merged(
-        RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
-        RepoConfig() if own is None else parse_config(own),
-    )
-    names = config.labels
-    there = {name.casefold() for name in await repos.labels(repo)}
-    wanted = (
-        (names.start or start_label, "1d76db", "Codepilot: start a run"),
-        (names.read_only, "c5def5", "Codepilot may only read"),
-        (names.ask, "fbca04", "Codepilot asks before running commands that can reach more than the workspace"),
-        (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
-        (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
-    )
-    found = tuple(
-        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in there)
-        for name, color, description in wanted
-    )
-    for label in found:
-        if label.made:
-            await repos.create_label(repo, label.name, color=label.color, description=label.description)
-    return found
-
-
-async def set_up_with(settings: Settings, repo: str) -> SetUp:
-    """The same as the App that the settings name, which is looked at, too.
+async def set_up(settings: Settings, repo: str) -> SetUp:
+    """Create the bot's labels in a repository as its App, and list the permissions that the App is missing there.
 
     Raises:
         NotInstalledError: the App cannot act there.
-        RepoConfigError: see `set_up`.
-        GitHubError: see `set_up`.
+        RepoConfigError: the repository's file, or its organisation's, does not fit.
+        GitHubError: GitHub refused, or did not answer.
     """
     found = await installation_of(repo, app_access(settings))
     if found is None:
@@ -323,307 +70,42 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
         minted=redactor.learn,
         ca_file=settings.agent.ca_file,
     ) as github:
-        labels = await set_up(github.repos, repo, start_label=settings.agent.start_label)
-    return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))
+        labels = await _create_labels(github, repo, start_label=settings.agent.start_label)
+    return SetUp(labels=labels, lacks=find_missing(found.permissions, found.events))
 
 
-# ---- The manifest of the bot's GitHub App, and what is made of the App that GitHub registers for it. Pure.
-
-
-ON_GITHUB = "https://github.com"
-LONGEST_NAME = 34
-"""Characters; GitHub takes no longer name for an App."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppOptions:
-    """The options of `codepilot app create`; see its help.
-
-    Attributes:
-        name: the App's; no other App on the server may have it.
-        webhook: the address that GitHub delivers to.
-        organisation: the owner; empty for the person's own account.
-        server: GitHub's address for browsers.
-        workflows: whether the App may change workflow files.
-        dashboard: whether people sign in to the dashboard with GitHub.
-        public: whether other accounts may install it.
-        directory: where key and settings are written.
-        ca_file: the authorities that signed the server's certificate; None for the usual ones.
-        port: of the local page; 0 for a free one.
-    """
-
-    name: str
-    webhook: str
-    organisation: str
-    server: str
-    workflows: bool
-    dashboard: bool
-    public: bool
-    directory: Path
-    port: int
-    ca_file: Path | None = None
-
-    @property
-    def api_url(self) -> str:
-        """The address of the server's REST API."""
-        return api_of(self.server)
-
-    @property
-    def key_file(self) -> Path:
-        """Where the App's key is written."""
-        return self.directory / "app.pem"
-
-    @property
-    def settings_file(self) -> Path:
-        """Where the settings are written."""
-        return self.directory / "codepilot.yml"
-
-
-def checked(options: AppOptions) -> AppOptions:
-    """The same options, with the server's address as the settings have it.
-
-    Raises:
-        ValueError: GitHub would not take them.
-    """
-    if not 0 < len(options.name.strip()) <= LONGEST_NAME:
-        raise ValueError(f"--name must have 1 to {LONGEST_NAME} characters.")
-    if urlsplit(options.webhook).scheme not in {"http", "https"} or not urlsplit(options.webhook).hostname:
-        raise ValueError("--webhook must be an address, e.g. https://codepilot.example.com/webhook.")
-    try:
-        server = server_of(url(options.server))
-    except ValueError as error:
-        raise ValueError(f"--server {error}.") from error
-    if urlsplit(options.webhook).path.rstrip("/") == "":
-        raise ValueError(f"--webhook has no path: `codepilot serve` listens at {options.webhook.rstrip('/')}/webhook.")
-    return replace(options, server=server)
-
-
-def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
-    """What GitHub is asked to register.
+async def _create_labels(github: GitHub, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
+    """Create the labels that the repository's configuration names and that do not exist yet.
 
     Args:
-        options: what the operator wants.
-        redirect_url: where GitHub sends the browser with the code.
+        github: the client that acts on the repository.
+        repo: `owner/name`.
+        start_label: the label that starts work, where the configuration does not name one.
+
+    Returns:
+        All of them, in the order of the documentation.
     """
-    wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
-    own = options.webhook.rsplit("/", 1)[0]
-    # The dashboard stands at the root of its host, wherever a proxy has the webhook.
-    callback = urlsplit(options.webhook)._replace(path=CALLBACK_PATH, query="", fragment="").geturl()
-    return {
-        "name": options.name,
-        "url": own,
-        "description": "Codepilot: a coding agent that works on this organisation's own server.",
-        "hook_attributes": {"url": options.webhook, "active": True},
-        "redirect_url": redirect_url,
-        **({"callback_urls": [callback]} if options.dashboard else {}),
-        "public": options.public,
-        "default_permissions": {each.name: each.level for each in wanted},
-        "default_events": [each.name for each in EVENTS],
-    }
-
-
-def form_address(options: AppOptions, *, state: str) -> str:
-    """Where the manifest is sent to, by a form in a browser that is signed in."""
-    place = f"/organizations/{quote(options.organisation, safe='')}" if options.organisation else ""
-    return f"{options.server}{place}/settings/apps/new?{urlencode({'state': state})}"
-
-
-def form_value(options: AppOptions, *, redirect_url: str) -> str:
-    """The manifest as the form's field holds it."""
-    return json.dumps(manifest(options, redirect_url=redirect_url))
-
-
-def settings_text(app: RegisteredApp, options: AppOptions) -> str:
-    """The settings file for the App."""
-    keys: dict[str, Any] = {
-        "app_id": app.id,
-        "private_key_file": str(options.key_file.resolve()),
-        "webhook_secret": app.webhook_secret,
-    }
-    if options.server != ON_GITHUB:
-        keys |= {"server_url": options.server, "api_url": options.api_url}
-    if options.dashboard:
-        keys |= {"client_id": app.client_id, "client_secret": app.client_secret}
-    if options.ca_file is not None:
-        keys["ca_file"] = str(options.ca_file)
-    return f"# The GitHub App {app.slug} of {app.owner}: {app.html_url}\n{yaml.safe_dump(keys, sort_keys=False)}"
-
-
-def next_steps(app: RegisteredApp, options: AppOptions) -> str:
-    """What is left to do, for the terminal."""
-    return f"""\
-Created the GitHub App {app.slug} ({app.owner}, id {app.id}): {app.html_url}
-Wrote {options.key_file} and {options.settings_file}, readable only by you.
-
-1. Install it in your repositories:  {app.html_url}/installations/new
-2. Start the bot:                    export CODEPILOT_CONFIG={options.settings_file.resolve()}
-                                     export ANTHROPIC_API_KEY=…
-                                     codepilot serve
-3. Check it:                         codepilot app check"""
-
-
-# ---- The local page that sends a browser to GitHub with the manifest, and takes it back with the code.
-
-
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}
-button {{ font: inherit; padding: .5rem 1rem }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""
-_HEADERS = {
-    "Cache-Control": "no-store",
-    # GitHub does not need to know the page, and the code in this one's address is nobody's business.
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-
-
-async def create_app(options: AppOptions, say: Callable[[str], None], browse: Callable[[str], object]) -> RegisteredApp:
-    """Have a person register the App in their browser; write its key and settings, and say what is next.
-
-    Args:
-        options: what is wanted.
-        say: prints a line.
-        browse: opens a page, if it can.
-
-    Raises:
-        BotError: the files are there already, or cannot be written; the port is taken; or GitHub did not give the key.
-    """
-    # Made before anything is registered: GitHub tells the key only once.
-    with _new_files(options.key_file, options.settings_file) as (key, settings):
-        async with _LocalPage(options).open() as page:
-            say(f"Open this page in a browser that is signed in to {options.server}, and confirm there:\n")
-            say(f"  {page.url}\n")
-            say("From another machine, forward the port first: ssh -L PORT:127.0.0.1:PORT HOST. Ctrl+C cancels.")
-            await asyncio.to_thread(browse, page.url)
-            remedy = f"Delete the App at {options.server}/settings/apps if it is there, and run this again."
-            try:
-                app = await page.registered
-                for file, text in ((key, app.private_key), (settings, settings_text(app, options))):
-                    file.write(text)
-                    file.flush()
-            except GitHubError as error:
-                raise BotError(f"The App's key is missing. {error} {remedy}") from error
-            except OSError as error:
-                raise BotError(f"The App's key cannot be written: {error.strerror}. {remedy}") from error
-            finally:
-                page.kept.set()
-            await page.answered.wait()
-    say(f"\n{next_steps(app, options)}")
-    return app
-
-
-class _LocalPage:
-    """Serves one visit on the loopback, under a path that no other user of the machine can guess.
-
-    Attributes:
-        url: the page; empty before `open`.
-        registered: the App, once GitHub has given it.
-        kept: to be set when its key is written, or cannot be; the browser is told only then.
-        answered: set when the browser has been told, or has gone.
-    """
-
-    def __init__(self, options: AppOptions) -> None:
-        self._options = options
-        self._path, self._state = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        self.url = ""
-        self.registered: asyncio.Future[RegisteredApp] = asyncio.get_running_loop().create_future()
-        self.kept, self.answered = asyncio.Event(), asyncio.Event()
-        self._asked = False
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[_LocalPage]:
-        """Listen until the end of the `with`."""
-        served = web.Application()
-        served.router.add_get(f"/{self._path}", self._begin)
-        served.router.add_get(f"/{self._path}/done", self._done)
-        runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", self._options.port)
-            try:
-                await site.start()
-            except OSError as error:
-                raise BotError(f"Port {self._options.port} cannot be used: {error.strerror}; choose --port.") from error
-            host, port = runner.addresses[0][:2]
-            self.url = f"http://{host}:{port}/{self._path}"
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _begin(self, _request: web.Request) -> web.Response:
-        address = html.escape(form_address(self._options, state=self._state))
-        value = html.escape(form_value(self._options, redirect_url=f"{self.url}/done"))
-        return _page(
-            "Create the GitHub App",
-            f"<p>GitHub shows what the App <strong>{html.escape(self._options.name)}</strong> may do, and asks you to "
-            f'confirm.</p><form method="post" action="{address}"><input type="hidden" name="manifest" value="{value}">'
-            "<button>Continue to GitHub</button></form>",
-            forms=self._options.server,
-        )
-
-    async def _done(self, request: web.Request) -> web.Response:
-        code = request.query.get("code", "")
-        if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
-            raise web.HTTPBadRequest(text="This page was not requested from here.\n")
-        if not self._asked:  # a page that is loaded again has the same code, which works once
-            self._asked = True
-            try:
-                self.registered.set_result(await register_app(code, self._options.api_url, self._options.ca_file))
-            except GitHubError as error:
-                self.registered.set_exception(error)
-        await self.kept.wait()
-        failed = self.registered.exception()
-        if failed is not None:
-            page = _page("The App's key is missing", f"<p>{html.escape(str(failed))}</p>")
-        else:
-            page = _page(f"{self.registered.result().slug} is registered", "<p>Continue in the terminal.</p>")
-        try:
-            await page.prepare(request)
-            await page.write_eof()
-        finally:
-            self.answered.set()
-        return page
-
-
-def _page(title: str, body: str, *, forms: str = "'none'") -> web.Response:
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; form-action {forms}; base-uri 'none'"
-    text = _PAGE.format(title=html.escape(title), body=body)
-    headers = {**_HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
-    return web.Response(text=text, content_type="text/html", headers=headers)
-
-
-@contextmanager
-def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
-    """Files that only their owner may read; gone again when the body of the `with` fails."""
-    with ExitStack() as stack:
-        opened = []
-        for path in paths:
-            try:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            except FileExistsError as error:
-                raise BotError(f"{path} already exists; choose another --directory.") from error
-            except OSError as error:
-                raise BotError(f"{path} cannot be written: {error.strerror}; choose another --directory.") from error
-            stack.callback(path.unlink, missing_ok=True)
-            opened.append(os.fdopen(descriptor, "w", encoding="utf-8"))
-            stack.push(opened[-1])
-        yield opened
-        for each in opened:
-            each.close()
-        stack.pop_all()
+    organisation = f"{repo.partition('/')[0]}/.github"
+    above = await github.repos.file_at(organisation, ORGANISATION_PATH)
+    own = await github.repos.file_at(repo, PATH)
+    config = merged(
+        RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
+        RepoConfig() if own is None else parse_config(own),
+    )
+    names = config.labels
+    there = {name.casefold() for name in await github.repos.labels(repo)}
+    wanted = (
+        (names.start or start_label, "1d76db", "Codepilot: start a run"),
+        (names.read_only, "c5def5", "Codepilot may only read"),
+        (names.ask, "fbca04", "Codepilot asks before running commands that can reach more than the workspace"),
+        (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
+        (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
+    )
+    found = tuple(
+        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in there)
+        for name, color, description in wanted
+    )
+    for label in found:
+        if label.made:
+            await github.repos.create_label(repo, label.name, color=label.color, description=label.description)
+    return found

@@ -40,7 +40,7 @@ from agent_runtime import (
     ToolReturned,
     pick_sandbox,
 )
-from bot.cli.setup_repo import EVENTS, PERMISSIONS
+from bot.cli.app import EVENTS, PERMISSIONS
 from bot.demo.project import KEYS, DemoError, Scenario, TourEntry, boltons, local, open_tour, read_tour, scripted
 from bot.domain.job import TRANSITIONS, JobState
 from bot.git.filesystem import discard

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bot.cli.setup_repo import EVENTS, PERMISSIONS
+from bot.cli.app import EVENTS, PERMISSIONS
 from bot.demo.project import copied
 from bot.domain.errors import BotError
 from localhub import App, LocalHub, Repo, Role

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.cli.app import create_app
 from bot.cli.doctor import examine_app
-from bot.cli.setup_repo import create_app
 from bot.domain.job import JobState
 from bot.git import CloneError, Source, Workspaces, git_variables
 from bot.github import AppAccess, LogError, PictureError, describe_app, fetch_picture, save_log

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import aiohttp
 import pytest
 
-from bot.cli.setup_repo import EVENTS, PERMISSIONS, AppOptions, checked, create_app, manifest
+from bot.cli.app import EVENTS, PERMISSIONS, AppOptions, check_options, create_app, manifest
 from bot.domain.errors import BotError
 from bot.git.process import connector
 from bot.github import describe_app
@@ -148,9 +148,9 @@ def test_people_come_back_to_the_dashboard_at_the_root_of_the_host(tmp_path: Pat
 )
 def test_what_github_would_not_take_is_said_first(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        checked(replace(options("https://github.com", tmp_path), **changes))
+        check_options(replace(options("https://github.com", tmp_path), **changes))
 
 
 def test_the_address_of_the_server_is_written_as_the_settings_have_it(tmp_path: Path) -> None:
-    made = checked(options("https://GHE.example.com/api/v3/", tmp_path))
+    made = check_options(options("https://GHE.example.com/api/v3/", tmp_path))
     assert (made.server, made.api_url) == ("https://ghe.example.com", "https://ghe.example.com/api/v3")

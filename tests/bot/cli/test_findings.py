@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.cli import doctor
+from bot.cli.app import EVENTS, PERMISSIONS, AppEvent, AppPermission, describe, find_missing
 from bot.cli.doctor import DeliveryAttempt, Finding
-from bot.cli.setup_repo import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 from bot.events.triggers import TRIGGERS
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
@@ -78,7 +78,7 @@ def test_a_finding_says_what_is_there_and_what_it_means(finding: Finding, verdic
     assert bool(finding.fix) == (verdict in {"bad", "warning"})
 
 
-@pytest.mark.parametrize("lost", [*PERMISSIONS, *EVENTS], ids=words)
+@pytest.mark.parametrize("lost", [*PERMISSIONS, *EVENTS], ids=describe)
 def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(lost: AppPermission | AppEvent) -> None:
     permissions = {
         name: level for name, level in ALL.items() if not (isinstance(lost, AppPermission) and lost.name == name)
@@ -86,8 +86,8 @@ def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(los
     events = [name for name in HEARD if not (isinstance(lost, AppEvent) and lost.name == name)]
     finding = doctor.app("bot", permissions, events)
     assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
-    assert finding.found == f"signed in as bot, missing {words(lost)} ({lost.without})"
-    assert lacking(permissions, events) == (lost,)
+    assert finding.found == f"signed in as bot, missing {describe(lost)} ({lost.without})"
+    assert find_missing(permissions, events) == (lost,)
 
 
 def test_every_event_that_is_listened_to_is_asked_for() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.setup_repo import PERMISSIONS, NotInstalledError, set_up_with
+from bot.cli.app import PERMISSIONS
+from bot.cli.setup_repo import NotInstalledError, set_up
 from bot.permissions.repo_config import RepoConfigError
 from bot.settings.load import load
 from bot.settings.models import Settings
@@ -43,8 +44,8 @@ def settings(world: World, tmp_path: Path) -> Settings:
 
 async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, settings: Settings) -> None:
     await world.github.repos.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
-    first = (await set_up_with(settings, world.name)).labels
-    second = (await set_up_with(settings, world.name)).labels
+    first = (await set_up(settings, world.name)).labels
+    second = (await set_up(settings, world.name)).labels
     assert [(label.name, label.made) for label in first] == [
         ("codepilot", True),
         ("codepilot:read-only", True),
@@ -65,7 +66,7 @@ async def test_they_are_called_what_the_repository_and_its_organisation_call_the
     world.hub.install(world.app, above)
     own = {".github/codepilot.yml": "labels: {auto: run free}\n"}
     world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
-    found = await set_up_with(settings, world.name)
+    found = await set_up(settings, world.name)
     assert [label.name for label in found.labels] == [
         "go",
         "codepilot:read-only",
@@ -80,16 +81,16 @@ async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World
     world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
     before = await world.github.repos.labels(world.name)
     with pytest.raises(RepoConfigError, match="'labels'"):
-        await set_up_with(settings, world.name)
+        await set_up(settings, world.name)
     assert await world.github.repos.labels(world.name) == before
 
 
 async def test_what_the_owner_has_not_accepted_is_told(world: World, settings: Settings) -> None:
-    assert (await set_up_with(settings, world.name)).lacks == ()
+    assert (await set_up(settings, world.name)).lacks == ()
     world.hub.permit(
         world.hub.install(world.app, world.repo), {"contents": "write", "issues": "write", "pull_requests": "write"}
     )
-    lacks = (await set_up_with(settings, world.name)).lacks
+    lacks = (await set_up(settings, world.name)).lacks
     assert [each.shown for each in lacks] == ["Checks", "Actions", "Commit statuses", "Workflows"]
 
 
@@ -120,4 +121,4 @@ async def test_the_command_says_what_it_made_and_what_is_lacking(
 async def test_where_the_app_is_not_installed_it_says_what_to_do(world: World, settings: Settings) -> None:
     world.hub.add_repo("mona/other", owner="mona")
     with pytest.raises(NotInstalledError, match="mona/other"):
-        await set_up_with(settings, "mona/other")
+        await set_up(settings, "mona/other")

@@ -1,0 +1,434 @@
+"""The bot's GitHub App: the permissions and events that it needs, and `codepilot app create`, which registers it.
+
+`PERMISSIONS` and `EVENTS` say what the bot loses without each of them. `codepilot doctor`, `codepilot setup-repo`, the
+documentation and the local hub use these tables, too. To register the App, a local page sends the person's browser to
+GitHub with a manifest; GitHub sends it back with a code, for which it gives the App's key once:
+https://docs.github.com/en/apps/sharing-github-apps/registering-a-github-app-from-a-manifest
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import html
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TextIO
+from urllib.parse import quote, urlencode, urlsplit
+
+import yaml
+from aiohttp import web
+
+from bot.domain.errors import BotError
+from bot.github import CALLBACK_PATH, GitHubError, RegisteredApp, register_app
+from bot.settings.models import api_of, server_of
+from bot.settings.parsing import url
+
+Weight = Literal["needed", "wanted", "optional"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppPermission:
+    """One permission of an App.
+
+    Attributes:
+        name: GitHub's, in its API.
+        level: the least that will do.
+        weight: `needed` to work at all, `wanted` for features that the documents promise, `optional` for rare ones.
+        without: the bot's loss without it; a clause.
+        title: GitHub's name on the App's page, where it differs from `name`.
+    """
+
+    name: str
+    level: Literal["read", "write"]
+    weight: Weight
+    without: str
+    title: str = ""
+
+    @property
+    def shown(self) -> str:
+        """GitHub's name on the App's page."""
+        return self.title or _sentence_case(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AppEvent:
+    """One kind of event that an App subscribes to; see `AppPermission`."""
+
+    name: str
+    weight: Weight
+    without: str
+
+    @property
+    def shown(self) -> str:
+        """GitHub's name on the App's page."""
+        return _sentence_case(self.name)
+
+
+def _sentence_case(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+PERMISSIONS = (
+    AppPermission("contents", "write", "needed", "the bot can neither read code nor commit"),
+    AppPermission("issues", "write", "needed", "the bot cannot comment"),
+    AppPermission("pull_requests", "write", "needed", "the bot cannot open pull requests or create reviews"),
+    AppPermission("metadata", "read", "needed", "the bot cannot check who may give commands"),
+    AppPermission(
+        "checks",
+        "write",
+        "wanted",
+        "jobs have no check run, so no buttons or annotations, and `fix` does not see failed checks",
+    ),
+    AppPermission(
+        "actions",
+        "read",
+        "wanted",
+        "failed workflows start no job, because the bot cannot see whether the base branch fails, too",
+    ),
+    AppPermission("statuses", "read", "wanted", "`fix` does not see failed statuses", "Commit statuses"),
+    AppPermission(
+        "workflows",
+        "write",
+        "optional",
+        "changes to `.github/workflows` cannot be published, even if a person approved them",
+    ),
+)
+"""https://docs.github.com/en/rest/authentication/permissions-required-for-github-apps"""
+
+EVENTS = (
+    AppEvent(
+        "check_run", "wanted", "buttons of check runs have no effect, and a failed check of another App starts no fix"
+    ),
+    AppEvent(
+        "check_suite", "wanted", "failed checks of other Apps start no fix if these Apps report only whole suites"
+    ),
+    AppEvent("issue_comment", "needed", "commands in comments have no effect"),
+    AppEvent("issues", "wanted", "labels and assignments of issues start nothing, and jobs continue in closed issues"),
+    AppEvent(
+        "pull_request",
+        "wanted",
+        "labels of pull requests start nothing, a push does not invalidate approvals immediately, and jobs "
+        "continue in closed ones",
+    ),
+    AppEvent("pull_request_review", "wanted", "commands in reviews have no effect"),
+    AppEvent("pull_request_review_comment", "wanted", "commands in comments on lines have no effect"),
+    AppEvent("repository", "wanted", "jobs of a deleted repository continue until they fail"),
+    AppEvent("workflow_run", "wanted", "a failed workflow starts no fix"),
+)
+"""`installation` and `installation_repositories` are sent to every App unasked:
+https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
+
+
+def find_missing(
+    permissions: Mapping[str, str], events: Collection[str] | None
+) -> tuple[AppPermission | AppEvent, ...]:
+    """Return the permissions and events that are missing, in the order of the tables.
+
+    Args:
+        permissions: what an App or an installation has, level by name.
+        events: the events that it receives; None to omit them.
+    """
+    return (
+        *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),
+        *(each for each in EVENTS if events is not None and each.name not in events),
+    )
+
+
+def describe(each: AppPermission | AppEvent) -> str:
+    """Name a permission or an event as on the App's page: `Checks: read and write`, or `event Check run`."""
+    if isinstance(each, AppEvent):
+        return f"event {each.shown}"
+    return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"
+
+
+ON_GITHUB = "https://github.com"
+LONGEST_NAME = 34
+"""Characters; GitHub takes no longer name for an App."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """The options of `codepilot app create`; see its help.
+
+    Attributes:
+        name: the App's; no other App on the server may have it.
+        webhook: the address that GitHub delivers to.
+        organisation: the owner; empty for the person's own account.
+        server: GitHub's address for browsers.
+        workflows: whether the App may change workflow files.
+        dashboard: whether people sign in to the dashboard with GitHub.
+        public: whether other accounts may install it.
+        directory: where key and settings are written.
+        ca_file: the authorities that signed the server's certificate; None for the usual ones.
+        port: of the local page; 0 for a free one.
+    """
+
+    name: str
+    webhook: str
+    organisation: str
+    server: str
+    workflows: bool
+    dashboard: bool
+    public: bool
+    directory: Path
+    port: int
+    ca_file: Path | None = None
+
+    @property
+    def api_url(self) -> str:
+        """The address of the server's REST API."""
+        return api_of(self.server)
+
+    @property
+    def key_file(self) -> Path:
+        """Where the App's key is written."""
+        return self.directory / "app.pem"
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are written."""
+        return self.directory / "codepilot.yml"
+
+
+def check_options(options: AppOptions) -> AppOptions:
+    """Return the options with the server's address as the settings have it.
+
+    Raises:
+        ValueError: GitHub would not take them.
+    """
+    if not 0 < len(options.name.strip()) <= LONGEST_NAME:
+        raise ValueError(f"--name must have 1 to {LONGEST_NAME} characters.")
+    if urlsplit(options.webhook).scheme not in {"http", "https"} or not urlsplit(options.webhook).hostname:
+        raise ValueError("--webhook must be an address, e.g. https://codepilot.example.com/webhook.")
+    try:
+        server = server_of(url(options.server))
+    except ValueError as error:
+        raise ValueError(f"--server {error}.") from error
+    if urlsplit(options.webhook).path.rstrip("/") == "":
+        raise ValueError(f"--webhook has no path: `codepilot serve` listens at {options.webhook.rstrip('/')}/webhook.")
+    return replace(options, server=server)
+
+
+def manifest(options: AppOptions, *, redirect_url: str) -> dict[str, Any]:
+    """Return the manifest of the App, which GitHub registers.
+
+    Args:
+        options: what the operator wants.
+        redirect_url: where GitHub sends the browser with the code.
+    """
+    wanted = [each for each in PERMISSIONS if each.weight != "optional" or options.workflows]
+    own = options.webhook.rsplit("/", 1)[0]
+    # The dashboard stands at the root of its host, wherever a proxy has the webhook.
+    callback = urlsplit(options.webhook)._replace(path=CALLBACK_PATH, query="", fragment="").geturl()
+    return {
+        "name": options.name,
+        "url": own,
+        "description": "Codepilot: a coding agent that works on this organisation's own server.",
+        "hook_attributes": {"url": options.webhook, "active": True},
+        "redirect_url": redirect_url,
+        **({"callback_urls": [callback]} if options.dashboard else {}),
+        "public": options.public,
+        "default_permissions": {each.name: each.level for each in wanted},
+        "default_events": [each.name for each in EVENTS],
+    }
+
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}
+button {{ font: inherit; padding: .5rem 1rem }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>
+"""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    # GitHub does not need to know the page, and the code in this one's address is nobody's business.
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+async def create_app(options: AppOptions, say: Callable[[str], None], browse: Callable[[str], object]) -> RegisteredApp:
+    """Have a person register the App in their browser; write its key and settings, and say what is next.
+
+    Args:
+        options: what is wanted.
+        say: prints a line.
+        browse: opens a page, if it can.
+
+    Raises:
+        BotError: the files are there already, or cannot be written; the port is taken; or GitHub did not give the key.
+    """
+    # Made before anything is registered: GitHub tells the key only once.
+    with _new_files(options.key_file, options.settings_file) as (key, settings):
+        async with _LocalPage(options).open() as page:
+            say(f"Open this page in a browser that is signed in to {options.server}, and confirm there:\n")
+            say(f"  {page.url}\n")
+            say("From another machine, forward the port first: ssh -L PORT:127.0.0.1:PORT HOST. Ctrl+C cancels.")
+            await asyncio.to_thread(browse, page.url)
+            remedy = f"Delete the App at {options.server}/settings/apps if it is there, and run this again."
+            try:
+                app = await page.registered
+                for file, text in ((key, app.private_key), (settings, settings_text(app, options))):
+                    file.write(text)
+                    file.flush()
+            except GitHubError as error:
+                raise BotError(f"The App's key is missing. {error} {remedy}") from error
+            except OSError as error:
+                raise BotError(f"The App's key cannot be written: {error.strerror}. {remedy}") from error
+            finally:
+                page.kept.set()
+            await page.answered.wait()
+    say(f"\n{next_steps(app, options)}")
+    return app
+
+
+class _LocalPage:
+    """Serves one visit on the loopback, under a path that no other user of the machine can guess.
+
+    Attributes:
+        url: the page; empty before `open`.
+        registered: the App, once GitHub has given it.
+        kept: to be set when its key is written, or cannot be; the browser is told only then.
+        answered: set when the browser has been told, or has gone.
+    """
+
+    def __init__(self, options: AppOptions) -> None:
+        self._options = options
+        self._path, self._state = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        self.url = ""
+        self.registered: asyncio.Future[RegisteredApp] = asyncio.get_running_loop().create_future()
+        self.kept, self.answered = asyncio.Event(), asyncio.Event()
+        self._asked = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[_LocalPage]:
+        """Listen until the end of the `with`."""
+        served = web.Application()
+        served.router.add_get(f"/{self._path}", self._begin)
+        served.router.add_get(f"/{self._path}/done", self._done)
+        runner = web.AppRunner(served, access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", self._options.port)
+            try:
+                await site.start()
+            except OSError as error:
+                raise BotError(f"Port {self._options.port} cannot be used: {error.strerror}; choose --port.") from error
+            host, port = runner.addresses[0][:2]
+            self.url = f"http://{host}:{port}/{self._path}"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _begin(self, _request: web.Request) -> web.Response:
+        owner = self._options.organisation
+        place = f"/organizations/{quote(owner, safe='')}" if owner else ""
+        address = f"{self._options.server}{place}/settings/apps/new?{urlencode({'state': self._state})}"
+        value = json.dumps(manifest(self._options, redirect_url=f"{self.url}/done"))
+        return _page(
+            "Create the GitHub App",
+            f"<p>GitHub shows what the App <strong>{html.escape(self._options.name)}</strong> may do, and asks you to "
+            f'confirm.</p><form method="post" action="{html.escape(address)}"><input type="hidden" name="manifest" '
+            f'value="{html.escape(value)}"><button>Continue to GitHub</button></form>',
+            forms=self._options.server,
+        )
+
+    async def _done(self, request: web.Request) -> web.Response:
+        code = request.query.get("code", "")
+        if not code or not hmac.compare_digest(request.query.get("state", "").encode(), self._state.encode()):
+            raise web.HTTPBadRequest(text="This page was not requested from here.\n")
+        if not self._asked:  # a page that is loaded again has the same code, which works once
+            self._asked = True
+            try:
+                self.registered.set_result(await register_app(code, self._options.api_url, self._options.ca_file))
+            except GitHubError as error:
+                self.registered.set_exception(error)
+        await self.kept.wait()
+        failed = self.registered.exception()
+        if failed is not None:
+            page = _page("The App's key is missing", f"<p>{html.escape(str(failed))}</p>")
+        else:
+            page = _page(f"{self.registered.result().slug} is registered", "<p>Continue in the terminal.</p>")
+        try:
+            await page.prepare(request)
+            await page.write_eof()
+        finally:
+            self.answered.set()
+        return page
+
+
+def _page(title: str, body: str, *, forms: str = "'none'") -> web.Response:
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; form-action {forms}; base-uri 'none'"
+    text = _PAGE.format(title=html.escape(title), body=body)
+    headers = {**_HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
+    return web.Response(text=text, content_type="text/html", headers=headers)
+
+
+@contextmanager
+def _new_files(*paths: Path) -> Iterator[Sequence[TextIO]]:
+    """Files that only their owner may read; gone again when the body of the `with` fails."""
+    with ExitStack() as stack:
+        opened = []
+        for path in paths:
+            try:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            except FileExistsError as error:
+                raise BotError(f"{path} already exists; choose another --directory.") from error
+            except OSError as error:
+                raise BotError(f"{path} cannot be written: {error.strerror}; choose another --directory.") from error
+            stack.callback(path.unlink, missing_ok=True)
+            opened.append(os.fdopen(descriptor, "w", encoding="utf-8"))
+            stack.push(opened[-1])
+        yield opened
+        for each in opened:
+            each.close()
+        stack.pop_all()
+
+
+def settings_text(app: RegisteredApp, options: AppOptions) -> str:
+    """The settings file for the App."""
+    keys: dict[str, Any] = {
+        "app_id": app.id,
+        "private_key_file": str(options.key_file.resolve()),
+        "webhook_secret": app.webhook_secret,
+    }
+    if options.server != ON_GITHUB:
+        keys |= {"server_url": options.server, "api_url": options.api_url}
+    if options.dashboard:
+        keys |= {"client_id": app.client_id, "client_secret": app.client_secret}
+    if options.ca_file is not None:
+        keys["ca_file"] = str(options.ca_file)
+    return f"# The GitHub App {app.slug} of {app.owner}: {app.html_url}\n{yaml.safe_dump(keys, sort_keys=False)}"
+
+
+def next_steps(app: RegisteredApp, options: AppOptions) -> str:
+    """Describe the remaining steps, for the terminal."""
+    return f"""\
+Created the GitHub App {app.slug} ({app.owner}, id {app.id}): {app.html_url}
+Wrote {options.key_file} and {options.settings_file}, readable only by you.
+
+1. Install it in your repositories:  {app.html_url}/installations/new
+2. Start the bot:                    export CODEPILOT_CONFIG={options.settings_file.resolve()}
+                                     export ANTHROPIC_API_KEY=…
+                                     codepilot serve
+3. Check it:                         codepilot app check"""
