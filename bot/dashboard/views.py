@@ -18,7 +18,8 @@ from bot.jobs.context import JobServices
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.view import RunEntry, RunLog, following, log_of, unpack_log
 from bot.queue.protocols import JobIndex, RunHistory
-from bot.queue.records import JobRecord, JobRecords, RunQuery, Stored, WeekCost, root_of, week_begins, week_of
+from bot.queue.records import JobRecord, JobRecords, RunQuery, Stored, WeekCost, week_begins, week_of
+from bot.queue.tracing import root_span_context
 
 ENTRIES_ON_A_PAGE = 100
 LINES_ON_A_PAGE = 1_000
@@ -468,7 +469,9 @@ class DashboardReader:
                 record=_redacted(record, self._shown),
                 log=log,
                 diff=self._services.redactor.redact(self._services.work.patch(job.id)),
-                trace=f"{self._trace_url.rstrip('/')}/{root_of(job).trace_id:032x}" if self._trace_url else "",
+                trace=f"{self._trace_url.rstrip('/')}/{root_span_context(job).trace_id:032x}"
+                if self._trace_url
+                else "",
             )
 
         async with self._turn:

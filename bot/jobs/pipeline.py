@@ -61,7 +61,8 @@ from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
 from bot.publishing.view import StatusView
 from bot.queue.protocols import MOST_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
-from bot.queue.records import Signal, StoredRecord, observed
+from bot.queue.records import Signal, StoredRecord
+from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
 
@@ -378,7 +379,7 @@ class Worker:
 
     async def tell(self, owed: Owed) -> bool:
         """See `JobHandler.tell`."""
-        with observed(owed.job) if owed.job is not None else nullcontext():
+        with bind_job(owed.job) if owed.job is not None else nullcontext():
             return await endings.tell_late(self._contexts, owed)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
@@ -390,7 +391,7 @@ class Worker:
             "codepilot.job.command": job.command.verb,
             "codepilot.repository.id": job.repo.id,
         }
-        with observed(job, attempt=attempt.number), traced("job", about) as span:
+        with bind_job(job, attempt=attempt.number), traced("job", about) as span:
             log.info("attempt %d", attempt.number)
             disposition: Disposition
             try:

@@ -1,4 +1,7 @@
-"""Facts about threads rather than jobs, in the store: permission labels, notices sent, work begun."""
+"""Facts that are stored beside the jobs: permission labels, notices sent, work begun, due recipes, the pace of writes.
+
+All processes on a database share them. `DurableLedger` implements `Ledger`; `DurableSchedules`, `Schedules`.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,27 @@ from pydantic import TypeAdapter, ValidationError
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.commands import RecipeDue
-from bot.domain.errors import OtherVersionError
+from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from bot.events.delivery import job_id
+from bot.github import Reserve
 from bot.permissions.repo_config import RepoConfig, next_due
 from bot.queue import jobs
-from bot.queue.records import loaded
-from bot.queue.store import CONFIGS, JOBS, LABELS, SCHEDULES, TOLD, JobStore, Transaction, insert
+from bot.queue.records import decode_job
+from bot.queue.store import CONFIGS, JOBS, LABELS, PACES, SCHEDULES, TOLD, JobStore, Transaction, insert
 
-_HOUR = 3600.0
-_SOME = 20
+log = logging.getLogger(__name__)
 _CONFIG = TypeAdapter(RepoConfig)
+_HOUR = 3600.0
+_READ_AT_ONCE = 20
+_STARTED_AT_ONCE = 100
+
+_LONGEST_PACE_SECONDS = 60.0
+"""A process that has to wait longer writes anyway: others have reserved and died, or a clock was set back."""
 
 
 class DurableLedger:
-    """Labels, notices and counts in the database; every method may raise `QueueError`.
+    """Implements `Ledger`: labels, notices and counts in the database.
 
     Args:
         store: the one that the engine is on; the caller closes it.
@@ -37,7 +46,7 @@ class DurableLedger:
         self._trusted_bots = trusted_bots or TrustedBots()
 
     async def keep_label(self, label: LabelGrant) -> None:
-        """Keep who set a label on what; an older setting of the same label is replaced, a newer one stays."""
+        """See `Ledger.keep_label`."""
         place = {"repo_id": label.repo_id, "thread": label.number, "folded": label.name.casefold()}
         said = {
             "name": label.name,
@@ -55,7 +64,7 @@ class DurableLedger:
         )
 
     async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]:
-        """The labels that are kept of a thread, by name."""
+        """See `Ledger.labels`."""
         kept = sa.select(LABELS).where(*_in_thread(repo_id, number)).order_by(LABELS.c.folded)
         rows = await self._run(lambda tx: tx.rows.execute(kept).all())
         return tuple(
@@ -71,12 +80,12 @@ class DurableLedger:
         )
 
     async def drop_label(self, repo_id: int, number: int, name: str) -> None:
-        """Forget a label, however its name is capitalised; nothing to do when it is not kept."""
+        """See `Ledger.drop_label`."""
         gone = LABELS.delete().where(*_in_thread(repo_id, number), LABELS.c.folded == name.casefold())
         await self._run(lambda tx: tx.rows.execute(gone))
 
     async def rebind_labels(self, repo_id: int, number: int, old_sha: str, new_sha: str) -> None:
-        """Bind the labels of a thread that hold for one commit to another: the bot's own push moved the head."""
+        """See `Ledger.rebind_labels`."""
         bound = LABELS.update().where(*_in_thread(repo_id, number), LABELS.c.bound_to == old_sha)
         await self._run(lambda tx: tx.rows.execute(bound.values(bound_to=new_sha)))
 
@@ -137,13 +146,12 @@ class DurableLedger:
             return None
 
     async def tally(self, job: Job, *, seconds: float = _HOUR) -> Tally:
-        """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
-
-        Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
-        work before `job` since a person asked for some, as far back as `sweep` has not forgotten; it is 0 when `job` is
-        a person's.
-        """
+        """See `Ledger.tally`."""
         return await self._run(lambda tx: _tally(tx, job, seconds, self._trusted_bots))
+
+
+def _in_thread(repo_id: int, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return LABELS.c.repo_id == repo_id, LABELS.c.thread == number
 
 
 def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots) -> Tally:
@@ -165,7 +173,7 @@ def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots)
     if is_unattended(job, trusted_bots):
         before = sa.select(JOBS.c.body).where(*counted, *here, JOBS.c.begun_at.is_not(None), JOBS.c.body.is_not(None))
         # Some at a time: a thread may have thousands, and most end at the first few.
-        newest = before.order_by(JOBS.c.seq.desc()).execution_options(yield_per=_SOME)
+        newest = before.order_by(JOBS.c.seq.desc()).execution_options(yield_per=_READ_AT_ONCE)
         with tx.rows.execute(newest).scalars() as bodies:
             unattended = sum(1 for _ in takewhile(lambda body: _is_nobodys(body, trusted_bots), bodies))
     return Tally(
@@ -179,22 +187,10 @@ def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots)
 
 def _is_nobodys(body: str, trusted_bots: TrustedBots) -> bool:
     try:
-        return is_unattended(loaded(body), trusted_bots)
+        return is_unattended(decode_job(body), trusted_bots)
     except OtherVersionError:
         # Another version's: no sign of a person.
         return True
-
-
-def _in_thread(repo_id: int, number: int) -> tuple[sa.ColumnElement[bool], ...]:
-    return LABELS.c.repo_id == repo_id, LABELS.c.thread == number
-
-
-# ---- Keep when recipes are due, in the store, and turn each due time into one job, however many processes look.
-
-
-log = logging.getLogger(__name__)
-
-_MOST_AT_ONCE = 100
 
 
 class DurableSchedules:
@@ -250,7 +246,7 @@ class DurableSchedules:
         def start(tx: Transaction) -> int:
             tx.lock("schedules")
             due = sa.select(SCHEDULES).where(SCHEDULES.c.due_at <= tx.now).order_by(SCHEDULES.c.due_at)
-            rows = tx.rows.execute(due.limit(_MOST_AT_ONCE)).all()
+            rows = tx.rows.execute(due.limit(_STARTED_AT_ONCE)).all()
             for row in rows:
                 name, at = row.recipe, int(row.due_at)
                 job = Job(
@@ -277,3 +273,28 @@ class DurableSchedules:
             return len(rows)
 
         return await self._run(start)
+
+
+def reserve_write(store: JobStore, installation: int) -> Reserve:
+    """Return the `Reserve` of an installation in a database: GitHub counts its writes, whatever worker sends them."""
+
+    async def reserve(seconds: float) -> float:
+        def next_write(tx: Transaction) -> float:
+            tx.lock("pace", installation)
+            asked = sa.select(PACES.c.last_at).where(PACES.c.installation == installation)
+            last = tx.rows.execute(asked).scalar()
+            at = max(tx.now, 0.0 if last is None else last + seconds)
+            if at > tx.now + _LONGEST_PACE_SECONDS:
+                at = tx.now
+            row = insert(tx, PACES).values(installation=installation, last_at=at)
+            tx.rows.execute(row.on_conflict_do_update(index_elements=["installation"], set_={"last_at": at}))
+            return at - tx.now
+
+        try:
+            return await store.run(next_write)
+        except QueueError as error:
+            # Only a courtesy to GitHub depends on it: a writer keeps the pause of this process.
+            log.warning("the pace of writes is not shared: %s", error)
+            return 0.0
+
+    return reserve

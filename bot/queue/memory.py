@@ -14,7 +14,7 @@ from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.permissions.repo_config import RepoConfig
-from bot.queue.protocols import MOST_ENDED, JobEnded, JobHandler, JobParked, JobReleased, Owed, pause_after
+from bot.queue.protocols import MOST_ENDED, JobEnded, JobHandler, JobParked, JobReleased, Owed, report_retry_delay
 from bot.queue.records import Backlog, JobRecord, RecordedEnding, Signal, Stored
 
 _LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
@@ -242,7 +242,7 @@ class InMemoryEngine:
             entry.tries, entry.due_at = entry.tries + 1, None
             owed = Owed(job=job, job_id=job.id, since=entry.owed_since, tries=entry.tries)
             told = await handler.tell(owed)
-            entry.due_at = None if told else self._clock() + pause_after(entry.tries)
+            entry.due_at = None if told else self._clock() + report_retry_delay(entry.tries)
         return bool(due)
 
     async def _until_more_may_run(self) -> None:

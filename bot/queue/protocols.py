@@ -252,7 +252,7 @@ class Ledger(Protocol):
 KEEP_SECONDS = 7 * 24 * 3600.0
 """For how long an ending is tried to be told."""
 
-_PAUSES = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +272,9 @@ class Owed:
     tries: int
 
 
-def pause_after(tries: int) -> float:
+def report_retry_delay(tries: int) -> float:
     """Seconds before an ending is tried again that was tried so often."""
-    return _PAUSES[min(tries, len(_PAUSES) - 1)]
+    return _REPORT_RETRY_DELAYS[min(tries, len(_REPORT_RETRY_DELAYS) - 1)]
 
 
 # ---- The worker's side of an engine: one attempt at a job, and what is to become of the job after it.
@@ -392,9 +392,9 @@ HOPELESS_DEATHS = MOST_DEATHS + 100
 """After so many, days later, even the attempts to give a job up end."""
 
 # By deaths that a job is charged with. Three restarts of the bot in one bad minute fail no job.
-_PAUSES_DEATHS = (0.0, 0.0, 60.0, 0.0, 60.0, 300.0, 900.0, 3600.0)
+_DEATH_RETRY_DELAYS = (0.0, 0.0, 60.0, 0.0, 60.0, 300.0, 900.0, 3600.0)
 
 
-def pause_after_deaths(deaths: int) -> float:
+def death_retry_delay(deaths: int) -> float:
     """Seconds before a job is tried again that is charged with so many deaths."""
-    return _PAUSES_DEATHS[min(deaths, len(_PAUSES_DEATHS) - 1)]
+    return _DEATH_RETRY_DELAYS[min(deaths, len(_DEATH_RETRY_DELAYS) - 1)]

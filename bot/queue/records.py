@@ -1,28 +1,19 @@
-"""The typed record of one job's progress, which a restart reads so that nothing is done twice."""
+"""The stored values of the queue: jobs, signals to them, requests to people, and the record of each job's progress.
+
+A restart reads the `JobRecord`, so that no step is done twice. Jobs and records are stored as JSON. Two versions of the
+bot may share a database during a deployment: a field that this version does not know stays in a record, and a job that
+it cannot read is left to workers of the other one (`OtherVersionError`).
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    TraceFlags,
-    get_current_span,
-    get_tracer,
-    set_span_in_context,
-)
 from pydantic import TypeAdapter, ValidationError, WrapValidator
-from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from agent_runtime import Outcome
 from bot.domain.errors import OtherVersionError
@@ -30,12 +21,6 @@ from bot.domain.job import Actor, Job, JobState
 from bot.github import CheckDraft
 from bot.publishing.checks import Verdict
 from bot.publishing.view import CommitRef, DeniedCall, Progress, Published, RecordPart
-
-# ---- Jobs as they are stored, and signals to them: plain values.
-
-
-# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
-_JOB = TypeAdapter(Job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +60,23 @@ class Backlog:
 
     STATES: ClassVar = (JobState.QUEUED, JobState.RUNNING, JobState.WAITING)
     """Those of jobs that have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A word to a job that is under way.
+
+    Attributes:
+        kind: `stop` ends it, a `message` is told to its agent.
+        text: the message, or why it is to stop.
+        by: the login of its sender.
+        id: names the signal; the same one is kept once, however often it is sent.
+    """
+
+    kind: Literal["stop", "message"]
+    text: str
+    by: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,54 +123,13 @@ _DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
 
 
 def week_of(at: float) -> int:
-    """The number of the week, in UTC, in which a time in seconds since the epoch is."""
+    """Return the number of the week, in UTC, that contains a time in seconds since the epoch."""
     return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
 
 
 def week_begins(week: int) -> float:
-    """When a week begins, in seconds since the epoch."""
+    """Return the time at which a week begins, in seconds since the epoch."""
     return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
-    """A word to a job that is under way.
-
-    Attributes:
-        kind: `stop` ends it, a `message` is told to its agent.
-        text: the message, or why it is to stop.
-        by: the login of its sender.
-        id: names the signal; the same one is kept once, however often it is sent.
-    """
-
-    kind: Literal["stop", "message"]
-    text: str
-    by: str
-    id: str
-
-
-def dumped(job: Job) -> str:
-    """A job as it is stored."""
-    return _JOB.dump_json(job).decode()
-
-
-def loaded(body: str) -> Job:
-    """A job as it was stored.
-
-    Raises:
-        OtherVersionError: another version stored it, and this one cannot read it. What it holds is not told: people's
-            words are among it.
-    """
-    try:
-        return _JOB.validate_json(body)
-    except ValidationError as error:
-        places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors(include_input=False)}
-        raise OtherVersionError(
-            f"the stored job cannot be read by this version; what it cannot read: {', '.join(sorted(places)[:5])}"
-        ) from None
-
-
-# ---- Requests of jobs to people, and the answers to them. Pure.
 
 
 WaitKind = Literal["permission", "question", "publication", "plan"]
@@ -200,13 +161,13 @@ class Waiting:
     like: tuple[str, ...] = ()
 
     def is_meant_by(self, request_id: str) -> bool:
-        """Whether an answer that names `request_id`, the whole or its beginning, is about this request."""
+        """Return whether an answer that names `request_id`, in full or abbreviated, is about this request."""
         return self.request_id.startswith(request_id.lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswer:
-    """What a person answered.
+    """The answer of a person to a request.
 
     Attributes:
         request_id: of the request, whole.
@@ -225,7 +186,7 @@ class ApprovalAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRequest:
-    """That a request can be read in its job's comment.
+    """A request that can be read in its job's comment.
 
     Attributes:
         request_id: of the request, whole.
@@ -240,7 +201,7 @@ class ShownRequest:
     since: float
 
     def may_have_been_read(self, *, written_at: str, arrived: float) -> bool:
-        """Whether the author of an answer could see the request before.
+        """Return whether the author of an answer could see the request before.
 
         Args:
             written_at: when the answer was written, by GitHub's clock; empty where GitHub does not say.
@@ -249,24 +210,9 @@ class ShownRequest:
         return written_at >= self.at and arrived >= self.since
 
 
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
-RECORD_VERSION = 1
-"""Written with each record. A change that an older record does not fit raises it and adds a step to `decode_record`."""
-
-
-def _if_readable(value: object, read: Callable[[object], Any]) -> object:
-    try:
-        return read(value)
-    except ValidationError:
-        return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """What GitHub made for a job: a comment or a check run."""
+    """A comment or a check run of a job on GitHub."""
 
     id: int
     url: str
@@ -302,6 +248,13 @@ class CheckRecord:
     posted: Posted | None = None
 
 
+def _if_readable(value: object, read: Callable[[object], Any]) -> object:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEnding:
     """The report of a job's end, which is final.
@@ -323,7 +276,7 @@ class RecordedEnding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalsRecord:
-    """What a job has asked people, and what they answered.
+    """The requests of a job to people, and their answers.
 
     Attributes:
         waiting: what it waits for, or waited for last.
@@ -374,7 +327,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHubOutage:
-    """Since when GitHub does not do what it is asked, and when it was asked last, in seconds since the epoch."""
+    """The times of the first and the last failed request to GitHub in an outage, in seconds since the epoch."""
 
     since: float
     last: float
@@ -382,7 +335,7 @@ class GitHubOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """All that is recorded of one job.
+    """The progress of one job.
 
     Attributes:
         seen: whether the command has its reaction.
@@ -436,86 +389,8 @@ class JobRecord:
 
     @property
     def is_shown(self) -> bool:
-        """Whether people may see that the job has begun, and so have to see that it ends."""
+        """Return whether people may see that the job has begun, and so have to see that it ends."""
         return self.comment.requests > 0 or self.check.requests > 0
-
-
-_RECORD = TypeAdapter(JobRecord)
-_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
-
-
-def encode_record(record: JobRecord, *, over: str | None = None) -> str:
-    """A record as text, half a surrogate pair included, which patches and models' words may have.
-
-    Args:
-        record: the record.
-        over: the text that it is written in place of. What another version wrote there and this one cannot read stays.
-
-    Raises:
-        OtherVersionError: another version of Codepilot wrote that, and this one cannot read it.
-    """
-    written = _plain(record)
-    if over is not None:
-        written = _kept(json.loads(over), _plain(decode_record(over)), written)
-    # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
-    return json.dumps(written)
-
-
-def _plain(record: JobRecord) -> dict[str, Any]:
-    return {"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")}
-
-
-def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
-    """What is written, with all of what is stored that was not read.
-
-    Args:
-        stored: what stands there.
-        read: what this version has made of that, as it would write it.
-        written: the same after a change.
-    """
-    if written == read:
-        return stored
-    if isinstance(stored, dict) and isinstance(read, dict) and isinstance(written, dict):
-        changed = {key: _kept(stored.get(key), read.get(key), value) for key, value in written.items()}
-        return {key: value for key, value in stored.items() if key not in read} | changed
-    if isinstance(stored, list) and isinstance(read, list) and written[: len(read)] == read:
-        return stored + written[len(read) :]
-    return written
-
-
-def decode_record(text: str) -> JobRecord:
-    """What `encode_record` made text of.
-
-    Raises:
-        OtherVersionError: another version of Codepilot wrote it, and this one cannot read it.
-    """
-    read = json.loads(text)
-    if read.pop("version") != RECORD_VERSION:
-        raise OtherVersionError("the record of a job was written by another version of Codepilot; run that version")
-    try:
-        return _RECORD.validate_python(read)
-    except ValidationError as error:
-        # One value that cannot be read must not keep the job, and its thread, from all else.
-        unreadable = {each["loc"][0] for each in error.errors()}
-        log.warning("a job's record has values that this version cannot read; they are ignored: %s", unreadable)
-        return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
-
-
-def got_on(before: JobRecord, after: JobRecord) -> bool:
-    """Whether a change records something that was not there before; what other people did is none of it."""
-    return not set(_done(after)) <= set(_done(before))
-
-
-def _done(value: object, name: str = "") -> Iterator[str]:
-    if isinstance(value, _GROUPS):
-        for each in fields(value):
-            if each.metadata.get("progress", True):
-                yield from _done(getattr(value, each.name), f"{name}.{each.name}")
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _done(each, f"{name}.{key}")
-    elif value is not None and value is not False and value != 0:
-        yield name
 
 
 class JobRecords(Protocol):
@@ -533,6 +408,9 @@ class JobRecords(Protocol):
         ...
 
 
+T = TypeVar("T")
+
+
 class StoredPart(Generic[T]):
     """One group of values in the record of one job."""
 
@@ -546,7 +424,7 @@ class StoredPart(Generic[T]):
         self._records, self._job_id, self._get, self._put = records, job_id, get, put
 
     async def read(self) -> T:
-        """What is recorded now."""
+        """Return the stored value."""
         return self._get(await self._records.record(self._job_id))
 
     async def update(self, change: Callable[[T], T]) -> T:
@@ -573,7 +451,7 @@ class StoredRecord(StoredPart[JobRecord]):
 
     @property
     def published(self) -> RecordPart[Published]:
-        """What it has sent."""
+        """Its published changes."""
         return self._part(lambda record: record.published, lambda record, done: replace(record, published=done))
 
     def part(self, name: str) -> RecordPart[CommentRecord]:
@@ -587,55 +465,111 @@ class StoredRecord(StoredPart[JobRecord]):
         return StoredPart(self._records, self._job_id, get, put)
 
 
-# ---- Name a job in every log line and every span that is made while something is done for it.
+# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
+_JOB = TypeAdapter(Job)
 
 
-_TRACE_BYTES, _SPAN_BYTES = 16, 8
-_tracer = get_tracer("codepilot")
-
-ROOT: ContextVar[SpanContext | None] = ContextVar("root", default=None)
-"""The ids of the span that is being made, where they are given rather than random."""
+def encode_job(job: Job) -> str:
+    """Return the text that is stored of a job."""
+    return _JOB.dump_json(job).decode()
 
 
-@contextmanager
-def observed(job: Job, *, attempt: int | None = None) -> Iterator[None]:
-    """Name a job in all that is logged and traced in the body, and in the tasks and threads that are started there.
+def decode_job(body: str) -> Job:
+    """Return a stored job.
+
+    Raises:
+        OtherVersionError: another version stored it, and this one cannot read it. What it holds is not told: people's
+            words are among it.
+    """
+    try:
+        return _JOB.validate_json(body)
+    except ValidationError as error:
+        places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors(include_input=False)}
+        raise OtherVersionError(
+            f"the stored job cannot be read by this version; what it cannot read: {', '.join(sorted(places)[:5])}"
+        ) from None
+
+
+log = logging.getLogger(__name__)
+
+RECORD_VERSION = 1
+"""Written with each record. A change that an older record does not fit raises it and adds a step to `decode_record`."""
+
+_RECORD = TypeAdapter(JobRecord)
+
+
+def encode_record(record: JobRecord, *, over: str | None = None) -> str:
+    """Return a record as JSON, half a surrogate pair included, which patches and models' words may have.
 
     Args:
-        job: what is being worked for.
-        attempt: which one of the job's, where it is run.
+        record: the record.
+        over: the text that it is written in place of. What another version wrote there and this one cannot read stays.
+
+    Raises:
+        OtherVersionError: another version of Codepilot wrote that, and this one cannot read it.
     """
-    names = {"job": job.id, "delivery": job.delivery_id, "repository": job.repo.full_name, "repository_id": job.repo.id}
-    place = {"thread": job.thread.number} if job.thread.has_comments else {}
-    token = attach(set_span_in_context(NonRecordingSpan(root_of(job))))
-    # Not with `bound_contextvars`, which goes through the whole context twice.
-    bound = bind_contextvars(**names, **place, **({} if attempt is None else {"attempt": attempt}))
+    written = _plain(record)
+    if over is not None:
+        written = _kept(json.loads(over), _plain(decode_record(over)), written)
+    # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
+    return json.dumps(written)
+
+
+def decode_record(text: str) -> JobRecord:
+    """Return the record that `encode_record` wrote.
+
+    Raises:
+        OtherVersionError: another version of Codepilot wrote it, and this one cannot read it.
+    """
+    read = json.loads(text)
+    if read.pop("version") != RECORD_VERSION:
+        raise OtherVersionError("the record of a job was written by another version of Codepilot; run that version")
     try:
-        yield
-    finally:
-        reset_contextvars(**bound)
-        detach(token)
+        return _RECORD.validate_python(read)
+    except ValidationError as error:
+        # One value that cannot be read must not keep the job, and its thread, from all else.
+        unreadable = {each["loc"][0] for each in error.errors()}
+        log.warning("a job's record has values that this version cannot read; they are ignored: %s", unreadable)
+        return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
 
 
-def trace_delivery(begun: int) -> None:
-    """Make the first span of the job that this is done for, now that it is stored; see `observed`.
+def _plain(record: JobRecord) -> dict[str, Any]:
+    return {"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")}
+
+
+def _kept(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    """Merge the fields to write into the stored JSON; fields that this version does not know stay.
 
     Args:
-        begun: when its delivery began to arrive, in nanoseconds since the epoch.
+        stored: what stands there.
+        read: what this version has made of that, as it would write it.
+        written: the same after a change.
     """
-    token = ROOT.set(get_current_span().get_span_context())
-    try:
-        _tracer.start_span("delivery", context=Context(), kind=SpanKind.SERVER, start_time=begun).end()
-    finally:
-        ROOT.reset(token)
+    if written == read:
+        return stored
+    if isinstance(stored, dict) and isinstance(read, dict) and isinstance(written, dict):
+        changed = {key: _kept(stored.get(key), read.get(key), value) for key, value in written.items()}
+        return {key: value for key, value in stored.items() if key not in read} | changed
+    if isinstance(stored, list) and isinstance(read, list) and written[: len(read)] == read:
+        return stored + written[len(read) :]
+    return written
 
 
-def root_of(job: Job) -> SpanContext:
-    """The span that all others of a job are below: the same in every process, however often the job is taken up."""
-    digest = hashlib.sha256(f"codepilot trace {job.id}".encode()).digest()
-    return SpanContext(
-        trace_id=int.from_bytes(digest[:_TRACE_BYTES], "big"),
-        span_id=int.from_bytes(digest[_TRACE_BYTES : _TRACE_BYTES + _SPAN_BYTES], "big"),
-        is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
+
+
+def has_progress(before: JobRecord, after: JobRecord) -> bool:
+    """Return whether a change records new progress of the job itself; actions of other people are none."""
+    return not set(_done(after)) <= set(_done(before))
+
+
+def _done(value: object, name: str = "") -> Iterator[str]:
+    if isinstance(value, _GROUPS):
+        for each in fields(value):
+            if each.metadata.get("progress", True):
+                yield from _done(getattr(value, each.name), f"{name}.{each.name}")
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _done(each, f"{name}.{key}")
+    elif value is not None and value is not False and value != 0:
+        yield name

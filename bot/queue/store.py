@@ -1,4 +1,8 @@
-"""The database of the engine: an SQLite file for one machine, or PostgreSQL for many."""
+"""The database of the job engine: an SQLite file for one machine, or PostgreSQL for many.
+
+Its tables, transactions (`Transaction`), connections and threads (`JobStore`), and statements for many rows at once. A
+transaction writes rows and enqueues workflows of DBOS, whose tables are in the same database.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,19 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
-from bot.github import Reserve
 
-# ---- The tables of the engine, the same in SQLite and PostgreSQL; `migrations` makes them.
+log = logging.getLogger(__name__)
 
+APPLICATION = "codepilot"
+"""Our name in tables that other applications of DBOS may share."""
+
+SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
+"""PostgreSQL ends a session, and gives its locks to others, three seconds after its machine or network is gone."""
+
+IDLE_SECONDS = 5.0
+"""How long a process may stand still in a transaction; they take milliseconds."""
 
 METADATA = sa.MetaData()
-
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # which numbers rows by INTEGER alone
 _SECONDS = sa.Double[float]()
 _ID = sa.String(200)
@@ -78,68 +88,10 @@ JOBS = sa.Table(
     sa.Column("begun_at", _SECONDS),
     sa.Column("finished_at", _SECONDS),
     sa.Column("body", sa.Text),
-    # Folded, for searches; of jobs that an earlier version stores beside this one they are missing.
+    # Folded, for searches; missing where the words were forgotten.
     sa.Column("repository", sa.Text),
     sa.Column("actor", sa.Text),
     sqlite_autoincrement=True,
-)
-
-# What the dashboard shows of runs that have ended.
-RUN_LOGS = sa.Table(
-    "run_logs",
-    METADATA,
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("repo_id", _NUMBER, nullable=False),
-    sa.Column("repository", sa.Text, nullable=False),
-    sa.Column("week", sa.Integer, nullable=False),
-    sa.Column("cost_usd", _SECONDS),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
-sa.Index("run_logs_week", RUN_LOGS.c.week)
-
-RECORDS = sa.Table(
-    "records",
-    METADATA,
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),
-)
-
-SIGNALS = sa.Table(
-    "signals",
-    METADATA,
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("id", _ID, nullable=False),
-    sa.Column("kind", sa.String(10), nullable=False),
-    sa.Column("text", _Words, nullable=False),
-    sa.Column("sender", _Words, nullable=False),
-    sa.UniqueConstraint("job_id", "id"),
-)
-
-SUSPECTS = sa.Table(
-    "suspects",
-    METADATA,
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("deaths", sa.Integer, nullable=False),
-    sa.Column("claimed_at", _SECONDS),
-    sa.Column("excused", sa.Integer, nullable=False, server_default="0"),
-)
-
-# The jobs that workers were running when they died, except deaths that a job which was given up explains.
-DEATHS = sa.Table(
-    "deaths",
-    METADATA,
-    sa.Column("worker", _ID, primary_key=True),
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("at", _SECONDS, nullable=False),
-)
-
-OWED = sa.Table(
-    "owed",
-    METADATA,
-    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("since", _SECONDS, nullable=False),
-    sa.Column("tries", sa.Integer, nullable=False),
 )
 
 # Every question that is asked while somebody waits has an index of its own; those that the ledger counts by hold all it
@@ -184,7 +136,60 @@ sa.Index(
     sqlite_where=JOBS.c.state == "running",
     postgresql_where=JOBS.c.state == "running",
 )
+RECORDS = sa.Table(
+    "records",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+SIGNALS = sa.Table(
+    "signals",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("id", _ID, nullable=False),
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("text", _Words, nullable=False),
+    sa.Column("sender", _Words, nullable=False),
+    sa.UniqueConstraint("job_id", "id"),
+)
+SUSPECTS = sa.Table(
+    "suspects",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("deaths", sa.Integer, nullable=False),
+    sa.Column("claimed_at", _SECONDS),
+    sa.Column("excused", sa.Integer, nullable=False, server_default="0"),
+)
 
+# The jobs that workers were running when they died, except deaths that a job which was given up explains.
+DEATHS = sa.Table(
+    "deaths",
+    METADATA,
+    sa.Column("worker", _ID, primary_key=True),
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("at", _SECONDS, nullable=False),
+)
+OWED = sa.Table(
+    "owed",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("since", _SECONDS, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+)
+
+# What the dashboard shows of runs that have ended.
+RUN_LOGS = sa.Table(
+    "run_logs",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("repo_id", _NUMBER, nullable=False),
+    sa.Column("repository", sa.Text, nullable=False),
+    sa.Column("week", sa.Integer, nullable=False),
+    sa.Column("cost_usd", _SECONDS),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+sa.Index("run_logs_week", RUN_LOGS.c.week)
 LABELS = sa.Table(
     "labels",
     METADATA,
@@ -198,7 +203,6 @@ LABELS = sa.Table(
     sa.Column("bound_to", sa.Text, nullable=False),
     sa.Column("at", _SECONDS, nullable=False),
 )
-
 TOLD = sa.Table(
     "told",
     METADATA,
@@ -208,13 +212,6 @@ TOLD = sa.Table(
     sa.Column("until", _SECONDS, nullable=False),
 )
 sa.Index("told_until", TOLD.c.until)
-
-SWEEPS = sa.Table(
-    "sweeps",
-    METADATA,
-    sa.Column("name", sa.String(50), primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),
-)
 
 # What files of repositories said when a worker last looked, so that receivers know what means nothing there.
 CONFIGS = sa.Table(
@@ -245,186 +242,13 @@ PACES = sa.Table(
     sa.Column("installation", _NUMBER, primary_key=True, autoincrement=False),
     sa.Column("last_at", _SECONDS, nullable=False),
 )
-
-
-# ---- Deal at once with all that comes while the last of it is dealt with.
-
-
-A = TypeVar("A")
-R = TypeVar("R")
-
-_MOST_AT_ONCE = 100
-
-
-class Gathering(Generic[A, R]):
-    """Gathers items while its thread is busy.
-
-    Waking a thread takes longer than most of what is done for an item. So the thread is called once for all that
-    wait, and it calls each event loop once for all that it has dealt with.
-
-    Args:
-        threads: with one thread, or items are dealt with out of their order.
-        deal: called in a thread with up to 100 items. It gives back what becomes of each: a result, or the error that
-            its caller gets. What it raises, all of them get.
-    """
-
-    def __init__(self, threads: Executor, deal: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
-        self._threads, self._deal = threads, deal
-        self._lock = Lock()
-        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
-
-    async def put(self, item: A) -> R:
-        """Have an item dealt with, and wait for that."""
-        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            if not self._waiting:
-                self._threads.submit(self._deal_with_waiting)
-            self._waiting.append((item, done))
-        return await done
-
-    def _deal_with_waiting(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for first in range(0, len(waiting), _MOST_AT_ONCE):
-            # Nobody waits any more for what was cancelled.
-            begun = [each for each in waiting[first : first + _MOST_AT_ONCE] if not each[1].cancelled()]
-            if begun:
-                self._deal_with(begun)
-
-    def _deal_with(self, begun: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
-        ended: Sequence[R | BaseException]
-        try:
-            ended = self._deal([item for item, _ in begun])
-        except BaseException as error:  # noqa: BLE001 - it is for who waits
-            ended = [error] * len(begun)
-        told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
-        for (_, done), result in zip(begun, ended, strict=True):
-            told.setdefault(done.get_loop(), []).append((done, result))
-        for loop, results in told.items():
-            with suppress(RuntimeError):  # the loop was closed, and with it went who waits
-                loop.call_soon_threadsafe(_tell, results)
-
-
-def _tell(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> None:
-    for done, result in results:
-        if done.cancelled():
-            continue
-        if isinstance(result, StopIteration):  # no future takes it, and those after it would wait for ever
-            done.set_exception(RuntimeError(f"it raised {result!r}"))
-        elif isinstance(result, BaseException):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
-
-
-# ---- Statements for any number of rows: each database prepares one once, and gets the rows as one value, in JSON.
-
-
-_STATUS_COLUMNS = (
-    "workflow_uuid", "status", "name", "queue_name", "queue_partition_key", "priority", "recovery_attempts",
-    "serialization", "delay_until_epoch_ms", "application_name", "creator_xid",
-)  # fmt: skip
-_INPUT_COLUMNS = ("workflow_uuid", "inputs")
-
-_TRY_LOCKS = """
-SELECT pg_try_advisory_xact_lock(hashtextextended(name, 0)) FROM json_array_elements_text(CAST(%s AS json)) AS name
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """A workflow that is to run; see `Transaction.enqueue`."""
-
-    workflow: str
-    id: str
-    queue: str
-    partition: str | None
-    delay: float
-    args: tuple[str | int, ...]
-
-    @property
-    def options(self) -> EnqueueOptions:
-        """In the form that DBOS takes."""
-        options = EnqueueOptions(workflow_name=self.workflow, queue_name=self.queue, workflow_id=self.id)
-        if self.partition is not None:
-            options["queue_partition_key"] = self.partition
-        if self.delay > 0:
-            options["delay_seconds"] = self.delay
-        return options
-
-
-def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
-    """Take the locks that nobody else has; for each name whether it is one of them. See `Transaction.lock`."""
-    if rows.dialect.name != "postgresql":
-        return [True] * len(names)
-    return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
-
-
-def put(
-    rows: Connection,
-    table: str,
-    values: Sequence[Mapping[str, object]],
-    computed: tuple[tuple[str, str], ...] = (),
-    more: str = "",
-) -> sa.CursorResult[Any]:
-    """Store rows, except those that are known.
-
-    Args:
-        rows: the connection, in a transaction.
-        table: where.
-        values: at least one row, all with the same columns.
-        computed: further columns and their expressions, in which `new` is the row.
-        more: the end of the statement.
-    """
-    statement = _putting(rows.dialect.name, table, tuple(values[0]), computed)
-    return rows.exec_driver_sql(statement + more, (to_json(values).decode(),))
-
-
-@cache
-def _putting(dialect: str, table: str, columns: tuple[str, ...], computed: tuple[tuple[str, str], ...]) -> str:
-    if dialect == "postgresql":
-        rows = f"json_populate_recordset(NULL::{table}, CAST(%s AS json))"
-    else:
-        fields = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in columns)
-        rows = f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - ours
-    into = ", ".join([*columns, *(column for column, _ in computed)])
-    values = ", ".join([*columns, *(expression for _, expression in computed)])
-    # Without WHERE, SQLite would take ON for a part of FROM.
-    return f"INSERT INTO {table} ({into}) SELECT {values} FROM {rows} AS new WHERE true ON CONFLICT DO NOTHING"  # noqa: S608 - ours
-
-
-def enqueue(rows: Connection, client: DBOSClient, several: Sequence[Enqueued]) -> None:
-    """Have workflows run, in two statements; DBOS itself makes their rows, and would take two for each."""
-    if not several:
-        return
-    schema = "dbos." if rows.dialect.name == "postgresql" else ""
-    made = [client._build_enqueue_status(each.options, *each.args)[1] for each in several]  # noqa: SLF001 - no other way in 3.4
-    statuses = [{**each, "recovery_attempts": 0, "creator_xid": str(uuid4())} for each in made]
-    for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
-        put(rows, f"{schema}{table}", [{column: each[column] for column in columns} for each in statuses])
-
-
+SWEEPS = sa.Table(
+    "sweeps",
+    METADATA,
+    sa.Column("name", sa.String(50), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
-APPLICATION = "codepilot"
-"""Our name in tables that other applications of DBOS may share."""
-
-SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
-"""PostgreSQL ends a session, and gives its locks to others, three seconds after its machine or network is gone."""
-
-IDLE_SECONDS = 5.0
-"""How long a process may stand still in a transaction; they take milliseconds."""
-
-_BUSY_SECONDS = 30.0
-_CONNECTIONS = 8
-_READERS = 2
-_TRIES = 5
-_WATCH_SECONDS = 1.0
-_MIGRATING = 0x636F6465
-"""The advisory lock for migrating a PostgreSQL database; no thread of a repository hashes to it."""
-
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bindparam("what", type_=sa.Text), 0)))
 
 
@@ -462,7 +286,7 @@ class Transaction:
         enqueue(self.rows, self._client, several)
 
     def lock(self, *what: object) -> bool:
-        """Have what happens here happen before or after all else that takes the same lock, until the transaction ends.
+        """Wait for the transactions that hold the same lock, and hold it until this transaction ends.
 
         Returns:
             Whether something else may have happened meanwhile: what was read before may be outdated. SQLite has one
@@ -485,6 +309,13 @@ def insert(tx: Transaction | str, table: sa.Table) -> sqlite.Insert | postgresql
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
+_BUSY_SECONDS = 30.0
+_CONNECTIONS = 8
+_READERS = 2
+_TRIES = 5
+_WATCH_SECONDS = 1.0
+
+
 class JobStore:
     """The database, and the queues of DBOS in it.
 
@@ -505,7 +336,7 @@ class JobStore:
     def __init__(
         self, url: str, *, clock: Callable[[], float] = time.time, jobs_of_repository: int | None = None
     ) -> None:
-        """Open the database, make its tables, or bring an older version's to this one's.
+        """Open the database, and create its tables or migrate them.
 
         Args:
             url: `sqlite:///path` or `postgresql://user:password@host/database`.
@@ -603,7 +434,7 @@ class JobStore:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Have what fails in the database fail as a `QueueError`, also when its file was replaced."""
+        """Convert errors of the database to `QueueError`, also when its file was replaced."""
         self._check_file()
         try:
             with _explained(self._address):
@@ -689,14 +520,14 @@ def _name(address: sa.URL) -> str:
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """Which file stands at a path now; None when there is none."""
+    """Return the device and inode of the file at a path; None when there is none."""
     if path is None:
         return None
     try:
-        found = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 def _address(url: str) -> sa.URL:
@@ -744,7 +575,7 @@ def _begin(rows: Connection) -> None:
 
 
 def _bound(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
-    """Have PostgreSQL end the session of who is gone or stands still, whose locks would hold up all others."""
+    """Have PostgreSQL end the session of a process that is gone or stands still: its locks would block all others."""
     cursor = connection.cursor()
     for name, value in {**SILENCE, "idle_in_transaction_session_timeout": int(IDLE_SECONDS * 1000)}.items():
         cursor.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
@@ -758,6 +589,10 @@ def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) 
     for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
+
+
+_MIGRATING = 0x636F6465
+"""The advisory lock for migrating a PostgreSQL database; no thread of a repository hashes to it."""
 
 
 def _migrate(engine: Engine) -> None:
@@ -777,7 +612,7 @@ def _migrations() -> Config:
 
 
 def _is_current(rows: Connection, migrations: Config) -> bool:
-    """Whether the tables are this version's; False where an older one made them, or none."""
+    """Return whether the tables are this version's; False where an older one made them, or none."""
     known = ScriptDirectory.from_config(migrations)
     if not sa.inspect(rows).has_table("alembic_version"):
         return False
@@ -791,40 +626,158 @@ def _is_current(rows: Connection, migrations: Config) -> bool:
 
 
 def _came_between(error: DBAPIError) -> bool:
-    """Whether the same transaction may succeed when it is run again."""
+    """Return whether the same transaction may succeed when it is run again."""
     state = getattr(error.orig, "sqlstate", None)
     # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization_failure, deadlock_detected; and the
     # loser of two who insert the same row.
     return state in {"40001", "40P01", "23505"}
 
 
-# ---- Keep the pause between writes to GitHub among the workers of a database: GitHub counts them by installation.
+A = TypeVar("A")
+R = TypeVar("R")
+_MOST_AT_ONCE = 100
 
 
-_MOST_SECONDS = 60.0
-"""A process that has to wait longer writes anyway: others have reserved and died, or a clock was set back."""
+class Gathering(Generic[A, R]):
+    """Gathers items while its thread is busy.
 
+    Waking a thread takes longer than most of what is done for an item. So the thread is called once for all that
+    wait, and it calls each event loop once for all that it has dealt with.
 
-def reserve_for(store: JobStore, installation: int) -> Reserve:
-    """The `Reserve` of an installation in a database."""
+    Args:
+        threads: with one thread, or items are dealt with out of their order.
+        deal: called in a thread with up to 100 items. It gives back what becomes of each: a result, or the error that
+            its caller gets. What it raises, all of them get.
+    """
 
-    async def reserve(seconds: float) -> float:
-        def next_write(tx: Transaction) -> float:
-            tx.lock("pace", installation)
-            asked = sa.select(PACES.c.last_at).where(PACES.c.installation == installation)
-            last = tx.rows.execute(asked).scalar()
-            at = max(tx.now, 0.0 if last is None else last + seconds)
-            if at > tx.now + _MOST_SECONDS:
-                at = tx.now
-            row = insert(tx, PACES).values(installation=installation, last_at=at)
-            tx.rows.execute(row.on_conflict_do_update(index_elements=["installation"], set_={"last_at": at}))
-            return at - tx.now
+    def __init__(self, threads: Executor, deal: Callable[[Sequence[A]], Sequence[R | Exception]]) -> None:
+        self._threads, self._deal = threads, deal
+        self._lock = Lock()
+        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
 
+    async def put(self, item: A) -> R:
+        """Have an item dealt with, and wait for that."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if not self._waiting:
+                self._threads.submit(self._deal_with_waiting)
+            self._waiting.append((item, done))
+        return await done
+
+    def _deal_with_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for first in range(0, len(waiting), _MOST_AT_ONCE):
+            # Nobody waits any more for what was cancelled.
+            begun = [each for each in waiting[first : first + _MOST_AT_ONCE] if not each[1].cancelled()]
+            if begun:
+                self._deal_with(begun)
+
+    def _deal_with(self, begun: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
+        ended: Sequence[R | BaseException]
         try:
-            return await store.run(next_write)
-        except QueueError as error:
-            # Only a courtesy to GitHub depends on it: a writer keeps the pause of this process.
-            log.warning("the pace of writes is not shared: %s", error)
-            return 0.0
+            ended = self._deal([item for item, _ in begun])
+        except BaseException as error:  # noqa: BLE001 - it is for who waits
+            ended = [error] * len(begun)
+        told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | BaseException]]] = {}
+        for (_, done), result in zip(begun, ended, strict=True):
+            told.setdefault(done.get_loop(), []).append((done, result))
+        for loop, results in told.items():
+            with suppress(RuntimeError):  # the loop was closed, and with it went who waits
+                loop.call_soon_threadsafe(_set_results, results)
 
-    return reserve
+
+def _set_results(results: Sequence[tuple[asyncio.Future[R], R | BaseException]]) -> None:
+    for done, result in results:
+        if done.cancelled():
+            continue
+        if isinstance(result, StopIteration):  # no future takes it, and those after it would wait for ever
+            done.set_exception(RuntimeError(f"it raised {result!r}"))
+        elif isinstance(result, BaseException):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued:
+    """A workflow that is to run; see `Transaction.enqueue`."""
+
+    workflow: str
+    id: str
+    queue: str
+    partition: str | None
+    delay: float
+    args: tuple[str | int, ...]
+
+    @property
+    def options(self) -> EnqueueOptions:
+        """In the form that DBOS takes."""
+        options = EnqueueOptions(workflow_name=self.workflow, queue_name=self.queue, workflow_id=self.id)
+        if self.partition is not None:
+            options["queue_partition_key"] = self.partition
+        if self.delay > 0:
+            options["delay_seconds"] = self.delay
+        return options
+
+
+_STATUS_COLUMNS = (
+    "workflow_uuid", "status", "name", "queue_name", "queue_partition_key", "priority", "recovery_attempts",
+    "serialization", "delay_until_epoch_ms", "application_name", "creator_xid",
+)  # fmt: skip
+_INPUT_COLUMNS = ("workflow_uuid", "inputs")
+
+_TRY_LOCKS = """
+SELECT pg_try_advisory_xact_lock(hashtextextended(name, 0)) FROM json_array_elements_text(CAST(%s AS json)) AS name
+"""
+
+
+def try_locks(rows: Connection, names: Sequence[str]) -> list[bool]:
+    """Take the locks that are free; return for each name whether its lock was taken. See `Transaction.lock`."""
+    if rows.dialect.name != "postgresql":
+        return [True] * len(names)
+    return list(rows.exec_driver_sql(_TRY_LOCKS, (to_json(names).decode(),)).scalars())
+
+
+def insert_rows(
+    rows: Connection,
+    table: str,
+    values: Sequence[Mapping[str, object]],
+    computed: tuple[tuple[str, str], ...] = (),
+    more: str = "",
+) -> sa.CursorResult[Any]:
+    """Store rows, except those that are known.
+
+    Args:
+        rows: the connection, in a transaction.
+        table: where.
+        values: at least one row, all with the same columns.
+        computed: further columns and their expressions, in which `new` is the row.
+        more: the end of the statement.
+    """
+    statement = _insert_statement(rows.dialect.name, table, tuple(values[0]), computed)
+    return rows.exec_driver_sql(statement + more, (to_json(values).decode(),))
+
+
+@cache
+def _insert_statement(dialect: str, table: str, columns: tuple[str, ...], computed: tuple[tuple[str, str], ...]) -> str:
+    if dialect == "postgresql":
+        rows = f"json_populate_recordset(NULL::{table}, CAST(%s AS json))"
+    else:
+        fields = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in columns)
+        rows = f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - ours
+    into = ", ".join([*columns, *(column for column, _ in computed)])
+    values = ", ".join([*columns, *(expression for _, expression in computed)])
+    # Without WHERE, SQLite would take ON for a part of FROM.
+    return f"INSERT INTO {table} ({into}) SELECT {values} FROM {rows} AS new WHERE true ON CONFLICT DO NOTHING"  # noqa: S608 - ours
+
+
+def enqueue(rows: Connection, client: DBOSClient, several: Sequence[Enqueued]) -> None:
+    """Have workflows run, in two statements; DBOS itself makes their rows, and would take two for each."""
+    if not several:
+        return
+    schema = "dbos." if rows.dialect.name == "postgresql" else ""
+    made = [client._build_enqueue_status(each.options, *each.args)[1] for each in several]  # noqa: SLF001 - no other way in 3.4
+    statuses = [{**each, "recovery_attempts": 0, "creator_xid": str(uuid4())} for each in made]
+    for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
+        insert_rows(rows, f"{schema}{table}", [{column: each[column] for column in columns} for each in statuses])

@@ -321,7 +321,7 @@ class DurableWorker:
         }
         for lane, (at_once, of_one) in shares.items():
             await register(
-                jobs.queue_of(lane),
+                jobs.queue_name(lane),
                 worker_concurrency=at_once,
                 partition_worker_concurrency=of_one,
                 polling_interval_sec=_POLL_SECONDS[lane],
@@ -343,9 +343,9 @@ class DurableWorker:
         return len(others)
 
     async def _release_left_out(self) -> None:
-        """Give jobs to the queue that wait for nothing; see `turns.left_out`."""
-        for repo_id in await self._store.read(jobs.left_out):
-            await self._store.run(partial(jobs.fill, repo_id=repo_id))
+        """Give jobs to the queue that wait for nothing; see `jobs.find_repositories_to_fill`."""
+        for repo_id in await self._store.read(jobs.find_repositories_to_fill):
+            await self._store.run(partial(jobs.fill_repository, repo_id=repo_id))
 
     async def run_leg(self, job_id: str, number: int) -> None:
         """Run one leg of a job; for the workflow."""
@@ -475,7 +475,7 @@ class _Attempt:
         def exchange(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
             jobs.check_ours(tx, job_id, self.leg.number, self.leg.worker)
             if made > self._steps:
-                jobs.get_on(tx, job_id, made)
+                jobs.record_steps(tx, job_id, made)
             return jobs.signals(tx, job_id, heard)
 
         for number, signal in await self._store.run(exchange):

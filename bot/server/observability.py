@@ -34,7 +34,8 @@ from typing_extensions import override
 from bot.domain.errors import QueueError
 from bot.github import AppSession
 from bot.queue.protocols import JobIndex
-from bot.queue.records import ROOT, Backlog
+from bot.queue.records import Backlog
+from bot.queue.tracing import ROOT_SPAN
 from bot.settings.models import Settings
 
 _MOST_INSTALLATIONS = 100
@@ -260,13 +261,13 @@ class JobIds(RandomIdGenerator):
     @override
     def generate_span_id(self) -> int:
         """See `IdGenerator.generate_span_id`."""
-        root = ROOT.get()
+        root = ROOT_SPAN.get()
         return super().generate_span_id() if root is None else root.span_id
 
     @override
     def generate_trace_id(self) -> int:
         """See `IdGenerator.generate_trace_id`."""
-        root = ROOT.get()
+        root = ROOT_SPAN.get()
         return super().generate_trace_id() if root is None else root.trace_id
 
 

@@ -28,9 +28,9 @@ from bot.jobs.storage import Receipt
 from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
-from bot.queue.ledger import DurableLedger, DurableSchedules
+from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
 from bot.queue.protocols import Ledger, Schedules
-from bot.queue.store import JobStore, reserve_for
+from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, slots_of
 from bot.server import webhook
 from bot.server.build import EDIT_SECONDS, app_access, kept_swept, redactor_for, services, storage_of
@@ -116,7 +116,7 @@ async def service(
         queue = DurableEngine(store)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
-        session = AppSession(seconds_between_writes, partial(reserve_for, store) if store.path is None else None)
+        session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)
         schedules = DurableSchedules(store) if settings.schedules else None
         shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
         # A worker that comes back from a long pause writes nothing more for jobs that others have taken over.

@@ -29,7 +29,8 @@ from bot.domain.job import Job
 from bot.events.delivery import IgnoredDelivery, Proof, from_proven, from_webhook, lowered
 from bot.events.triggers import TRIGGERS, job_from
 from bot.queue.protocols import EngineUpkeep, JobEngine
-from bot.queue.records import dumped, loaded, observed, trace_delivery
+from bot.queue.records import decode_job, encode_job
+from bot.queue.tracing import bind_job, trace_delivery
 
 # ---- Receive large deliveries to the disk, and read them in a bounded worker process.
 
@@ -105,7 +106,7 @@ async def read(
     kind, _, text = answer.partition(":")
     match kind:
         case "job":
-            return loaded(text)
+            return decode_job(text)
         case "ignored":
             return IgnoredDelivery(reason=text)
         case _:
@@ -118,7 +119,7 @@ def job_in(path: str, headers: Mapping[str, str], listening: Listening) -> str:
         found = job_from(from_proven(headers, Path(path).read_bytes()), listening)
     except MalformedError as error:
         return f"malformed:{error}"
-    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{dumped(found)}"
+    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{encode_job(found)}"
 
 
 # ---- Log lines that strangers can cause: one line each, at a bounded rate.
@@ -398,7 +399,7 @@ class _Webhook:
             found = await self._found(request)
             if isinstance(found, IgnoredDelivery):
                 return _ignored(found.reason)
-            with observed(found):
+            with bind_job(found):
                 return await self._taken(found, begun)
         except _Refused as refusal:
             return _refusal(refusal.status, str(refusal))

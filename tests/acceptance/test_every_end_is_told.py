@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.job import JobState
-from bot.queue import engine, jobs
+from bot.queue import jobs
 from bot.queue.records import RecordedEnding
 from bot.queue.store import JOBS, Transaction
 from localhub import CheckRun, LocalHub
@@ -203,7 +203,11 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
 
         def cancel(call: str) -> None:
             def all_live(tx: Transaction) -> None:
-                for job_id in engine.live_ids(tx):
+                for job_id in (
+                    tx.rows.execute(sa.select(JOBS.c.id).where(JOBS.c.lane == "work", JOBS.c.finished_at.is_(None)))
+                    .scalars()
+                    .all()
+                ):
                     jobs.cancel(tx, job_id, JobState.STOPPED, "The App is gone.", ending)
 
             if call.endswith(moment):

@@ -14,10 +14,10 @@ from bot.queue.records import (
     ShownRequest,
     StoredRecord,
     Waiting,
+    decode_job,
     decode_record,
-    dumped,
+    encode_job,
     encode_record,
-    loaded,
 )
 from tests.builders import a_job
 
@@ -42,7 +42,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
 
 def test_an_approved_plan_can_be_stored_whatever_the_model_wrote_in_it() -> None:
     made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
-    assert loaded(dumped(made)).command == Fix(goal="mend it", plan="+caf? and half a smile ?")
+    assert decode_job(encode_job(made)).command == Fix(goal="mend it", plan="+caf? and half a smile ?")
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ async def test_who_sees_little_or_searches_for_little_has_little_read(tmp_path: 
         assert isinstance(connection, sqlite3.Connection)
         connection.set_progress_handler(count, 1_000)
         try:
-            return [each.job.id for each in engine_module.runs(tx, query)]
+            return [each.job.id for each in engine_module._runs(tx, query)]
         finally:
             connection.set_progress_handler(None, 0)
 

@@ -11,7 +11,15 @@ import pytest
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor
 from bot.publishing.view import DeniedCall
-from bot.queue.records import ApprovalAnswer, CommentRecord, JobRecord, Posted, decode_record, encode_record, got_on
+from bot.queue.records import (
+    ApprovalAnswer,
+    CommentRecord,
+    JobRecord,
+    Posted,
+    decode_record,
+    encode_record,
+    has_progress,
+)
 
 _DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
 
@@ -66,10 +74,10 @@ def test_a_value_that_this_version_cannot_read_takes_no_other_with_it() -> None:
 
 def test_only_what_was_not_there_before_is_progress() -> None:
     begun = JobRecord(comment=CommentRecord(requests=1))
-    assert got_on(JobRecord(), begun)
-    assert got_on(begun, replace(begun, comment=CommentRecord(requests=1, posted=Posted(id=1, url=""))))
-    assert got_on(begun, replace(begun, parts={"part 1": CommentRecord(requests=1)}))
-    assert not got_on(begun, replace(begun, comment=CommentRecord(requests=2)))
+    assert has_progress(JobRecord(), begun)
+    assert has_progress(begun, replace(begun, comment=CommentRecord(requests=1, posted=Posted(id=1, url=""))))
+    assert has_progress(begun, replace(begun, parts={"part 1": CommentRecord(requests=1)}))
+    assert not has_progress(begun, replace(begun, comment=CommentRecord(requests=2)))
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
     answered = replace(begun.approvals, answers={"7f3a": given})
-    assert not got_on(begun, replace(begun, approvals=answered))
+    assert not has_progress(begun, replace(begun, approvals=answered))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bot.github.rate_limit import RequestPace
-from bot.queue.store import JobStore, reserve_for
+from bot.queue.ledger import reserve_write
+from bot.queue.store import JobStore
 from tests.clocks import Clock
 
 SECONDS = 1.0
@@ -32,16 +33,16 @@ async def stores(database: str, clock: Clock) -> AsyncIterator[tuple[JobStore, J
 async def test_writes_of_two_workers_are_spread_and_those_of_installations_are_apart(
     stores: tuple[JobStore, JobStore], clock: Clock
 ) -> None:
-    ours, theirs = (reserve_for(store, 30) for store in stores)
+    ours, theirs = (reserve_write(store, 30) for store in stores)
     waits = await asyncio.gather(*(reserve(SECONDS) for reserve in (ours, theirs) * 3))
     assert sorted(waits) == [0, 1, 2, 3, 4, 5]
-    assert await reserve_for(stores[0], 31)(SECONDS) == 0
+    assert await reserve_write(stores[0], 31)(SECONDS) == 0
     clock.now += 100
     assert await theirs(SECONDS) == 0
 
 
 async def test_a_clock_that_was_set_back_stops_nobody(stores: tuple[JobStore, JobStore], clock: Clock) -> None:
-    reserve = reserve_for(stores[0], 30)
+    reserve = reserve_write(stores[0], 30)
     await reserve(SECONDS)
     clock.now -= 3600
     assert await reserve(SECONDS) == 0
@@ -62,7 +63,7 @@ async def test_a_turn_to_write_waits_for_the_writes_of_others(stores: tuple[JobS
 
 async def test_a_database_that_is_gone_stops_no_write(tmp_path: Path) -> None:
     store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
-    reserve = reserve_for(store, 30)
+    reserve = reserve_write(store, 30)
     await reserve(SECONDS)
     (tmp_path / "jobs.sqlite").unlink()
     assert await reserve(SECONDS) == 0

@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
 from bot.domain.job import Actor, Job, JobState
-from bot.queue import engine, jobs
+from bot.queue import jobs
 from bot.queue.ledger import DurableLedger
 from bot.queue.records import ApprovalAnswer, JobRecord, Signal
-from bot.queue.store import JobStore, Transaction
+from bot.queue.store import JOBS, JobStore, Transaction
 from tests.builders import a_job
 
 FOREVER = 10.0**12
@@ -85,9 +86,8 @@ def answer(store: JobStore, job_id: str, note: str) -> bool:
 
 
 def state(store: JobStore, job_id: str) -> JobState:
-    found = store.run_here(lambda tx: engine.get(tx, job_id))
-    assert found is not None
-    return found.state
+    state = sa.select(JOBS.c.state).where(JOBS.c.id == job_id)
+    return JobState(store.run_here(lambda tx: tx.rows.execute(state).scalar_one()))
 
 
 def test_of_those_who_would_move_a_waiting_job_one_wins(stores: list[JobStore]) -> None:
@@ -129,7 +129,7 @@ def test_of_jobs_whose_worker_died_another_one_begins_one(stores: list[JobStore]
             runs(stores[0], name, each)
         assert sum(race(stores, *(partial(begin, job_id=name) for name in names))) == 1
         for name in names:
-            stores[0].run_here(lambda tx, name=name: jobs.get_on(tx, name, 1))  # type: ignore[misc]
+            stores[0].run_here(lambda tx, name=name: jobs.record_steps(tx, name, 1))  # type: ignore[misc]
 
 
 def accept(store: JobStore, job: Job) -> bool:

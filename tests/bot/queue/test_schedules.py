@@ -10,7 +10,7 @@ from bot.domain.commands import RecipeDue
 from bot.domain.job import Job, Repo
 from bot.permissions.repo_config import next_due
 from bot.queue.ledger import DurableSchedules
-from bot.queue.records import loaded
+from bot.queue.records import decode_job
 from bot.queue.store import JOBS, SCHEDULES, JobStore
 from tests.clocks import Clock
 
@@ -22,7 +22,7 @@ HOUR, DAY = 3600.0, 86_400.0
 async def started(store: JobStore) -> list[Job]:
     """The jobs of schedules, oldest first."""
     bodies = await store.run(lambda tx: list(tx.rows.execute(sa.select(JOBS.c.body).order_by(JOBS.c.seq)).scalars()))
-    return [loaded(body) for body in bodies if body]
+    return [decode_job(body) for body in bodies if body]
 
 
 async def due_times(store: JobStore) -> dict[str, float]:

@@ -171,10 +171,10 @@ def test_jobs_that_a_process_without_the_bound_released_wait_when_their_turn_com
         # It knows of the places of one thread alone; a look finds what it leaves.
         _finish(unbounded, "c")
         assert _released(store) == ["d"]
-        assert store.run_here(jobs.left_out) == (10,)
-        store.run_here(partial(jobs.fill, repo_id=10))
+        assert store.run_here(jobs.find_repositories_to_fill) == (10,)
+        store.run_here(partial(jobs.fill_repository, repo_id=10))
         assert _released(store) == ["a", "d"]
-        assert store.run_here(jobs.left_out) == ()
+        assert store.run_here(jobs.find_repositories_to_fill) == ()
 
 
 def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
@@ -184,10 +184,10 @@ def test_a_lower_bound_holds_for_jobs_whose_worker_died_and_none_lets_all_run(
     assert all(_begin(store, each) for each in "ab")
     with _opened(database, clock, 1) as lower:
         assert not _begin(lower, "a", "w2")
-        assert lower.run_here(jobs.left_out) == ()
+        assert lower.run_here(jobs.find_repositories_to_fill) == ()
     with _opened(database, clock, None) as unbounded:
-        assert unbounded.run_here(jobs.left_out) == (10,)
-        unbounded.run_here(partial(jobs.fill, repo_id=10))
+        assert unbounded.run_here(jobs.find_repositories_to_fill) == (10,)
+        unbounded.run_here(partial(jobs.fill_repository, repo_id=10))
         assert _released(store) == [*"abc"]
 
 
@@ -227,8 +227,8 @@ def test_whose_turn_it_is_stands_in_indexes_of_what_has_not_ended(tmp_path: Path
         _accept(store, "a")
         asked: list[tuple[str, Any]] = []
         sa.event.listen(store.engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
-        store.run_here(partial(jobs.fill, repo_id=10))
-        assert store.run_here(jobs.left_out) == ()
+        store.run_here(partial(jobs.fill_repository, repo_id=10))
+        assert store.run_here(jobs.find_repositories_to_fill) == ()
         questions = [each for each in asked if each[0].startswith("SELECT")]
 
         def plans(tx: Transaction) -> list[str]:

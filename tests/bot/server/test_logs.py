@@ -9,7 +9,7 @@ import pytest
 from structlog.contextvars import bound_contextvars
 
 from bot.publishing.redact import Redactor
-from bot.queue.records import observed
+from bot.queue.tracing import bind_job
 from bot.server.process import SafeFormatter, start_log
 from bot.settings.models import LogFormat
 from tests.builders import a_job
@@ -84,7 +84,7 @@ async def test_the_tasks_and_threads_of_a_job_log_with_its_names() -> None:
         await asyncio.to_thread(log.warning, "in a thread")
 
     with logged() as found:
-        with observed(job, attempt=2):
+        with bind_job(job, attempt=2):
             await asyncio.create_task(work())
         log.warning("after it")
     *of_job, after = found.lines(log.name)

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRat
 from opentelemetry.trace import NonRecordingSpan, StatusCode, set_span_in_context
 from typing_extensions import override
 
-from bot.queue.records import ROOT, root_of
+from bot.queue.tracing import ROOT_SPAN, root_span_context
 from bot.server.observability import EverySpan, JobIds, SafeExporter
 from tests.builders import a_job
 
@@ -64,7 +64,7 @@ def test_every_process_samples_the_same_jobs() -> None:
         provider, exported, _ = _provider(ParentBased(TraceIdRatioBased(0.5)))
         tracer = provider.get_tracer("codepilot")
         for job in jobs:
-            tracer.start_span("job", context=set_span_in_context(NonRecordingSpan(root_of(job)))).end()
+            tracer.start_span("job", context=set_span_in_context(NonRecordingSpan(root_span_context(job)))).end()
         sampled.append([span.context.trace_id for span in exported.get_finished_spans() if span.context])
     assert sampled[0] == sampled[1]
     assert 50 < len(sampled[0]) < 150
@@ -72,13 +72,13 @@ def test_every_process_samples_the_same_jobs() -> None:
 
 def test_the_span_of_a_delivery_has_the_ids_that_all_others_of_its_job_are_below() -> None:
     provider, exported, _ = _provider()
-    tracer, root = provider.get_tracer("codepilot"), root_of(a_job("j1"))
-    token = ROOT.set(root)
+    tracer, root = provider.get_tracer("codepilot"), root_span_context(a_job("j1"))
+    token = ROOT_SPAN.set(root)
     tracer.start_span("delivery").end()
-    ROOT.reset(token)
+    ROOT_SPAN.reset(token)
     tracer.start_span("job", context=set_span_in_context(NonRecordingSpan(root))).end()
     first, second = exported.get_finished_spans()
     assert first.context
     assert second.parent
     assert (first.context.trace_id, first.context.span_id) == (second.parent.trace_id, second.parent.span_id)
-    assert root_of(a_job("j2")).trace_id != root.trace_id
+    assert root_span_context(a_job("j2")).trace_id != root.trace_id
