@@ -101,9 +101,10 @@ if TYPE_CHECKING:
     from agent_runtime.processes.bounded import run_bounded as run_bounded
     from agent_runtime.processes.spawn import traced as traced
     from agent_runtime.providers.catalog import CATALOG as CATALOG
-    from agent_runtime.providers.catalog import FallbackProvider as FallbackProvider
     from agent_runtime.providers.catalog import known_models as known_models
     from agent_runtime.providers.catalog import provider_for as provider_for
+    from agent_runtime.providers.models import ModelOptions as ModelOptions
+    from agent_runtime.providers.models import Thinking as Thinking
     from agent_runtime.providers.protocol import CallChunk as CallChunk
     from agent_runtime.providers.protocol import CallsTools as CallsTools
     from agent_runtime.providers.protocol import Chunk as Chunk
@@ -116,8 +117,7 @@ if TYPE_CHECKING:
     from agent_runtime.providers.protocol import ToolSchema as ToolSchema
     from agent_runtime.providers.recording import RecordingProvider as RecordingProvider
     from agent_runtime.providers.recording import ReplayProvider as ReplayProvider
-    from agent_runtime.providers.retry import ModelOptions as ModelOptions
-    from agent_runtime.providers.retry import Thinking as Thinking
+    from agent_runtime.providers.retry import FallbackProvider as FallbackProvider
     from agent_runtime.providers.scripted import ScriptedProvider as ScriptedProvider
     from agent_runtime.recordings.replaying import Comparison as Comparison
     from agent_runtime.recordings.replaying import Recorder as Recorder
@@ -200,12 +200,12 @@ _MODULES = {
     "policy.policy": "Policy Rule RunLimits alike_patterns exact_patterns is_covered",
     "processes.bounded": "call_bounded run_bounded",
     "processes.spawn": "traced",
-    "providers.catalog": "CATALOG FallbackProvider known_models provider_for",
+    "providers.catalog": "CATALOG known_models provider_for",
     "providers.protocol": (
         "CallChunk CallsTools Chunk Message Provider ReplyEnd ReplyStart Request TextChunk ToolSchema"
     ),
     "providers.recording": "RecordingProvider ReplayProvider",
-    "providers.retry": "ModelOptions Thinking",
+    "providers.models": "ModelOptions Thinking",
     "providers.scripted": "ScriptedProvider",
     "recordings.replaying": "Comparison Recorder Replayed compare_recording replay_recording",
     "run.hooks": (

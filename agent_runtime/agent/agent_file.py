@@ -22,9 +22,10 @@ from agent_runtime.core.values import EmbeddingService, Skill, TransportName
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import Policy, Rule, RunLimits
 from agent_runtime.processes.spawn import home
-from agent_runtime.providers.catalog import CATALOG, FallbackProvider, provider_for
+from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelOptions, RetryPolicy
+from agent_runtime.providers.retry import FallbackProvider, RetryPolicy
 from agent_runtime.sandbox.select import SandboxName
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class ModelSettings:
         """
         key = self.api_key(environ)
         cloud = CATALOG[self.provider].cloud
-        found = cloud.of(os.environ if environ is None else environ) if cloud else {}
+        found = cloud.read(os.environ if environ is None else environ) if cloud else {}
         options = replace(self.options, key_variable=self.key_variable, cloud=found)
         return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
 

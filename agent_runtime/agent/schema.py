@@ -28,7 +28,7 @@ from agent_runtime.core.errors import SettingsError, did_you_mean
 from agent_runtime.core.values import TransportName
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import Rule, RunLimits, Verdict
-from agent_runtime.providers import retry
+from agent_runtime.providers import models
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
 from agent_runtime.tools.code_index import IndexTools
@@ -113,7 +113,7 @@ class Thinking(_Section):
 
     enabled: bool = False
     """Whether the model thinks before it answers."""
-    budget_tokens: Annotated[int, Field(ge=1024)] = retry.Thinking().budget_tokens
+    budget_tokens: Annotated[int, Field(ge=1024)] = models.Thinking().budget_tokens
     """The maximum number of reasoning tokens, for models that accept a budget; they count towards `max_tokens`."""
 
 
@@ -132,31 +132,31 @@ class Model(_Section):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """The sampling temperature; by default the service's own. Most reasoning models reject any other. It is not sent
     to `anthropic` if the model thinks."""
-    max_tokens: Annotated[int, Field(ge=1)] = retry.ModelOptions().max_tokens
+    max_tokens: Annotated[int, Field(ge=1)] = models.ModelOptions().max_tokens
     """The maximum length of a reply in tokens, including reasoning; less for models with a known lower limit."""
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without data from the service before a reply is considered broken off; by default 900 for a model that
     may think and 300 for others."""
     thinking: Thinking | None = None
     """Reasoning before the answer, for `anthropic`."""
-    reasoning_effort: retry.ReasoningEffort | None = None
+    reasoning_effort: models.ReasoningEffort | None = None
     """The reasoning effort, for models that support it."""
-    api: retry.OpenAIApi | None = None
+    api: models.OpenAIApi | None = None
     """For `openai`: the API to use. By default `chat` if `base_url` is set, otherwise `responses`."""
     script: Text | None = None
     """For `scripted`: the file with the replies to replay, relative to the agent file."""
     images: bool | None = None
     """Whether the model supports images; by default determined from its name."""
 
-    def options(self, folder: Path) -> retry.ModelOptions:
+    def options(self, folder: Path) -> models.ModelOptions:
         """Return the options of its requests; `folder` is that of the agent file.
 
         Raises:
             SettingsError: a number is out of range.
         """
         same = {"max_tokens", "silence", "temperature", "reasoning_effort", "api", "images"}
-        return retry.ModelOptions(
-            thinking=None if self.thinking is None else retry.Thinking(**self.thinking.model_dump()),
+        return models.ModelOptions(
+            thinking=None if self.thinking is None else models.Thinking(**self.thinking.model_dump()),
             script=None if self.script is None else folder / self.script,
             **self.model_dump(include=same),
         )

@@ -1,4 +1,11 @@
-"""Anthropic itself, and servers that speak its Messages API."""
+"""Anthropic, and servers that speak its Messages API, streamed through Anthropic's own SDK.
+
+The rules of the wire: https://platform.claude.com/docs/en/build-with-claude/streaming and, for the cache,
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching. Images go before the text, as they are understood
+best there: https://platform.claude.com/docs/en/build-with-claude/vision. Thoughts before a `tool_use` block are kept
+and sent back: https://platform.claude.com/docs/en/build-with-claude/extended-thinking. Without tools every reply ends
+its turn, and thoughts of earlier turns may be left out; nothing is kept then.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import ModelRefusedError, ModelRejectedError
 from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
-from agent_runtime.providers.models import effort_param, load_prices, takes_temperature, thinking_param
+from agent_runtime.providers.models import ModelOptions, accepts_temperature, effort_param, load_prices, thinking_param
 from agent_runtime.providers.protocol import (
     BlockJoiner,
     Message,
@@ -26,30 +33,12 @@ from agent_runtime.providers.protocol import (
     has_kept,
     parts_of,
 )
-from agent_runtime.providers.retry import (
-    Failure,
-    ModelOptions,
-    ModelService,
-    checked_key,
-    checked_url,
-    is_foreign_address,
-    is_own_address,
-    retry_after,
-    should_retry,
-    verdict,
-)
-from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
+from agent_runtime.providers.retry import Failure, ModelService, retry_after, should_retry, verdict
+from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_regularly
 
 if TYPE_CHECKING:
     import ssl
 
-    from anthropic import AsyncAnthropic
-
-
-# ---- Anthropic's Messages API through its own SDK, streamed.
-
-
-if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream, types
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
@@ -63,11 +52,94 @@ if TYPE_CHECKING:
     )
     _Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
-_CACHED_USER_MESSAGES = 2
-"""Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
 
-_STOPS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
-"""All other reasons (`max_tokens`, `model_context_window_exceeded`, `pause_turn`, ones yet to come) cut a reply off."""
+class AnthropicClient(SdkProvider["_Client"]):
+    """Base of providers that speak the Messages API; a subclass names the service."""
+
+    def __init__(self, service: ModelService, options: ModelOptions) -> None:
+        """Get ready; nothing is sent yet.
+
+        Raises:
+            SettingsError: the model cannot think as it should.
+        """
+        super().__init__(service, options)
+        _reasoning_params(service.model, self._options)  # raises now, not at the first request
+
+    def _credential_errors(self) -> tuple[type[Exception], ...]:
+        """Return the exceptions for a cloud's credentials that are missing or not accepted."""
+        return ()
+
+    @override
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
+        import anthropic  # noqa: PLC0415 - see SdkProvider._client
+        import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
+
+        body = _request_body(request, model=self.model, options=self._options)
+        # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
+        options = self._options
+        sent = options.temperature is not None and accepts_temperature(self.model, options.thinking)
+        extra = {"temperature": options.temperature} if sent else {}
+        reading, begun = _Reader(service=self._service, parts=ReplyParts(self.model)), False
+        try:
+            async with await self._open_stream(body, extra) as stream:
+                begun = True
+                async for event in yield_regularly(stream):
+                    for chunk in reading.read(event):
+                        yield chunk
+        except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
+            raise verdict(_failure(error, begun=begun), self._service) from None
+
+    async def _open_stream(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
+        """Send a request and return its stream of events.
+
+        Raises:
+            ModelRejectedError: it could not be signed.
+        """
+        try:
+            return await self._client.messages.create(**body, extra_body=extra)
+        except self._credential_errors() as error:
+            service = self._service
+            raise ModelRejectedError(
+                f"The request to {service.name} could not be signed ({service.clean(str(error))}). "
+                f"Check {service.key_variable}."
+            ) from None
+
+
+class AnthropicProvider(AnthropicClient):
+    """Models of Anthropic, or of a server that speaks its Messages API."""
+
+    keyed_api = KeyedApi(
+        provider="anthropic",
+        name="Anthropic",
+        url="https://api.anthropic.com",
+        hosts=("api.anthropic.com",),
+        default_model="claude-sonnet-5-5",
+        key_variable="ANTHROPIC_API_KEY",
+    )
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None,
+        model: str | None = None,
+        base_url: str | None = None,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
+
+        Raises:
+            SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
+        """
+        options = options or ModelOptions()
+        service = self.keyed_api.service(options, api_key=api_key, model=model, base_url=base_url)
+        super().__init__(service, options)
+
+    @override
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> AsyncAnthropic:
+        import anthropic  # noqa: PLC0415 - see SdkProvider._client
+
+        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted), **settings)
+
 
 _STATUS_IN_STREAM = {
     "invalid_request_error": 400,
@@ -82,149 +154,36 @@ _STATUS_IN_STREAM = {
 """What an error would have been called if the stream had not begun: then the answer's own status is 200."""
 
 
-class AnthropicClient(SdkProvider["_Client"]):
-    """What providers that speak the Messages API have in common: everything but who is asked."""
+def _failure(error: Exception, *, begun: bool) -> Failure:
+    import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
-    def __init__(self, service: ModelService, options: ModelOptions) -> None:
-        """Get ready; nothing is sent yet.
-
-        Raises:
-            SettingsError: the model cannot think as it should.
-        """
-        super().__init__(service, options)
-        reasoning_params(service.model, self._options)  # told now, not by the first request
-
-    def _without_credentials(self) -> tuple[type[Exception], ...]:
-        """The exceptions that say that a cloud's credentials were not found, or are not accepted."""
-        return ()
-
-    @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
-        import anthropic  # noqa: PLC0415 - see SdkProvider._client
-        import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
-
-        body = wire_body(request, model=self.model, options=self._options)
-        # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
-        options = self._options
-        sent = options.temperature is not None and takes_temperature(self.model, options.thinking)
-        extra = {"temperature": options.temperature} if sent else {}
-        reading, begun = _Reading(service=self._service, parts=ReplyParts(self.model)), False
-        try:
-            async with await self._begin(body, extra) as stream:
-                begun = True
-                async for event in in_turns(stream):
-                    for chunk in reading.read(event):
-                        yield chunk
-        except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise verdict(_failure(error, begun=begun), self._service) from None
-
-    async def _begin(self, body: MessageCreateParamsStreaming, extra: dict[str, Any]) -> AsyncStream[Any]:
-        """Send a request; the answer's stream of events.
-
-        Raises:
-            ModelRejectedError: it could not be signed.
-        """
-        try:
-            return await self._client.messages.create(**body, extra_body=extra)
-        except self._without_credentials() as error:
-            service = self._service
-            raise ModelRejectedError(
-                f"The request to {service.name} could not be signed ({service.clean(str(error))}). "
-                f"Check {service.key_variable}."
-            ) from None
+    match error:
+        case anthropic.APIStatusError():
+            code = error.type or ""
+            return Failure(
+                status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
+                code=code,
+                message=error.api_message or "",
+                retry_after=retry_after(error.response.headers),
+                again=should_retry(error.response.headers),
+            )
+        case _:
+            return connection_failure(error, begun=begun)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reading:
-    """One reply being read: events in, chunks out."""
-
-    service: ModelService
-    parts: ReplyParts
-    joiner: BlockJoiner = field(default_factory=BlockJoiner)
-    thoughts: dict[int, dict[str, str]] = field(default_factory=dict)
-    usage: Usage = field(default_factory=lambda: Usage(requests=1))
-
-    def read(self, event: object) -> list[Piece]:
-        """What an event adds to the reply; a shape that we do not know adds nothing.
-
-        Raises:
-            ModelRefusedError: the model declined.
-        """
-        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
-        from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
-
-        match event:
-            case types.RawContentBlockStartEvent() | types.RawContentBlockDeltaEvent():
-                return self._content(event)
-            case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
-                self._count(usage)
-            case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
-                self._count(usage)
-                if delta.stop_reason == "refusal":
-                    details, service = delta.stop_details, self.service
-                    said = [part for part in (details.category, details.explanation) if part] if details else []
-                    why = f" ({service.clean(': '.join(said))})" if said else ""
-                    raise ModelRefusedError(
-                        f"{service.name}'s model {service.model!r} declined to answer{why}. "
-                        f"Rephrase the task, or choose another `model`."
-                    )
-                if delta.stop_reason is not None:
-                    stop = _STOPS.get(delta.stop_reason, "length")
-                    priced = load_prices().priced(self.service.model, self.usage)
-                    return [ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)]
-            case _:
-                pass
-        return []
-
-    def _content(self, event: object) -> list[Piece]:
-        """What a piece of a block adds: text, a call, or thoughts, which are kept."""
-        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
-
-        match event:
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
-                return [TextChunk(text=self.parts.text(self.joiner.join(index, text)))]
-            case types.RawContentBlockStartEvent(index=index, content_block=types.ToolUseBlock() as block):
-                return [self.parts.call(index, id_=block.id, name=block.name)]
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.InputJSONDelta(partial_json=more)) if more:
-                return [self.parts.call(index, arguments=more)]
-            case types.RawContentBlockStartEvent(index=index, content_block=types.ThinkingBlock() as block):
-                thought = {"type": "thinking", "thinking": block.thinking, "signature": block.signature or ""}
-                self.parts.keep(self.thoughts.setdefault(index, thought))
-            case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
-                self.parts.keep({"type": "redacted_thinking", "data": data})
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=str(more))) if (
-                index in self.thoughts
-            ):
-                self.thoughts[index]["thinking"] += more
-            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=str(more))) if (
-                index in self.thoughts
-            ):
-                self.thoughts[index]["signature"] += more
-            case _:
-                pass
-        return []
-
-    def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
-        """Take over the counts: they are totals so far, and an event may leave some out."""
-        known = self.usage
-        self.usage = replace(
-            known,
-            input_tokens=usage.input_tokens or known.input_tokens,
-            cached_tokens=usage.cache_read_input_tokens or known.cached_tokens,
-            cache_write_tokens=usage.cache_creation_input_tokens or known.cache_write_tokens,
-            output_tokens=usage.output_tokens or known.output_tokens,
-        )
+_CACHED_USER_MESSAGES = 2
+"""Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
 
 
-def wire_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
-    """The request as Anthropic reads it; pure.
+def _request_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
+    """Return a request to the Messages API.
 
     The status follows the last cache mark, so request n, its marks and status aside, is a prefix of request n+1.
     """
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     marked = set(users[-_CACHED_USER_MESSAGES:])
     contents: list[list[_Block]] = [
-        _said(message, model, mark=index in marked) for index, message in enumerate(request.messages)
+        _content(message, model, mark=index in marked) for index, message in enumerate(request.messages)
     ]
     if request.status:
         contents[-1].append(_block(request.status))
@@ -243,7 +202,7 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
-    thinking, effort = reasoning_params(model, options)
+    thinking, effort = _reasoning_params(model, options)
     # Thinking within a budget demands thoughts before calls, and the latest calls may be another model's.
     called = next((message for message in reversed(request.messages) if message.requests), None)
     is_foreign = called is not None and not has_kept(called, model)
@@ -254,10 +213,10 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
     return body
 
 
-def reasoning_params(
+def _reasoning_params(
     model: str, options: ModelOptions
 ) -> tuple[types.ThinkingConfigParam | None, types.OutputConfigParam | None]:
-    """What the options say of reasoning, in the words that `model` takes; None for what is not to be sent.
+    """Return the parameters `thinking` and `output_config` for a model; None for one that is not to be sent.
 
     Raises:
         SettingsError: the model cannot do what the options say.
@@ -267,8 +226,8 @@ def reasoning_params(
     return thinking, effort
 
 
-def _said(message: Message, model: str, *, mark: bool) -> list[_Block]:
-    """The content of a message. Answers come first, and calls last, as the service demands it."""
+def _content(message: Message, model: str, *, mark: bool) -> list[_Block]:
+    """Return the content of a message. Answers come first, and calls last, as the service demands it."""
     if message.requests:
         return [_part(part) for part in parts_of(message, model)]
     # The service takes no pictures in the answer to a call that failed: they stand behind the answers.
@@ -311,59 +270,87 @@ def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
     return block
 
 
-def _failure(error: Exception, *, begun: bool) -> Failure:
-    import anthropic  # noqa: PLC0415 - see SdkProvider._client
-
-    match error:
-        case anthropic.APIStatusError():
-            code = error.type or ""
-            return Failure(
-                status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
-                code=code,
-                message=error.api_message or "",
-                retry_after=retry_after(error.response.headers),
-                again=should_retry(error.response.headers),
-            )
-        case _:
-            return broken_off(error, begun=begun)
+_STOPS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
+"""All other reasons (`max_tokens`, `model_context_window_exceeded`, `pause_turn`, ones yet to come) cut a reply off."""
 
 
-DEFAULT_MODEL = "claude-sonnet-5-5"
-KEY_VARIABLE = "ANTHROPIC_API_KEY"
-HOSTS = ("api.anthropic.com",)
-_URL = "https://api.anthropic.com"
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """A reader of one reply: events in, chunks out."""
 
+    service: ModelService
+    parts: ReplyParts
+    joiner: BlockJoiner = field(default_factory=BlockJoiner)
+    thoughts: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
-class AnthropicProvider(AnthropicClient):
-    """Models of Anthropic, or of a server that speaks its Messages API."""
-
-    def __init__(
-        self,
-        *,
-        api_key: str | None,
-        model: str | None = None,
-        base_url: str | None = None,
-        options: ModelOptions | None = None,
-    ) -> None:
-        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
+    def read(self, event: object) -> list[Piece]:
+        """Return the chunks that an event adds to the reply; none for an unknown event.
 
         Raises:
-            SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
+            ModelRefusedError: the model declined.
         """
-        options = options or ModelOptions()
-        variable, own = options.key_variable or KEY_VARIABLE, is_own_address(base_url, HOSTS)
-        service = ModelService(
-            name="Anthropic",
-            model=model or DEFAULT_MODEL,
-            url=checked_url(base_url, default=_URL),
-            key_variable=variable,
-            secret=checked_key(api_key, provider="anthropic", variable=variable, optional=not own),
-            foreign=is_foreign_address(base_url, HOSTS, key_variable=options.key_variable, usual=KEY_VARIABLE),
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
+        from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
+
+        match event:
+            case types.RawContentBlockStartEvent() | types.RawContentBlockDeltaEvent():
+                return self._read_content(event)
+            case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
+                self._count(usage)
+            case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
+                self._count(usage)
+                if delta.stop_reason == "refusal":
+                    details, service = delta.stop_details, self.service
+                    said = [part for part in (details.category, details.explanation) if part] if details else []
+                    why = f" ({service.clean(': '.join(said))})" if said else ""
+                    raise ModelRefusedError(
+                        f"{service.name}'s model {service.model!r} declined to answer{why}. "
+                        f"Rephrase the task, or choose another `model`."
+                    )
+                if delta.stop_reason is not None:
+                    stop = _STOPS.get(delta.stop_reason, "length")
+                    priced = load_prices().priced(self.service.model, self.usage)
+                    return [ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)]
+            case _:
+                pass
+        return []
+
+    def _read_content(self, event: object) -> list[Piece]:
+        """Return the chunks of a piece of a block: text or a call; thoughts are kept."""
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
+
+        match event:
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
+                return [TextChunk(text=self.parts.text(self.joiner.join(index, text)))]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ToolUseBlock() as block):
+                return [self.parts.call(index, id_=block.id, name=block.name)]
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.InputJSONDelta(partial_json=more)) if more:
+                return [self.parts.call(index, arguments=more)]
+            case types.RawContentBlockStartEvent(index=index, content_block=types.ThinkingBlock() as block):
+                thought = {"type": "thinking", "thinking": block.thinking, "signature": block.signature or ""}
+                self.parts.keep(self.thoughts.setdefault(index, thought))
+            case types.RawContentBlockStartEvent(content_block=types.RedactedThinkingBlock(data=data)):
+                self.parts.keep({"type": "redacted_thinking", "data": data})
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.ThinkingDelta(thinking=str(more))) if (
+                index in self.thoughts
+            ):
+                self.thoughts[index]["thinking"] += more
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.SignatureDelta(signature=str(more))) if (
+                index in self.thoughts
+            ):
+                self.thoughts[index]["signature"] += more
+            case _:
+                pass
+        return []
+
+    def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
+        """Take over the counts: they are totals so far, and an event may leave some out."""
+        known = self.usage
+        self.usage = replace(
+            known,
+            input_tokens=usage.input_tokens or known.input_tokens,
+            cached_tokens=usage.cache_read_input_tokens or known.cached_tokens,
+            cache_write_tokens=usage.cache_creation_input_tokens or known.cache_write_tokens,
+            output_tokens=usage.output_tokens or known.output_tokens,
         )
-        super().__init__(service, options)
-
-    @override
-    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> AsyncAnthropic:
-        import anthropic  # noqa: PLC0415 - see SdkProvider._client
-
-        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted), **settings)

@@ -1,217 +1,77 @@
-"""Provider names to providers. A new provider is one file, and one entry here."""
+"""The catalog of providers: their names, defaults and environment variables, and `provider_for`, which makes one.
+
+The providers that only lead another client elsewhere (Alibaba, Azure, Bedrock, Vertex AI) are here as well. A new
+provider is one file, or one class here, and one entry of `CATALOG`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from typing_extensions import override
 
-from agent_runtime.core.errors import (
-    ContextOverflowError,
-    ModelError,
-    ModelOutageError,
-    ModelRejectedError,
-    ModelUnreachableError,
-    SettingsError,
-    did_you_mean,
-)
-from agent_runtime.providers import anthropic, llm, openai, scripted
-from agent_runtime.providers.anthropic import AnthropicClient
-from agent_runtime.providers.models import load_prices
-from agent_runtime.providers.openai import OpenAIClient
-from agent_runtime.providers.protocol import (
-    Chunk,
-    Provider,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    Request,
-    ToolCalling,
-    tool_calling,
-)
-from agent_runtime.providers.retry import ModelOptions, ModelService, checked_key, checked_url, is_own_address
+from agent_runtime.core.errors import SettingsError, did_you_mean
+from agent_runtime.providers.anthropic import AnthropicClient, AnthropicProvider
+from agent_runtime.providers.llm import LLMProvider
+from agent_runtime.providers.models import ModelOptions, load_prices
+from agent_runtime.providers.openai import OpenAIClient, OpenAIProvider
+from agent_runtime.providers.protocol import Provider
+from agent_runtime.providers.retry import ModelService
+from agent_runtime.providers.scripted import MODEL, scripted_provider
+from agent_runtime.providers.sdk import KeyedApi, checked_url, is_own_address
 
 if TYPE_CHECKING:
     import ssl
 
-    import openai as openai_openai
     from anthropic import AsyncAnthropicBedrock, AsyncAnthropicVertex
-
-
-# ---- A chain of models: when one cannot answer, the next is asked.
-
-
-STICKY_SECONDS = 600.0
-"""How long a model that stood in is kept before the first one is tried again."""
-
-
-class FallbackProvider:
-    """Asks the next model when one cannot be reached or rejects the request: outage, overload, key, credit, name.
-
-    It does not ask elsewhere when the conversation is too long (`ContextOverflowError`: the caller can make it
-    shorter, and a chain would hide that) nor when the model declined (`ModelRefusedError`: an answer, not a fault;
-    shopping around for a model that consents is for people to decide).
-
-    When all of them failed and one may be back later, the chain's error is an outage: a caller that waits for outages
-    asks the whole chain again.
-
-    A model that stood in is kept for `sticky_seconds`: going back and forth would leave each time a warm cache behind.
-    Each provider still makes its own retries first; give all but the last a `Retry` with few attempts.
-    """
-
-    def __init__(
-        self,
-        providers: Sequence[Provider],
-        *,
-        sticky_seconds: float = STICKY_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Chain providers.
-
-        Args:
-            providers: the preferred one first; closed by `close`.
-            sticky_seconds: how long a model that stood in is asked first; after that the preferred one is again.
-            clock: seconds that only grow.
-
-        Raises:
-            SettingsError: no provider, or a negative time.
-        """
-        if not providers:
-            raise SettingsError("A FallbackProvider needs at least one provider; the list is empty.")
-        if sticky_seconds < 0:
-            raise SettingsError(f"sticky_seconds is {sticky_seconds}; it must be at least 0 (600 is a good value).")
-        self._providers = tuple(providers)
-        self._sticky_seconds = sticky_seconds
-        self._clock = clock
-        self._current = 0
-        self._until = 0.0
-
-    @property
-    def model(self) -> str:
-        """The model that is asked first now; `ReplyEnd.model` says which one answered."""
-        return self._providers[self._first()].model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether every model of the chain sees: any of them may be asked in the middle of a conversation."""
-        return all(provider.sees_images for provider in self._providers)
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """What the preferred model says; nothing where a model of the chain cannot, as any of them may be asked."""
-        each = [tool_calling(provider) for provider in self._providers]
-        return "unsupported" if "unsupported" in each else each[0]
-
-    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.
-
-        Raises:
-            ModelOutageError: none could answer, and at least one may be asked again later.
-            ModelRejectedError: none could answer, and at least one rejected the request.
-            ModelUnreachableError: no model of the chain could be reached.
-            ContextOverflowError: the conversation is too long for the model that was asked.
-            ModelRefusedError: the model that was asked declined.
-        """
-        first, attempts = self._first(), 0
-        faults: list[tuple[str, ModelError]] = []
-        for index in [*range(first, len(self._providers)), *range(first)]:
-            provider, before = self._providers[index], attempts
-            try:
-                async with aclosing(provider.reply(request)) as chunks:
-                    async for chunk in chunks:
-                        match chunk:
-                            case ReplyStart(attempt=attempt):
-                                attempts = before + attempt
-                                yield ReplyStart(attempt=attempts)
-                            case ReplyFault():
-                                yield replace(chunk, model=chunk.model or provider.model)
-                            case ReplyEnd():
-                                self._keep(index)
-                                yield replace(chunk, model=chunk.model or provider.model)
-                            case _:
-                                yield chunk
-            except ContextOverflowError:
-                raise
-            except (ModelUnreachableError, ModelRejectedError) as error:
-                faults.append((provider.model, error))
-            else:
-                return
-        raise _all_failed(faults)
-
-    async def close(self) -> None:
-        """Close every provider of the chain; idempotent."""
-        for provider in self._providers:
-            await provider.close()
-
-    def _first(self) -> int:
-        return self._current if self._current and self._clock() < self._until else 0
-
-    def _keep(self, index: int) -> None:
-        """Ask this model first for a while; the time runs from when it first stood in."""
-        if index != self._first():
-            self._current, self._until = index, self._clock() + self._sticky_seconds
-
-
-def _all_failed(faults: Sequence[tuple[str, ModelError]]) -> ModelError:
-    if len(faults) == 1:
-        return faults[0][1]
-    told = "\n".join(f"- {model}: {error}" for model, error in faults)
-    text = f"None of the {len(faults)} models of the fallback chain could answer:\n{told}"
-    outages = [error for _, error in faults if isinstance(error, ModelOutageError)]
-    if outages:
-        return ModelOutageError(text, retry_after=min(error.retry_after or 0.0 for error in outages) or None)
-    rejected = any(isinstance(error, ModelRejectedError) for _, error in faults)
-    return ModelRejectedError(text) if rejected else ModelUnreachableError(text)
-
-
-# ---- Take the access to a cloud's models from the variables that its SDK reads.
+    from openai import AsyncOpenAI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudVariables:
-    """The variables of one cloud.
+    """The environment variables from which a cloud's SDK takes the access to its models.
 
     Attributes:
+        provider: the provider's name in the catalog.
+        address: the variable that names another address for the credentials; they go nowhere else.
         needed: each must be set, or one of several.
         further: may be set.
         secrets: those of all of these whose values are secrets.
     """
 
+    provider: str
+    address: str
     needed: tuple[tuple[str, ...], ...]
     further: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
 
-    def of(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Those that are set; one that is empty counts as not set."""
+    def read(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that are set; an empty one counts as not set."""
         names = (*(name for either in self.needed for name in either), *self.further)
         return {name: value for name in names if (value := environ.get(name, "").strip())}
 
-    def lacking(self, cloud: Mapping[str, str]) -> str:
-        """What must be set and is not, in words; empty where nothing is missing."""
+    def missing(self, cloud: Mapping[str, str]) -> str:
+        """Return the needed variables that are not set, for error texts; empty if there are none."""
         return ", ".join(" or ".join(either) for either in self.needed if not any(map(cloud.get, either)))
 
-    def require(self, provider: str, cloud: Mapping[str, str], *, base_url: str | None, address: str) -> None:
-        """Refuse what cannot work.
-
-        Args:
-            provider: its name, for error texts.
-            cloud: what is set.
-            base_url: another address that somebody named. It is refused: it says nothing of these credentials.
-            address: the variable that names an address for these credentials.
+    def require(self, cloud: Mapping[str, str], *, base_url: str | None) -> None:
+        """Refuse to ask without the variables, or at an address that says nothing of these credentials.
 
         Raises:
             SettingsError: a variable is not set, or another address is named.
         """
-        if lacking := self.lacking(cloud):
-            raise SettingsError(f"The provider `{provider}` needs {lacking}, as its SDK does: set it, or pass cloud=.")
+        if names := self.missing(cloud):
+            raise SettingsError(
+                f"The provider `{self.provider}` needs {names}, as its SDK does: set it, or pass cloud=."
+            )
         if base_url:
-            raise SettingsError(f"The provider `{provider}` takes no base_url: its credentials go to {address} only.")
+            raise SettingsError(
+                f"The provider `{self.provider}` takes no base_url: its credentials go to {self.address} only."
+            )
 
 
 def require_extra(module: str, extra: str) -> None:
@@ -231,18 +91,25 @@ def require_extra(module: str, extra: str) -> None:
         )
 
 
-# ---- Alibaba's models through DashScope, which speaks OpenAI's Chat Completions.
-
-
-DEFAULT_MODEL_ALIBABA = "qwen3.7-max"
-KEY_VARIABLE = "DASHSCOPE_API_KEY"
-MAINLAND_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
-INTERNATIONAL_URL = "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"
-HOSTS = ("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com")
-
-
 class AlibabaProvider(OpenAIClient):
-    """Models of Alibaba. Their prices are not known here, so their usage has tokens and no cost."""
+    """Models of Alibaba through DashScope, which speaks OpenAI's Chat Completions.
+
+    Their prices are not known here, so their usage has tokens and no cost. Several calls in one reply are made only if
+    they are asked for: https://www.alibabacloud.com/help/en/model-studio/qwen-function-calling. The service:
+    https://www.alibabacloud.com/help/en/model-studio/compatibility-of-openai-with-dashscope; its errors, which
+    `retry.verdict` knows: https://www.alibabacloud.com/help/en/model-studio/error-code.
+    """
+
+    mainland_url = "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    international_url = "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"
+    keyed_api = KeyedApi(
+        provider="alibaba",
+        name="Alibaba",
+        url=mainland_url,
+        hosts=("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com"),
+        default_model="qwen3.7-max",
+        key_variable="DASHSCOPE_API_KEY",
+    )
 
     def __init__(
         self,
@@ -257,43 +124,40 @@ class AlibabaProvider(OpenAIClient):
         Args:
             api_key: a key of Model Studio; it is valid for the region it was made in only.
             model: the model's name.
-            base_url: another region, e.g. `INTERNATIONAL_URL`; the service in mainland China when not given.
+            base_url: another region, e.g. `international_url`; the service in mainland China when not given.
             options: everything else; what only OpenAI knows (`api`, `cache_key`, `reasoning_effort`) is not sent.
 
         Raises:
             SettingsError: there is no usable key, or the address is none.
         """
         options = options or ModelOptions()
-        variable = options.key_variable or KEY_VARIABLE
-        service = ModelService(
-            name="Alibaba",
-            model=model or DEFAULT_MODEL_ALIBABA,
-            url=checked_url(base_url, default=MAINLAND_URL),
-            key_variable=variable,
-            secret=checked_key(
-                api_key, provider="alibaba", variable=variable, optional=not is_own_address(base_url, HOSTS)
-            ),
-            foreign=True,  # to the SDK, which is OpenAI's
-        )
+        service = self.keyed_api.service(options, api_key=api_key, model=model, base_url=base_url)
         known = replace(options, api=None, cache_key=None, reasoning_effort=None)
-        super().__init__(service, options=known, api="chat", compatible=True, parallel_on_request=True)
-
-
-# ---- OpenAI's models at Azure, through the client of OpenAI's SDK. A model is named by its deployment.
-
-
-ADDRESS_VARIABLE_AZURE = "AZURE_OPENAI_ENDPOINT"
-KEY_VARIABLE_AZURE = "AZURE_OPENAI_API_KEY"
-TOKEN_VARIABLE = "AZURE_OPENAI_AD_TOKEN"  # noqa: S105 - a variable's name
-VERSION_VARIABLE = "OPENAI_API_VERSION"
-VARIABLES_AZURE = CloudVariables(
-    needed=((ADDRESS_VARIABLE_AZURE,), (VERSION_VARIABLE,), (TOKEN_VARIABLE, KEY_VARIABLE_AZURE)),
-    secrets=(KEY_VARIABLE_AZURE, TOKEN_VARIABLE),
-)
+        super().__init__(
+            replace(service, foreign=True),  # to the SDK, which is OpenAI's
+            options=known,
+            api="chat",
+            compatible=True,
+            parallel_on_request=True,
+        )
 
 
 class AzureProvider(OpenAIClient):
-    """Models of OpenAI at Azure, through Chat Completions, or Responses if the options say so."""
+    """Models of OpenAI at Azure, through Chat Completions, or Responses if the options say so.
+
+    A model is named by its deployment.
+    """
+
+    cloud = CloudVariables(
+        provider="azure",
+        address="AZURE_OPENAI_ENDPOINT",
+        needed=(
+            ("AZURE_OPENAI_ENDPOINT",),
+            ("OPENAI_API_VERSION",),
+            ("AZURE_OPENAI_AD_TOKEN", "AZURE_OPENAI_API_KEY"),
+        ),
+        secrets=("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
+    )
 
     def __init__(
         self,
@@ -315,55 +179,56 @@ class AzureProvider(OpenAIClient):
             SettingsError: one of these is not set.
         """
         options = options or ModelOptions()
-        cloud = {**options.cloud, **({KEY_VARIABLE_AZURE: api_key} if api_key else {})}
-        VARIABLES_AZURE.require("azure", cloud, base_url=base_url, address=ADDRESS_VARIABLE_AZURE)
+        cloud = {**options.cloud, **({"AZURE_OPENAI_API_KEY": api_key} if api_key else {})}
+        self.cloud.require(cloud, base_url=base_url)
         if not model:
             raise SettingsError("The provider `azure` needs the name of your deployment as its `model`.")
         # As the SDK does: a token goes before a key.
-        self._token = "" if api_key else cloud.get(TOKEN_VARIABLE, "")
+        self._token = "" if api_key else cloud.get("AZURE_OPENAI_AD_TOKEN", "")
         service = ModelService(
             name="Azure OpenAI",
             model=model,
-            url=checked_url(cloud[ADDRESS_VARIABLE_AZURE], default=""),
-            key_variable=TOKEN_VARIABLE if self._token else KEY_VARIABLE_AZURE,
-            secret=self._token or cloud[KEY_VARIABLE_AZURE],
+            url=checked_url(cloud[self.cloud.address], default=""),
+            key_variable="AZURE_OPENAI_AD_TOKEN" if self._token else "AZURE_OPENAI_API_KEY",
+            secret=self._token or cloud["AZURE_OPENAI_API_KEY"],
         )
         super().__init__(service, options=options, api=options.api or "chat", compatible=False)
 
     @override
-    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai_openai.AsyncOpenAI:
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> AsyncOpenAI:
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
         secret = settings.pop("api_key")
         return openai.AsyncAzureOpenAI(
             http_client=openai.DefaultAsyncHttpxClient(verify=trusted),
             azure_endpoint=settings.pop("base_url"),
-            api_version=self._options.cloud[VERSION_VARIABLE],
+            api_version=self._options.cloud["OPENAI_API_VERSION"],
             **({"azure_ad_token": secret} if self._token else {"api_key": secret}),
             **settings,
         )
 
 
-# ---- Anthropic's models at Amazon Bedrock, through the client of Anthropic's SDK.
-
-
-DEFAULT_MODEL_BEDROCK = "global.anthropic.claude-sonnet-5-5"
-ADDRESS_VARIABLE_BEDROCK = "ANTHROPIC_BEDROCK_BASE_URL"
-VARIABLES_BEDROCK = CloudVariables(
-    needed=(("AWS_REGION", "AWS_DEFAULT_REGION"),),
-    further=(
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        ADDRESS_VARIABLE_BEDROCK,
-    ),
-    secrets=("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
-)
-
-
 class BedrockProvider(AnthropicClient):
-    """Models of Anthropic at Amazon Bedrock."""
+    """Models of Anthropic at Amazon Bedrock.
+
+    Requests are signed with the credentials that are given, or else with those that boto3 finds: a profile, or the role
+    of the machine. Names of models: https://docs.aws.amazon.com/bedrock/latest/userguide/models-supported.html.
+    """
+
+    default_model = "global.anthropic.claude-sonnet-5-5"
+    cloud = CloudVariables(
+        provider="bedrock",
+        address="ANTHROPIC_BEDROCK_BASE_URL",
+        needed=(("AWS_REGION", "AWS_DEFAULT_REGION"),),
+        further=(
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_BEARER_TOKEN_BEDROCK",
+            "ANTHROPIC_BEDROCK_BASE_URL",
+        ),
+        secrets=("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
+    )
 
     def __init__(
         self,
@@ -387,14 +252,14 @@ class BedrockProvider(AnthropicClient):
         require_extra("boto3", "bedrock")
         options = options or ModelOptions()
         cloud = options.cloud
-        VARIABLES_BEDROCK.require("bedrock", cloud, base_url=base_url, address=ADDRESS_VARIABLE_BEDROCK)
+        self.cloud.require(cloud, base_url=base_url)
         self._region = cloud.get("AWS_REGION") or cloud["AWS_DEFAULT_REGION"]
         self._bearer = api_key or cloud.get("AWS_BEARER_TOKEN_BEDROCK")
         default = f"https://bedrock-runtime.{self._region}.amazonaws.com"
         service = ModelService(
             name="Amazon Bedrock",
-            model=model or DEFAULT_MODEL_BEDROCK,
-            url=checked_url(cloud.get(ADDRESS_VARIABLE_BEDROCK), default=default),
+            model=model or self.default_model,
+            url=checked_url(cloud.get(self.cloud.address), default=default),
             key_variable="the AWS credentials and the model's access in this region",
             secret=self._bearer or cloud.get("AWS_SECRET_ACCESS_KEY", ""),
         )
@@ -418,24 +283,27 @@ class BedrockProvider(AnthropicClient):
         )
 
     @override
-    def _without_credentials(self) -> tuple[type[Exception], ...]:
+    def _credential_errors(self) -> tuple[type[Exception], ...]:
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - see SdkProvider._client
 
         return (BotoCoreError, RuntimeError)
 
 
-# ---- Anthropic's models at Google Cloud's Vertex AI, through the client of Anthropic's SDK.
-
-
-DEFAULT_MODEL_VERTEX = "claude-sonnet-5-5"
-ADDRESS_VARIABLE_VERTEX = "ANTHROPIC_VERTEX_BASE_URL"
-VARIABLES_VERTEX = CloudVariables(
-    needed=(("CLOUD_ML_REGION",), ("ANTHROPIC_VERTEX_PROJECT_ID",)), further=(ADDRESS_VARIABLE_VERTEX,)
-)
-
-
 class VertexProvider(AnthropicClient):
-    """Models of Anthropic at Vertex AI."""
+    """Models of Anthropic at Google Cloud's Vertex AI.
+
+    The credentials are Google's application default credentials: a file that GOOGLE_APPLICATION_CREDENTIALS names, a
+    person's login, or the machine's service account. Names of models:
+    https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude.
+    """
+
+    default_model = "claude-sonnet-5-5"
+    cloud = CloudVariables(
+        provider="vertex",
+        address="ANTHROPIC_VERTEX_BASE_URL",
+        needed=(("CLOUD_ML_REGION",), ("ANTHROPIC_VERTEX_PROJECT_ID",)),
+        further=("ANTHROPIC_VERTEX_BASE_URL",),
+    )
 
     def __init__(
         self,
@@ -459,11 +327,11 @@ class VertexProvider(AnthropicClient):
         """
         require_extra("google.auth", "vertex")
         options = options or ModelOptions()
-        VARIABLES_VERTEX.require("vertex", options.cloud, base_url=base_url, address=ADDRESS_VARIABLE_VERTEX)
+        self.cloud.require(options.cloud, base_url=base_url)
         service = ModelService(
             name="Vertex AI",
-            model=model or DEFAULT_MODEL_VERTEX,
-            url=checked_url(options.cloud.get(ADDRESS_VARIABLE_VERTEX), default="https://aiplatform.googleapis.com/v1"),
+            model=model or self.default_model,
+            url=checked_url(options.cloud.get(self.cloud.address), default="https://aiplatform.googleapis.com/v1"),
             key_variable="Google's default credentials and the project's access to the model",
             secret=api_key or "",
         )
@@ -481,18 +349,18 @@ class VertexProvider(AnthropicClient):
             project_id=cloud["ANTHROPIC_VERTEX_PROJECT_ID"],
             access_token=self._service.secret or None,
             # Without an address of one's own it is that of the region, which the client knows.
-            **{**settings, "base_url": cloud.get(ADDRESS_VARIABLE_VERTEX)},
+            **{**settings, "base_url": cloud.get(self.cloud.address)},
         )
 
     @override
-    def _without_credentials(self) -> tuple[type[Exception], ...]:
+    def _credential_errors(self) -> tuple[type[Exception], ...]:
         from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - see SdkProvider._client
 
         return (GoogleAuthError, RuntimeError, ValueError)
 
 
 class Maker(Protocol):
-    """Makes a provider from what a caller may say; each fills in its own defaults."""
+    """The constructor of a provider; each fills in its own defaults."""
 
     def __call__(
         self, *, api_key: str | None, model: str | None, base_url: str | None, options: ModelOptions | None
@@ -503,7 +371,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """What is known of a provider without making one, and without loading its SDK.
+    """A provider's facts, known without making one and without loading its SDK.
 
     Attributes:
         make: makes it.
@@ -516,12 +384,26 @@ class CatalogEntry:
     """
 
     make: Maker
-    default_model: str
-    key_variable: str | None
+    default_model: str = ""
+    key_variable: str | None = None
     address_variable: str | None = None
     hosts: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     cloud: CloudVariables | None = None
+
+    @classmethod
+    def keyed(
+        cls, make: Maker, api: KeyedApi, *, families: tuple[str, ...], address_variable: str | None = None
+    ) -> Self:
+        """Return the entry of a provider of an API with one key."""
+        return cls(
+            make=make,
+            default_model=api.default_model,
+            key_variable=api.key_variable,
+            address_variable=address_variable,
+            hosts=api.hosts,
+            families=families,
+        )
 
     def is_own(self, base_url: str | None) -> bool:
         """Whether an address is the service's own, so that its key may be sent there."""
@@ -530,43 +412,27 @@ class CatalogEntry:
 
 CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
     {
-        "alibaba": CatalogEntry(
-            make=AlibabaProvider,
-            default_model=DEFAULT_MODEL_ALIBABA,
-            key_variable=KEY_VARIABLE,
-            hosts=HOSTS,
-            families=("qwen", "qvq-"),
-        ),
-        "anthropic": CatalogEntry(
-            make=anthropic.AnthropicProvider,
-            default_model=anthropic.DEFAULT_MODEL,
-            key_variable=anthropic.KEY_VARIABLE,
+        "alibaba": CatalogEntry.keyed(AlibabaProvider, AlibabaProvider.keyed_api, families=("qwen", "qvq-")),
+        "anthropic": CatalogEntry.keyed(
+            AnthropicProvider,
+            AnthropicProvider.keyed_api,
             address_variable="ANTHROPIC_BASE_URL",
-            hosts=anthropic.HOSTS,
             families=("claude-",),
         ),
-        "azure": CatalogEntry(make=AzureProvider, default_model="", key_variable=None, cloud=VARIABLES_AZURE),
+        "azure": CatalogEntry(make=AzureProvider, cloud=AzureProvider.cloud),
         "bedrock": CatalogEntry(
-            make=BedrockProvider,
-            default_model=DEFAULT_MODEL_BEDROCK,
-            key_variable=None,
-            cloud=VARIABLES_BEDROCK,
+            make=BedrockProvider, default_model=BedrockProvider.default_model, cloud=BedrockProvider.cloud
         ),
-        "llm": CatalogEntry(make=llm.LLMProvider, default_model="", key_variable=None),
-        "openai": CatalogEntry(
-            make=openai.OpenAIProvider,
-            default_model=openai.DEFAULT_MODEL,
-            key_variable=openai.KEY_VARIABLE,
+        "llm": CatalogEntry(make=LLMProvider),
+        "openai": CatalogEntry.keyed(
+            OpenAIProvider,
+            OpenAIProvider.keyed_api,
             address_variable="OPENAI_BASE_URL",
-            hosts=openai.HOSTS,
             families=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
         ),
-        "scripted": CatalogEntry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
+        "scripted": CatalogEntry(make=scripted_provider, default_model=MODEL),
         "vertex": CatalogEntry(
-            make=VertexProvider,
-            default_model=DEFAULT_MODEL_VERTEX,
-            key_variable=None,
-            cloud=VARIABLES_VERTEX,
+            make=VertexProvider, default_model=VertexProvider.default_model, cloud=VertexProvider.cloud
         ),
     }
 )
@@ -587,7 +453,7 @@ def provider_for(
     base_url: str | None = None,
     options: ModelOptions | None = None,
 ) -> Provider:
-    """The provider of that name, ready to be asked. Nothing is read from the environment for it.
+    """Make a provider. Nothing is read from the environment for it.
 
     Args:
         name: a key of `CATALOG`.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.core.errors import ModelRejectedError, SettingsError
 from agent_runtime.core.values import Image, MediaType, Usage
-from agent_runtime.providers.models import load_prices
+from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
     CallChunk,
@@ -33,8 +33,8 @@ from agent_runtime.providers.protocol import (
     ToolCalling,
     arguments_of,
 )
-from agent_runtime.providers.retry import BrokenOffError, Failure, ModelOptions, ModelService, verdict
-from agent_runtime.providers.sdk import in_turns
+from agent_runtime.providers.retry import BrokenOffError, Failure, ModelService, verdict
+from agent_runtime.providers.sdk import yield_regularly
 
 if TYPE_CHECKING:
     import llm
@@ -153,7 +153,7 @@ class LLMProvider:
                 else events_of(response)
             )
         async with aclosing(events):
-            arriving = in_turns(events)
+            arriving = yield_regularly(events)
             while True:
                 with judging(self._service):
                     try:

@@ -1,17 +1,25 @@
-"""OpenAI, and servers compatible with it."""
+"""OpenAI, and servers compatible with it, streamed through OpenAI's own SDK.
+
+There are two APIs: Responses (https://developers.openai.com/api/docs/api-reference) for OpenAI itself, and Chat
+Completions (https://developers.openai.com/api/docs/api-reference/chat) for all that is compatible. `OpenAIClient` sends
+a request by either; `_chat_body` and `ChatReader`, `responses_body` and `ResponsesReader` are the two formats.
+
+The cache: https://developers.openai.com/api/docs/guides/prompt-caching. Reasoning between calls goes back encrypted:
+https://developers.openai.com/api/docs/guides/reasoning.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from agent_runtime.core.values import Image, ToolRequest, Usage
-from agent_runtime.providers.models import load_prices
+from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices
 from agent_runtime.providers.protocol import (
     INVALID,
     BlockJoiner,
@@ -28,21 +36,8 @@ from agent_runtime.providers.protocol import (
     arguments_of,
     parts_of,
 )
-from agent_runtime.providers.retry import (
-    Failure,
-    ModelOptions,
-    ModelService,
-    OpenAIApi,
-    checked_key,
-    checked_url,
-    is_foreign_address,
-    is_own_address,
-    refused,
-    retry_after,
-    should_retry,
-    verdict,
-)
-from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
+from agent_runtime.providers.retry import Failure, ModelService, refused, retry_after, should_retry, verdict
+from agent_runtime.providers.sdk import KeyedApi, SdkProvider, connection_failure, yield_regularly
 
 if TYPE_CHECKING:
     import ssl
@@ -59,7 +54,138 @@ if TYPE_CHECKING:
     from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
 
-# ---- Parts that OpenAI's two APIs share: failures in a stream, usage, images and arguments. Pure.
+class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
+    """Base of providers that speak one of OpenAI's APIs; a subclass names the service."""
+
+    def __init__(
+        self,
+        service: ModelService,
+        *,
+        options: ModelOptions,
+        api: OpenAIApi,
+        compatible: bool,
+        parallel_on_request: bool = False,
+    ) -> None:
+        """Get ready; nothing is sent yet.
+
+        Args:
+            service: the service, with the key.
+            options: everything else.
+            api: which API to speak.
+            compatible: whether this is another server, which is sent only the parameters that all of them know.
+            parallel_on_request: whether its models make several calls in one reply only if they are told that they may.
+        """
+        super().__init__(service, options)
+        self._api, self._compatible, self._parallel = api, compatible, parallel_on_request
+
+    @override
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai.AsyncOpenAI:
+        import openai  # noqa: PLC0415 - see SdkProvider._client
+
+        client = openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
+        if self._service.foreign:
+            client.organization = client.project = None  # from OPENAI_ORG_ID and OPENAI_PROJECT_ID
+        return client
+
+    @override
+    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
+        import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
+        import openai  # noqa: PLC0415 - see SdkProvider._client
+
+        reading: ResponsesReader | ChatReader
+        sent: Awaitable[openai.AsyncStream[Any]]
+        if self._api == "responses":
+            reading = ResponsesReader(service=self._service, parts=ReplyParts(self.model))
+            sent = self._client.responses.create(**responses_body(request, model=self.model, options=self._options))
+        else:
+            reading = ChatReader(service=self._service, parts=ReplyParts(self.model))
+            body = _chat_body(
+                request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
+            )
+            sent = self._client.chat.completions.create(**body)
+        begun = False
+        try:
+            async with await sent as stream:
+                begun = True
+                async for event in yield_regularly(stream):
+                    for chunk in reading.read(event):
+                        yield chunk
+        except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
+            raise verdict(_failure(error, begun=begun), self._service) from None
+
+
+class OpenAIProvider(OpenAIClient):
+    """Models of OpenAI, or of a server that speaks one of its APIs.
+
+    OpenAI itself is asked through the Responses API, and any other `base_url` through Chat Completions, which is
+    what compatible servers speak; `ModelOptions.api` overrides this.
+    """
+
+    keyed_api = KeyedApi(
+        provider="openai",
+        name="OpenAI",
+        url="https://api.openai.com/v1",
+        hosts=("api.openai.com",),
+        default_model="gpt-6.2-sol",
+        key_variable="OPENAI_API_KEY",
+    )
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None,
+        model: str | None = None,
+        base_url: str | None = None,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
+
+        Raises:
+            SettingsError: there is no usable key, or the address is none.
+        """
+        options = options or ModelOptions()
+        compatible = bool(base_url)
+        service = self.keyed_api.service(options, api_key=api_key, model=model, base_url=base_url)
+        if compatible:
+            service = replace(service, name="The OpenAI-compatible server")
+        super().__init__(
+            service,
+            options=options,
+            api=options.api or ("chat" if compatible else "responses"),
+            compatible=compatible,
+        )
+
+    @property
+    @override
+    def tool_calling(self) -> ToolCalling:
+        """Never preferred on a compatible server, which may have to be told to parse calls."""
+        return "supported" if self._compatible else super().tool_calling
+
+
+def _failure(error: Exception, *, begun: bool) -> Failure:
+    import openai  # noqa: PLC0415 - see SdkProvider._client
+
+    match error:
+        case openai.APIStatusError():
+            return Failure(
+                status=error.status_code,
+                code=error.code or error.type or "",
+                message=_message(error),
+                retry_after=retry_after(error.response.headers),
+                again=should_retry(error.response.headers),
+            )
+        case openai.APIConnectionError():
+            return connection_failure(error, begun=begun)
+        case openai.APIError():
+            return _stream_failure(error.code or error.type, _message(error))
+        case _:
+            return connection_failure(error, begun=begun)
+
+
+def _message(error: openai.APIError) -> str:
+    """Return the service's own sentence; the SDK's message holds the whole answer beside it."""
+    text = error.body.get("message") if isinstance(error.body, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 _STATUS_IN_STREAM = {
@@ -72,50 +198,15 @@ _STATUS_IN_STREAM = {
 }
 
 
-def told(code: str | None, message: str | None) -> Failure:
-    """A failure that was told inside a stream, where it has no HTTP status of its own."""
+def _stream_failure(code: str | None, message: str | None) -> Failure:
+    """Return a failure that was reported inside a stream, where it has no HTTP status of its own."""
     return Failure(status=_STATUS_IN_STREAM.get(code or "", 500), code=code or "", message=message or "")
 
 
-def usage_of(*, sent: int, received: int, details: object) -> Usage:
-    """OpenAI counts cached and newly cached tokens as part of those sent; ours are kept apart."""
-    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
-    return Usage(
-        requests=1,
-        input_tokens=max(0, sent - cached - written),
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=received,
-    )
-
-
-def _count(details: object, name: str) -> int:
-    value = getattr(details, name, None)
-    return value if isinstance(value, int) else 0
-
-
-def data_url(image: Image) -> str:
-    """A picture as an address."""
-    return f"data:{image.media_type};base64,{image.data}"
-
-
-def json_arguments(request: ToolRequest) -> str:
-    """The arguments of a call as an object in JSON, since many servers parse what they are sent back."""
-    arguments = arguments_of(request)
-    return json.dumps(arguments, ensure_ascii=False) if INVALID in arguments else request.arguments.strip() or "{}"
-
-
-# ---- Requests to Chat Completions, of OpenAI and of compatible servers, and the meaning of its answers. Pure.
-
-
-_CHAT_STOPS: dict[str, StopReason] = {"stop": "stop", "tool_calls": "stop", "function_call": "stop"}
-"""All other reasons (`length`, ones yet to come) cut a reply off."""
-
-
-def chat_body(
+def _chat_body(
     request: Request, *, model: str, options: ModelOptions, compatible: bool, parallel: bool = False
 ) -> CompletionCreateParamsStreaming:
-    """The request as Chat Completions reads it; `compatible` servers get only what the oldest of them know."""
+    """Return a request to Chat Completions; `compatible` servers get only what the oldest of them know."""
     body: CompletionCreateParamsStreaming = {
         "model": model,
         "messages": _messages(request, model),
@@ -166,7 +257,7 @@ def _messages(request: Request, model: str) -> list[ChatCompletionMessageParam]:
         if message.text or pictures or message.images or not message.answers:
             text = message.text or "The pictures of the results."
             parts: list[ChatCompletionContentPartParam] = [
-                {"type": "image_url", "image_url": {"url": data_url(image)}} for image in pictures + message.images
+                {"type": "image_url", "image_url": {"url": _data_url(image)}} for image in pictures + message.images
             ]
             # Servers without any images may know texts only.
             messages.append({"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text})
@@ -183,7 +274,7 @@ def _chat_reply(message: Message, model: str) -> ChatCompletionAssistantMessageP
         "role": "assistant",
         "content": message.text or None,
         "tool_calls": [
-            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": json_arguments(each)}}
+            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": _json_arguments(each)}}
             for each in message.requests
         ],
     }
@@ -193,9 +284,13 @@ def _chat_reply(message: Message, model: str) -> ChatCompletionAssistantMessageP
     return reply
 
 
+_CHAT_STOPS: dict[str, StopReason] = {"stop": "stop", "tool_calls": "stop", "function_call": "stop"}
+"""All other reasons (`length`, ones yet to come) cut a reply off."""
+
+
 @dataclass(slots=True, kw_only=True)
-class ChatReading:
-    """One reply of Chat Completions being read.
+class ChatReader:
+    """A reader of one reply of Chat Completions: events in, chunks out.
 
     Its usage follows its stop reason, in an event of its own that not every server sends. So there may be two ends, and
     the later one knows more.
@@ -211,7 +306,7 @@ class ChatReading:
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cost_usd=None))
 
     def read(self, event: object) -> list[Piece]:
-        """What an event adds to the reply; a shape that we do not know adds nothing.
+        """Return the chunks that an event adds to the reply; none for an unknown event.
 
         Raises:
             ModelRefusedError: the model declined.
@@ -219,31 +314,31 @@ class ChatReading:
         from openai.types.chat import chat_completion_chunk as chunks  # noqa: PLC0415 - as above
         from openai.types.completion_usage import CompletionUsage  # noqa: PLC0415 - as above
 
-        told, known = list[Piece](), (self.reason, self.usage)
+        output, known = list[Piece](), (self.reason, self.usage)
         for choice in getattr(event, "choices", None) or []:
             match choice:
                 case chunks.Choice(delta=chunks.ChoiceDelta() as delta):
                     self.reason = choice.finish_reason or self.reason
                     self.refusal += delta.refusal or ""
                     if isinstance(delta.content, str) and delta.content:
-                        told.append(TextChunk(text=self.parts.text(delta.content)))
+                        output.append(TextChunk(text=self.parts.text(delta.content)))
                     pieces: list[object] = [*delta.tool_calls] if isinstance(delta.tool_calls, list) else []
-                    told += [self._call(piece) for piece in pieces if isinstance(piece, chunks.ChoiceDeltaToolCall)]
+                    output += [self._call(piece) for piece in pieces if isinstance(piece, chunks.ChoiceDeltaToolCall)]
                     self._think(getattr(delta, "reasoning_content", None))
                 case _:
                     pass
         match getattr(event, "usage", None):
             case CompletionUsage(prompt_tokens=int(sent), completion_tokens=int(received)) as counted:
-                usage = usage_of(sent=sent, received=received, details=counted.prompt_tokens_details)
+                usage = _usage(sent=sent, received=received, details=counted.prompt_tokens_details)
                 self.usage = load_prices().priced(self.service.model, usage)
             case _:
                 pass
         if self.reason is None or (self.reason, self.usage) == known:
-            return told
+            return output
         if self.refusal or self.reason == "content_filter":
             raise refused(self.refusal or self.reason, self.service)
         stop = _CHAT_STOPS.get(self.reason, "length")
-        return [*told, ReplyEnd(stop=stop, usage=self.usage, reasoning=self.parts.reasoning)]
+        return [*output, ReplyEnd(stop=stop, usage=self.usage, reasoning=self.parts.reasoning)]
 
     def _call(self, piece: ChoiceDeltaToolCall) -> CallChunk:
         """A piece of a call. Some servers number all calls 0, and tell them apart by their ids alone."""
@@ -268,18 +363,16 @@ class ChatReading:
             self.thoughts["reasoning_content"] = self.thoughts.get("reasoning_content", "") + more
 
 
-# ---- Requests to OpenAI's Responses API and the meaning of its answers. Pure.
-
-
 _CACHED_USER_MESSAGES = 2
 """Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
 
 _MARKS_SINCE = (5, 6)
+
 _GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?:-|$)")
 
 
 def responses_body(request: Request, *, model: str, options: ModelOptions) -> ResponseCreateParamsStreaming:
-    """The request as the Responses API reads it.
+    """Return a request to the Responses API.
 
     Since gpt-5.6 the cache only knows prefixes that end at a mark, and by itself the service marks the end of the
     last message: our status, which never comes again. So we mark the messages before it and ask for nothing else.
@@ -324,7 +417,7 @@ def _items(request: Request, model: str, *, marks: bool) -> list[responses.Respo
         items.append({"role": "developer", "content": [_input(request.system, mark=marks)]})
     for index, message in enumerate(request.messages):
         if message.role == "assistant":
-            items += [_output_item(part) for part in parts_of(message, model)] or [_said(message.text)]
+            items += [_output_item(part) for part in parts_of(message, model)] or [_assistant_text(message.text)]
             continue
         bare = bool(message.answers) and not (message.text or message.images)
         last = len(message.answers) - 1
@@ -333,7 +426,7 @@ def _items(request: Request, model: str, *, marks: bool) -> list[responses.Respo
             if bare and at == last and index in marked:
                 words["prompt_cache_breakpoint"] = {"mode": "explicit"}
             images: list[responses.ResponseInputImageContentParam] = [
-                {"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in answer.images
+                {"type": "input_image", "image_url": _data_url(image), "detail": "auto"} for image in answer.images
             ]
             output: responses.response_input_item_param.FunctionCallOutput = {
                 "type": "function_call_output",
@@ -352,13 +445,13 @@ def _items(request: Request, model: str, *, marks: bool) -> list[responses.Respo
 def _output_item(part: Part) -> responses.ResponseInputItemParam:
     """A part of an earlier reply."""
     if isinstance(part, str):
-        return _said(part)
+        return _assistant_text(part)
     if isinstance(part, ToolRequest):
-        return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": json_arguments(part)}
+        return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": _json_arguments(part)}
     return part  # type: ignore[return-value] # reasoning, as it came
 
 
-def _said(text: str) -> responses.EasyInputMessageParam:
+def _assistant_text(text: str) -> responses.EasyInputMessageParam:
     return {"role": "assistant", "content": text}
 
 
@@ -370,12 +463,12 @@ def _input(text: str, *, mark: bool = False) -> responses.ResponseInputTextParam
 
 
 def _input_image(image: Image) -> responses.ResponseInputImageParam:
-    return {"type": "input_image", "image_url": data_url(image), "detail": "auto"}
+    return {"type": "input_image", "image_url": _data_url(image), "detail": "auto"}
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponsesReading:
-    """One reply of the Responses API being read: events in, chunks out."""
+class ResponsesReader:
+    """A reader of one reply of the Responses API: events in, chunks out."""
 
     service: ModelService
     parts: ReplyParts
@@ -383,7 +476,7 @@ class ResponsesReading:
     refusal: str = ""
 
     def read(self, event: object) -> list[Piece]:
-        """What an event adds to the reply; a shape that we do not know adds nothing.
+        """Return the chunks that an event adds to the reply; none for an unknown event.
 
         Raises:
             ModelRefusedError: the model declined.
@@ -403,9 +496,11 @@ class ResponsesReading:
             case responses.ResponseIncompleteEvent(response=responses.Response() as response):
                 return [self._end("length", response)]
             case responses.ResponseFailedEvent(response=responses.Response(error=error)):
-                raise verdict(told(error.code, error.message) if error else told(None, None), self.service)
+                raise verdict(
+                    _stream_failure(error.code, error.message) if error else _stream_failure(None, None), self.service
+                )
             case responses.ResponseErrorEvent(code=code, message=message):
-                raise verdict(told(code, message), self.service)
+                raise verdict(_stream_failure(code, message), self.service)
             case responses.ResponseOutputItemAddedEvent(item=responses.ResponseFunctionToolCall() as call):
                 return [self.parts.call(event.output_index, id_=call.call_id, name=call.name)]
             case responses.ResponseFunctionCallArgumentsDeltaEvent(output_index=index, delta=str(more)) if more:
@@ -424,7 +519,7 @@ class ResponsesReading:
             raise refused(self.refusal or "content_filter", self.service)
         if response.usage is None:
             return ReplyEnd(stop=stop, usage=Usage(requests=1, cost_usd=None), reasoning=self.parts.reasoning)
-        usage = usage_of(
+        usage = _usage(
             sent=response.usage.input_tokens,
             received=response.usage.output_tokens,
             details=response.usage.input_tokens_details,
@@ -433,144 +528,28 @@ class ResponsesReading:
         return ReplyEnd(stop=stop, usage=priced, reasoning=self.parts.reasoning)
 
 
-# ---- A service that is asked through OpenAI's own SDK, streamed, by one of its two APIs.
+def _usage(*, sent: int, received: int, details: object) -> Usage:
+    """Return the usage; OpenAI counts cached and newly cached tokens as part of those sent, `Usage` does not."""
+    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    return Usage(
+        requests=1,
+        input_tokens=max(0, sent - cached - written),
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=received,
+    )
 
 
-class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
-    """What providers that speak one of OpenAI's APIs have in common: everything but who is asked."""
-
-    def __init__(
-        self,
-        service: ModelService,
-        *,
-        options: ModelOptions,
-        api: OpenAIApi,
-        compatible: bool,
-        parallel_on_request: bool = False,
-    ) -> None:
-        """Get ready; nothing is sent yet.
-
-        Args:
-            service: who is asked, with the key.
-            options: everything else.
-            api: which API to speak.
-            compatible: whether this is somebody else's server, which knows only what all of them know.
-            parallel_on_request: whether its models make several calls in one reply only if they are told that they may.
-        """
-        super().__init__(service, options)
-        self._api, self._compatible, self._parallel = api, compatible, parallel_on_request
-
-    @override
-    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai.AsyncOpenAI:
-        import openai  # noqa: PLC0415 - see SdkProvider._client
-
-        client = openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
-        if self._service.foreign:
-            client.organization = client.project = None  # from OPENAI_ORG_ID and OPENAI_PROJECT_ID
-        return client
-
-    @override
-    async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
-        import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
-        import openai  # noqa: PLC0415 - see SdkProvider._client
-
-        reading: ResponsesReading | ChatReading
-        sent: Awaitable[openai.AsyncStream[Any]]
-        if self._api == "responses":
-            reading = ResponsesReading(service=self._service, parts=ReplyParts(self.model))
-            asked = responses_body(request, model=self.model, options=self._options)
-            sent = self._client.responses.create(**asked)
-        else:
-            reading = ChatReading(service=self._service, parts=ReplyParts(self.model))
-            body = chat_body(
-                request, model=self.model, options=self._options, compatible=self._compatible, parallel=self._parallel
-            )
-            sent = self._client.chat.completions.create(**body)
-        begun = False
-        try:
-            async with await sent as stream:
-                begun = True
-                async for event in in_turns(stream):
-                    for chunk in reading.read(event):
-                        yield chunk
-        except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise verdict(_failure(error, begun=begun), self._service) from None
+def _count(details: object, name: str) -> int:
+    value = getattr(details, name, None)
+    return value if isinstance(value, int) else 0
 
 
-def _failure(error: Exception, *, begun: bool) -> Failure:
-    import openai  # noqa: PLC0415 - see SdkProvider._client
-
-    match error:
-        case openai.APIStatusError():
-            return Failure(
-                status=error.status_code,
-                code=error.code or error.type or "",
-                message=_message(error),
-                retry_after=retry_after(error.response.headers),
-                again=should_retry(error.response.headers),
-            )
-        case openai.APIConnectionError():
-            return broken_off(error, begun=begun)
-        case openai.APIError():
-            return told(error.code or error.type, _message(error))
-        case _:
-            return broken_off(error, begun=begun)
+def _data_url(image: Image) -> str:
+    return f"data:{image.media_type};base64,{image.data}"
 
 
-def _message(error: openai.APIError) -> str:
-    """The service's own sentence; the SDK's holds the whole answer beside it."""
-    said = error.body.get("message") if isinstance(error.body, dict) else None
-    return said if isinstance(said, str) else ""
-
-
-DEFAULT_MODEL = "gpt-6.2-sol"
-KEY_VARIABLE = "OPENAI_API_KEY"
-HOSTS = ("api.openai.com",)
-_URL = "https://api.openai.com/v1"
-
-
-class OpenAIProvider(OpenAIClient):
-    """Models of OpenAI, or of a server that speaks one of its APIs.
-
-    OpenAI itself is asked through the Responses API, and any other `base_url` through Chat Completions, which is
-    what compatible servers speak; `ModelOptions.api` overrides this.
-    """
-
-    def __init__(
-        self,
-        *,
-        api_key: str | None,
-        model: str | None = None,
-        base_url: str | None = None,
-        options: ModelOptions | None = None,
-    ) -> None:
-        """Get ready; nothing is sent yet. A server of one's own, named by `base_url`, may need no key.
-
-        Raises:
-            SettingsError: there is no usable key, or the address is none.
-        """
-        options = options or ModelOptions()
-        compatible = bool(base_url)
-        variable = options.key_variable or KEY_VARIABLE
-        service = ModelService(
-            name="The OpenAI-compatible server" if compatible else "OpenAI",
-            model=model or DEFAULT_MODEL,
-            url=checked_url(base_url, default=_URL),
-            key_variable=variable,
-            secret=checked_key(
-                api_key, provider="openai", variable=variable, optional=not is_own_address(base_url, HOSTS)
-            ),
-            foreign=is_foreign_address(base_url, HOSTS, key_variable=options.key_variable, usual=KEY_VARIABLE),
-        )
-        super().__init__(
-            service,
-            options=options,
-            api=options.api or ("chat" if compatible else "responses"),
-            compatible=compatible,
-        )
-
-    @property
-    @override
-    def tool_calling(self) -> ToolCalling:
-        """Never preferred on somebody else's server, which may have to be told to parse calls."""
-        return "supported" if self._compatible else super().tool_calling
+def _json_arguments(request: ToolRequest) -> str:
+    """Return the arguments of a call as an object in JSON, since many servers parse what they are sent back."""
+    arguments = arguments_of(request)
+    return json.dumps(arguments, ensure_ascii=False) if INVALID in arguments else request.arguments.strip() or "{}"

@@ -1,4 +1,8 @@
-"""The protocol of a model provider: messages in, chunks of text and calls out."""
+"""The protocol of a model provider: messages in, chunks of text and calls out.
+
+`Provider` is what the rest of the library asks, through `traced_reply`. The values before it are its questions and
+answers. `BlockJoiner` and `ReplyParts` below help the providers to take a reply apart and to send it back.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +214,73 @@ def tool_calling(provider: Provider) -> ToolCalling:
     return provider.tool_calling if isinstance(provider, CallsTools) else "unsupported"
 
 
-# ---- Joins the blocks that a service splits one reply into. Pure.
+class WrappedProvider:
+    """Base of a provider around another one, whose properties it passes on; `reply` and `close` are its own.
+
+    Args:
+        inner: the provider that is asked.
+    """
+
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+
+    @property
+    def model(self) -> str:
+        """The inner provider's model."""
+        return self._inner.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the inner provider's model sees."""
+        return self._inner.sees_images
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Whether the inner provider's model calls tools."""
+        return tool_calling(self._inner)
+
+
+_tracer = get_tracer("codepilot")
+
+
+async def traced_reply(provider: Provider, request: Request) -> AsyncGenerator[Chunk]:
+    """Yield `provider.reply(request)`, in a span with names and numbers, never contents.
+
+    The conventions for generative AI: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/.
+
+    Raises:
+        ModelError: as for the provider.
+    """
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": type(provider).__name__.removesuffix("Provider").lower(),
+        "gen_ai.request.model": provider.model,
+    }
+    # Never the current one: a generator's code runs in the context of its consumer.
+    span = _tracer.start_span(f"chat {provider.model}", kind=SpanKind.CLIENT, attributes=attributes)
+    try:
+        async with aclosing(provider.reply(request)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ReplyEnd):
+                    span.set_attribute("gen_ai.response.model", chunk.model or provider.model)
+                    _note_usage(span, chunk.usage)
+                yield chunk
+    except BaseException as error:  # whatever it is, it is raised again
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(StatusCode.ERROR)
+        raise
+    finally:
+        span.end()
+
+
+def _note_usage(span: Span, usage: Usage) -> None:
+    cached = usage.cached_tokens + usage.cache_write_tokens
+    span.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens + cached)
+    span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+    span.set_attribute("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens)
+    span.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens)
+    if usage.cost_usd is not None:
+        span.set_attribute("codepilot.cost_usd", usage.cost_usd)
 
 
 @dataclass(slots=True)
@@ -231,9 +301,6 @@ class BlockJoiner:
         return joint + text if text else ""
 
 
-# ---- The order of a reply's parts, and those that its service wants back unchanged, such as signed thoughts. Pure.
-
-
 INVALID = "INVALID_JSON"
 """The key of what a model wrote that is no JSON object, where a service takes nothing else back:
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming."""
@@ -244,7 +311,11 @@ Part = str | ToolRequest | dict[str, Any]
 
 @dataclass(slots=True)
 class ReplyParts:
-    """The parts of a reply as it arrives."""
+    """The parts of a reply as it arrives: their order, and those that the service wants back, such as signed thoughts.
+
+    A service that reasons between its calls wants its reasoning returned with them, in the same places, while the model
+    works on one task. Only the model that wrote it can read it; another one is not sent it.
+    """
 
     model: str
     _chars: int = 0
@@ -294,6 +365,17 @@ def has_kept(message: Message, model: str) -> bool:
     return bool(_kept(message.reasoning, model))
 
 
+def _kept(reasoning: str, model: str) -> list[tuple[int, int, dict[str, Any]]]:
+    """Return the blocks kept of a reply; none if its text was changed since, e.g. by taking secrets out."""
+    try:
+        data = json.loads(reasoning or "{}")
+        if data.get("model") != model:
+            return []
+        return [(int(upto), int(before), dict(block)) for upto, before, block in data["kept"]]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
 def arguments_of(request: ToolRequest) -> dict[str, Any]:
     """The arguments of a call as an object that a request can carry, whatever the model wrote."""
     try:
@@ -303,88 +385,3 @@ def arguments_of(request: ToolRequest) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {INVALID: request.arguments}
-
-
-def _kept(reasoning: str, model: str) -> list[tuple[int, int, dict[str, Any]]]:
-    """What was kept of a reply; nothing where its text was changed since, e.g. by taking secrets out."""
-    try:
-        told = json.loads(reasoning or "{}")
-        if told.get("model") != model:
-            return []
-        return [(int(upto), int(before), dict(block)) for upto, before, block in told["kept"]]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return []
-
-
-# ---- The part of a provider that one around another passes on unchanged.
-
-
-class WrappedProvider:
-    """Base of a provider that asks another one; `reply` and `close` are its own.
-
-    Args:
-        inner: the provider that is asked.
-    """
-
-    def __init__(self, inner: Provider) -> None:
-        self._inner = inner
-
-    @property
-    def model(self) -> str:
-        """The inner provider's model."""
-        return self._inner.model
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the inner provider's model sees."""
-        return self._inner.sees_images
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """Whether the inner provider's model calls tools."""
-        return tool_calling(self._inner)
-
-
-# ---- Trace model calls by the conventions for generative AI: names and numbers, never contents.
-
-
-_tracer = get_tracer("codepilot")
-
-
-async def traced_reply(provider: Provider, request: Request) -> AsyncGenerator[Chunk]:
-    """`provider.reply(request)`, in a span.
-
-    Raises:
-        ModelError: as for the provider.
-    """
-    attributes = {
-        "gen_ai.operation.name": "chat",
-        # A service is a module.
-        "gen_ai.provider.name": type(provider).__module__.rpartition(".")[2],
-        "gen_ai.request.model": provider.model,
-    }
-    # Never the current one: a generator's code runs in the context of its consumer.
-    span = _tracer.start_span(f"chat {provider.model}", kind=SpanKind.CLIENT, attributes=attributes)
-    try:
-        async with aclosing(provider.reply(request)) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, ReplyEnd):
-                    span.set_attribute("gen_ai.response.model", chunk.model or provider.model)
-                    _note_usage(span, chunk.usage)
-                yield chunk
-    except BaseException as error:  # whatever it is, it is raised again
-        span.set_attribute("error.type", type(error).__name__)
-        span.set_status(StatusCode.ERROR)
-        raise
-    finally:
-        span.end()
-
-
-def _note_usage(span: Span, usage: Usage) -> None:
-    cached = usage.cached_tokens + usage.cache_write_tokens
-    span.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens + cached)
-    span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
-    span.set_attribute("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens)
-    span.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens)
-    if usage.cost_usd is not None:
-        span.set_attribute("codepilot.cost_usd", usage.cost_usd)

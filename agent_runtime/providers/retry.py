@@ -1,4 +1,7 @@
-"""Asking again after an attempt that broke off, so that a bad connection never costs the run a step.
+"""Retries of one model and fallbacks to another, so that a bad connection never costs the run a step.
+
+A provider describes how an attempt failed (`Failure`), `verdict` decides whether it may be repeated, and `RetryPolicy`
+repeats it. A `FallbackProvider` asks the next model when one is given up.
 
 The SDKs' own retries are switched off: they end when the first byte has come, and most faults come later
 (a drop in mid-stream, an early end, a malformed chunk).
@@ -8,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from pathlib import Path
-from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from agent_runtime.core.errors import (
@@ -26,44 +28,30 @@ from agent_runtime.core.errors import (
     ModelRejectedError,
     ModelUnreachableError,
     SettingsError,
-    did_you_mean,
 )
 from agent_runtime.core.values import Usage
-from agent_runtime.providers.protocol import Chunk, Piece, ReplyEnd, ReplyFault, ReplyStart
+from agent_runtime.providers.protocol import (
+    Chunk,
+    Piece,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    ToolCalling,
+    tool_calling,
+)
 
-# ---- Classify a failed request: worth another attempt, or refused for good. Pure.
+STICKY_SECONDS = 600.0
+"""How long a model that stood in is kept before the first one is tried again."""
 
+_SILENT_ATTEMPTS = 2
+"""Replies that may stop in the middle of their text; a model writes on without pauses, so the service has a fault."""
+
+_DRAIN_SECONDS = 5.0
+"""How long a stream may go on after the reply's end."""
 
 _MESSAGE_CHARS = 400
-_NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})
-_LOW_BALANCE = "credit balance is too low"
-"""How Anthropic words an empty account, as an ordinary `invalid_request_error`."""
-
-_POLICY = frozenset(
-    {
-        "DataInspectionFailed",
-        "bio_policy",
-        "content_filter",
-        "content_policy_violation",
-        "data_inspection_failed",
-        "misalignment_policy_violation",
-    }
-)
-_FILTERED = "content filtering policy"
-_UNKNOWN_MODEL = frozenset({"model_not_found", "ModelNotFound", "model_not_supported"})
-_OVERFLOW = (
-    "prompt is too long",
-    "context window",
-    "context length",
-    "context_length",
-    "maximum context",
-    "too many tokens",
-    "range of input length",
-    "exceeds the maximum number of tokens",
-)
-_TRANSIENT = frozenset(
-    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-)
 
 
 class BrokenOffError(Exception):
@@ -84,9 +72,15 @@ class BrokenOffError(Exception):
         self.silent = silent
 
 
+_EARLY = BrokenOffError("the stream ended before the reply was complete", billed=True)
+
+Attempt = Callable[[], AsyncGenerator[Piece]]
+"""One request: yields text and calls, then a `ReplyEnd` that says why the service stopped; raises `BrokenOffError`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelService:
-    """Who is being asked, for error texts.
+    """The service that is asked, for error texts.
 
     Attributes:
         name: the company or server, as people call it.
@@ -112,139 +106,14 @@ class ModelService:
         return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
     def clean(self, text: str) -> str:
-        """A service's own words, cut to a sane length and without the key."""
-        said = text.replace(self.secret, "[key]") if self.secret else text
-        return said if len(said) <= _MESSAGE_CHARS else said[:_MESSAGE_CHARS] + "…"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """How one attempt failed, in terms all services share.
-
-    Attributes:
-        status: the HTTP status, or what it would have been for an error told in mid-stream; None when the
-            connection failed.
-        code: the service's own word for it, e.g. `overloaded_error`.
-        message: the service's own sentence, or ours for a failed connection.
-        retry_after: seconds it asked to wait.
-        again: what the service says about trying again (`x-should-retry`), if it does.
-        billed: whether the service had begun to work on the request.
-        silent: whether it took the request and then said nothing for too long.
-    """
-
-    status: int | None
-    code: str = ""
-    message: str = ""
-    retry_after: float | None = None
-    again: bool | None = None
-    billed: bool = False
-    silent: bool = False
-
-
-def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelError:
-    """The exception to raise: `BrokenOffError` to try again, any other to give up.
-
-    Returns:
-        `ModelRefusedError` when a policy's filter said no, `ContextOverflowError` when the conversation is too long,
-        `ModelRejectedError` for whatever else trying again cannot fix.
-    """
-    if failure.status is None:
-        said = service.clean(failure.message)
-        return BrokenOffError(said, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
-    if failure.code in _POLICY or _FILTERED in failure.message.lower():
-        return refused(failure.message or failure.code, service)
-    words = f"{failure.code} {failure.message}".lower()
-    overflows = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
-    if overflows or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return ContextOverflowError(
-            f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
-            f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
-        )
-    refusal = _refusal(failure, service)
-    if refusal is not None:
-        return ModelRejectedError(refusal)
-    said = service.clean(" ".join(filter(None, [failure.code, failure.message])))
-    text = f"HTTP {failure.status}{': ' if said else ''}{said}"
-    transient = failure.status in _TRANSIENT or failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    if transient and failure.again is not False:
-        return BrokenOffError(text, retry_after=failure.retry_after)
-    return ModelRejectedError(f"{service.name} refused the request to model {service.model!r} ({text}).")
-
-
-def refused(why: str, service: ModelService) -> ModelRefusedError:
-    """The model, or a filter before it, declined to answer."""
-    return ModelRefusedError(
-        f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
-        f"Rephrase the task, or choose another `model`."
-    )
-
-
-def _refusal(failure: Failure, service: ModelService) -> str | None:
-    """The text for the refusals that a person can fix; None for all others.
-
-    The service's own words are left out where they may quote a part of the key.
-    """
-    who, model, said = service.name, service.model, service.clean(failure.message)
-    no_credit = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
-    if no_credit or failure.status == HTTPStatus.PAYMENT_REQUIRED:
-        return f"The account at {who} has no credit left. Top it up, or set {service.key_variable} to another's key."
-    if failure.status == HTTPStatus.UNAUTHORIZED:
-        return (
-            f"{who} did not accept the API key (HTTP 401). "
-            f"Check {service.key_variable}: it needs a valid key for {service.place}."
-        )
-    if failure.status == HTTPStatus.FORBIDDEN:
-        return (
-            f"{who} accepts the API key but does not let it use model {model!r} (HTTP 403). "
-            f"Choose another `model`, or set {service.key_variable} to a key that may use it."
-        )
-    if failure.status == HTTPStatus.NOT_FOUND or failure.code in _UNKNOWN_MODEL:
-        return (
-            f"{who} knows no model {model!r} at {service.place} (HTTP {failure.status}{': ' if said else ''}{said}). "
-            f"Set `model` to one that your key can use, and check `base_url` if you have set it."
-        )
-    return None
-
-
-def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """What `x-should-retry` says; None when it is not there."""
-    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
-
-
-def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
-    """Seconds to wait by `retry-after-ms` or `retry-after` (RFC 9110 §10.2.3: seconds or a date); None if neither."""
-    try:
-        if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        return max(0.0, float(headers["retry-after"]))
-    except KeyError:
-        return None
-    except ValueError:
-        return _until(headers.get("retry-after", ""), now or datetime.now(UTC))
-
-
-def _until(date: str, now: datetime) -> float | None:
-    try:
-        then = parsedate_to_datetime(date)
-    except ValueError:
-        return None
-    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
-
-
-Attempt = Callable[[], AsyncGenerator[Piece]]
-"""One request: yields text and calls, then a `ReplyEnd` that says why the service stopped; raises `BrokenOffError`."""
-
-
-_SILENT_ATTEMPTS = 2
-"""Replies that may stop in the middle of their text; a model writes on without pauses, so the service has a fault."""
-
-_DRAIN_SECONDS = 5.0
-"""How long a stream may go on after the reply's end."""
+        """Return a service's own text, cut to a sane length and without the key."""
+        text = text.replace(self.secret, "[key]") if self.secret else text
+        return text if len(text) <= _MESSAGE_CHARS else text[:_MESSAGE_CHARS] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, and how soon.
+    """The number of attempts and the pauses between them.
 
     Attributes:
         attempts: requests at most, the first one included.
@@ -285,7 +154,7 @@ class RetryPolicy:
         Raises:
             ModelOutageError: no attempt got through, or the service asked for a longer pause.
             ModelUnreachableError: the service took as many requests as it is to be sent, and answered none as a whole.
-            ModelError: whatever else an attempt raises.
+            ModelError: as an attempt raises it.
         """
         tally = _Tally()
         for number in range(1, self.attempts + 1):
@@ -321,26 +190,23 @@ class RetryPolicy:
             if wait is None:
                 break
             await self.sleep(wait)
-        raise self._given_up(tally, service)
+        raise self._exhausted_error(tally, service)
 
-    def _given_up(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
+    def _exhausted_error(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
         tries = f"{tally.attempts} attempts" if tally.attempts > 1 else "1 attempt"
-        told = (
+        text = (
             f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {tally.last}. "
             "Try again later, choose another `model` or provider, "
             f"or check that {service.place} can be reached from here."
         )
         if tally.unanswered:
-            told += (
+            text += (
                 " It may still be thinking, and is not asked the same again, because both would be charged for. "
                 "Raise `silence` if it needs longer."
             )
         if tally.unanswered or tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
-            return ModelUnreachableError(told)
-        return ModelOutageError(told, retry_after=tally.last.retry_after)
-
-
-_EARLY = BrokenOffError("the stream ended before the reply was complete", billed=True)
+            return ModelUnreachableError(text)
+        return ModelOutageError(text, retry_after=tally.last.retry_after)
 
 
 @dataclass(slots=True)
@@ -382,155 +248,270 @@ async def _drained(chunks: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
             yield end
 
 
-# ---- The options of a model besides its name, key and address, and the checks that all providers share.
-
-
-OpenAIApi = Literal["responses", "chat"]
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-
-_NO_KEY = "no-key"
-"""Sent in place of a key to a server that may need none: the SDKs demand one."""
-_LEAST_BUDGET = 1024
-"""Anthropic's own floor, see `agent_runtime.providers.models`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thinking:
-    """Extended reasoning before the answer, for `anthropic`.
-
-    Models up to Claude 4.5 think within a budget; later ones decide themselves how long (`reasoning_effort` guides
-    them) and refuse a budget, which is then not sent.
+class Failure:
+    """How one attempt failed, in terms all services share.
 
     Attributes:
-        enabled: whether to think; False switches thinking off in models that would think by themselves.
-        budget_tokens: tokens to think with at most; they count towards `max_tokens`.
+        status: the HTTP status, or what it would have been for an error told in mid-stream; None when the
+            connection failed.
+        code: the service's own word for it, e.g. `overloaded_error`.
+        message: the service's own sentence, or ours for a failed connection.
+        retry_after: seconds it asked to wait.
+        again: what the service says about trying again (`x-should-retry`), if it does.
+        billed: whether the service had begun to work on the request.
+        silent: whether it took the request and then said nothing for too long.
     """
 
-    enabled: bool = True
-    budget_tokens: int = 8_000
+    status: int | None
+    code: str = ""
+    message: str = ""
+    retry_after: float | None = None
+    again: bool | None = None
+    billed: bool = False
+    silent: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """Settings that every provider takes; one that a service does not know is not sent to it.
+_NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})
 
-    Attributes:
-        max_tokens: longest reply in tokens, reasoning included; less for a model that is known to write less
-            (`agent_runtime.providers.models`).
-        temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
-            `anthropic` is not sent it where the model thinks.
-        silence: seconds without a byte from the service after which an attempt counts as broken off; None for what
-            suits the model (`agent_runtime.providers.sdk`): 15 minutes where it may think, else 5.
-        retry: how often and how soon a failed attempt is tried again.
-        api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
-            wherever `base_url` points, because Chat Completions is what compatible servers speak.
-        cache_key: for `openai`: sends requests that share a long beginning to the same cache, e.g. a session id.
-        thinking: for `anthropic`: whether to reason before answering; None leaves it to the model's own default.
-        reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
-            are words of `openai` only.
-        script: for `scripted`: the file to replay.
-        key_variable: the environment variable that the key came from, for error texts; None for the usual one.
-        cloud: for `bedrock`, `vertex` and `azure`: region, project and credentials, by the names of the environment
-            variables that their SDKs read.
-        images: whether the model sees; None for what is known of it by its name (`agent_runtime.providers.models`). The
-            models of `llm` say it themselves.
+_LOW_BALANCE = "credit balance is too low"
+"""How Anthropic words an empty account, as an ordinary `invalid_request_error`."""
+
+_POLICY = frozenset(
+    {
+        "DataInspectionFailed",
+        "bio_policy",
+        "content_filter",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "misalignment_policy_violation",
+    }
+)
+
+_FILTERED = "content filtering policy"
+
+_UNKNOWN_MODEL = frozenset({"model_not_found", "ModelNotFound", "model_not_supported"})
+
+_OVERFLOW = (
+    "prompt is too long",
+    "context window",
+    "context length",
+    "context_length",
+    "maximum context",
+    "too many tokens",
+    "range of input length",
+    "exceeds the maximum number of tokens",
+)
+
+_TRANSIENT = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
+
+
+def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelError:
+    """Return the exception to raise: `BrokenOffError` to try again, any other to give up.
+
+    Returns:
+        `ModelRefusedError` when a policy's filter said no, `ContextOverflowError` when the conversation is too long,
+        `ModelRejectedError` for anything else that another attempt cannot fix.
+    """
+    if failure.status is None:
+        said = service.clean(failure.message)
+        return BrokenOffError(said, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
+    if failure.code in _POLICY or _FILTERED in failure.message.lower():
+        return refused(failure.message or failure.code, service)
+    words = f"{failure.code} {failure.message}".lower()
+    overflows = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
+    if overflows or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return ContextOverflowError(
+            f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
+            f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
+        )
+    refusal = _refusal(failure, service)
+    if refusal is not None:
+        return ModelRejectedError(refusal)
+    said = service.clean(" ".join(filter(None, [failure.code, failure.message])))
+    text = f"HTTP {failure.status}{': ' if said else ''}{said}"
+    transient = failure.status in _TRANSIENT or failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if transient and failure.again is not False:
+        return BrokenOffError(text, retry_after=failure.retry_after)
+    return ModelRejectedError(f"{service.name} refused the request to model {service.model!r} ({text}).")
+
+
+def refused(why: str, service: ModelService) -> ModelRefusedError:
+    """Return the error for a model, or a filter before it, that declined to answer."""
+    return ModelRefusedError(
+        f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
+        f"Rephrase the task, or choose another `model`."
+    )
+
+
+def _refusal(failure: Failure, service: ModelService) -> str | None:
+    """Return the text for a refusal that a person can fix; None for any other.
+
+    The service's own words are left out where they may quote a part of the key.
+    """
+    who, model, said = service.name, service.model, service.clean(failure.message)
+    no_credit = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
+    if no_credit or failure.status == HTTPStatus.PAYMENT_REQUIRED:
+        return f"The account at {who} has no credit left. Top it up, or set {service.key_variable} to another's key."
+    if failure.status == HTTPStatus.UNAUTHORIZED:
+        return (
+            f"{who} did not accept the API key (HTTP 401). "
+            f"Check {service.key_variable}: it needs a valid key for {service.place}."
+        )
+    if failure.status == HTTPStatus.FORBIDDEN:
+        return (
+            f"{who} accepts the API key but does not let it use model {model!r} (HTTP 403). "
+            f"Choose another `model`, or set {service.key_variable} to a key that may use it."
+        )
+    if failure.status == HTTPStatus.NOT_FOUND or failure.code in _UNKNOWN_MODEL:
+        return (
+            f"{who} knows no model {model!r} at {service.place} (HTTP {failure.status}{': ' if said else ''}{said}). "
+            f"Set `model` to one that your key can use, and check `base_url` if you have set it."
+        )
+    return None
+
+
+def should_retry(headers: Mapping[str, str]) -> bool | None:
+    """Return the header `x-should-retry`; None if it is missing."""
+    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
+
+
+def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
+    """Return the seconds to wait by `retry-after-ms` or `retry-after` (RFC 9110 §10.2.3: seconds or a date), if any."""
+    try:
+        if "retry-after-ms" in headers:
+            return max(0.0, float(headers["retry-after-ms"]) / 1000)
+        return max(0.0, float(headers["retry-after"]))
+    except KeyError:
+        return None
+    except ValueError:
+        return _until(headers.get("retry-after", ""), now or datetime.now(UTC))
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        then = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
+
+
+class FallbackProvider:
+    """Asks the next model when one cannot be reached or rejects the request: outage, overload, key, credit, name.
+
+    It does not ask elsewhere when the conversation is too long (`ContextOverflowError`: the caller can make it
+    shorter, and a chain would hide that) nor when the model declined (`ModelRefusedError`: an answer, not a fault;
+    shopping around for a model that consents is for people to decide).
+
+    When all of them failed and one may be back later, the chain's error is an outage: a caller that waits for outages
+    asks the whole chain again.
+
+    A model that stood in is kept for `sticky_seconds`: going back and forth would leave each time a warm cache behind.
+    Each provider still makes its own retries first; give all but the last a `Retry` with few attempts.
     """
 
-    max_tokens: int = 16_000
-    temperature: float | None = None
-    silence: float | None = None
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    api: OpenAIApi | None = None
-    cache_key: str | None = None
-    thinking: Thinking | None = None
-    reasoning_effort: ReasoningEffort | None = None
-    script: Path | None = None
-    key_variable: str | None = None
-    cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
-    images: bool | None = None
+    def __init__(
+        self,
+        providers: Sequence[Provider],
+        *,
+        sticky_seconds: float = STICKY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Chain providers.
 
-    def __post_init__(self) -> None:
-        """Refuse what no service can do.
+        Args:
+            providers: the preferred one first; closed by `close`.
+            sticky_seconds: how long a model that stood in is asked first; after that the preferred one is again.
+            clock: seconds that only grow.
 
         Raises:
-            SettingsError: a number is out of range; the text names it.
+            SettingsError: no provider, or a negative time.
         """
-        if self.max_tokens < 1:
-            raise SettingsError(f"max_tokens is {self.max_tokens}; it must be at least 1 (16000 is a good value).")
-        if self.temperature is not None and not 0 <= self.temperature <= 2:  # noqa: PLR2004 - the APIs' own range
-            raise SettingsError(f"temperature is {self.temperature}; it must be between 0 and 2, or not set.")
-        if self.silence is not None and self.silence <= 0:
-            raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
-        if self.reasoning_effort is not None and self.reasoning_effort not in get_args(ReasoningEffort):
-            hint = did_you_mean(str(self.reasoning_effort), get_args(ReasoningEffort))
-            raise SettingsError(f"There is no reasoning_effort {self.reasoning_effort!r}. {hint}")
-        if self.thinking is not None and self.thinking.enabled:
-            budget = self.thinking.budget_tokens
-            if not _LEAST_BUDGET <= budget < self.max_tokens:
-                raise SettingsError(
-                    f"thinking.budget_tokens is {budget}; it must be at least {_LEAST_BUDGET} and less than "
-                    f"max_tokens, which is {self.max_tokens} and holds the thinking as well as the answer."
-                )
+        if not providers:
+            raise SettingsError("A FallbackProvider needs at least one provider; the list is empty.")
+        if sticky_seconds < 0:
+            raise SettingsError(f"sticky_seconds is {sticky_seconds}; it must be at least 0 (600 is a good value).")
+        self._providers = tuple(providers)
+        self._sticky_seconds = sticky_seconds
+        self._clock = clock
+        self._current = 0
+        self._until = 0.0
+
+    @property
+    def model(self) -> str:
+        """The model that is asked first now; `ReplyEnd.model` says which one answered."""
+        return self._providers[self._first()].model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether every model of the chain sees: any of them may be asked in the middle of a conversation."""
+        return all(provider.sees_images for provider in self._providers)
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """What the preferred model says; nothing where a model of the chain cannot, as any of them may be asked."""
+        each = [tool_calling(provider) for provider in self._providers]
+        return "unsupported" if "unsupported" in each else each[0]
+
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.
+
+        Raises:
+            ModelOutageError: none could answer, and at least one may be asked again later.
+            ModelRejectedError: none could answer, and at least one rejected the request.
+            ModelUnreachableError: no model of the chain could be reached.
+            ContextOverflowError: the conversation is too long for the model that was asked.
+            ModelRefusedError: the model that was asked declined.
+        """
+        first, attempts = self._first(), 0
+        faults: list[tuple[str, ModelError]] = []
+        for index in [*range(first, len(self._providers)), *range(first)]:
+            provider, before = self._providers[index], attempts
+            try:
+                async with aclosing(provider.reply(request)) as chunks:
+                    async for chunk in chunks:
+                        match chunk:
+                            case ReplyStart(attempt=attempt):
+                                attempts = before + attempt
+                                yield ReplyStart(attempt=attempts)
+                            case ReplyFault():
+                                yield replace(chunk, model=chunk.model or provider.model)
+                            case ReplyEnd():
+                                self._keep(index)
+                                yield replace(chunk, model=chunk.model or provider.model)
+                            case _:
+                                yield chunk
+            except ContextOverflowError:
+                raise
+            except (ModelUnreachableError, ModelRejectedError) as error:
+                faults.append((provider.model, error))
+            else:
+                return
+        raise _chain_error(faults)
+
+    async def close(self) -> None:
+        """Close every provider of the chain; idempotent."""
+        for provider in self._providers:
+            await provider.close()
+
+    def _first(self) -> int:
+        return self._current if self._current and self._clock() < self._until else 0
+
+    def _keep(self, index: int) -> None:
+        """Ask this model first for a while; the time runs from when it first stood in."""
+        if index != self._first():
+            self._current, self._until = index, self._clock() + self._sticky_seconds
 
 
-def checked_key(api_key: str | None, *, provider: str, variable: str, optional: bool = False) -> str:
-    """The API key, fit to travel in a header.
-
-    Args:
-        api_key: as the caller gave it.
-        provider: the provider, for error texts.
-        variable: the environment variable that it comes from, for error texts.
-        optional: whether the server may need none; it is sent `no-key` then.
-
-    Raises:
-        SettingsError: there is none, or it holds characters no key has. The text never quotes the key.
-    """
-    key = (api_key or "").strip() or (_NO_KEY if optional else "")
-    if not key:
-        raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}, or pass api_key=.")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise SettingsError(
-            f"The API key for `{provider}` holds a space or another character no key has: check {variable}."
-        )
-    return key
-
-
-def is_own_address(base_url: str | None, hosts: tuple[str, ...]) -> bool:
-    """Whether an address is a service's own: none at all, or TLS to one of its hosts, or to a subdomain of one."""
-    if not base_url:
-        return True
-    try:
-        parts = urlsplit(base_url)
-    except ValueError:
-        return False
-    host = f".{parts.hostname or ''}"
-    return parts.scheme == "https" and any(host.endswith(f".{own}") for own in hosts)
-
-
-def is_foreign_address(base_url: str | None, hosts: tuple[str, ...], *, key_variable: str | None, usual: str) -> bool:
-    """Whether an address is neither a service's own nor one that its usual key is named for.
-
-    Args:
-        base_url: the address; None for the service's own.
-        hosts: where the service itself answers.
-        key_variable: the variable that is named for the key; None where none is.
-        usual: the one of the service itself.
-    """
-    return not is_own_address(base_url, hosts) and key_variable != usual
-
-
-def checked_url(base_url: str | None, *, default: str) -> str:
-    """The address of a service's API.
-
-    Raises:
-        SettingsError: it is not an http or https address.
-    """
-    url = base_url or default
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise SettingsError(f"base_url is {url!r}; it must be an address such as https://models.example.com/v1.")
-    return url
+def _chain_error(faults: Sequence[tuple[str, ModelError]]) -> ModelError:
+    if len(faults) == 1:
+        return faults[0][1]
+    causes = "\n".join(f"- {model}: {error}" for model, error in faults)
+    text = f"None of the {len(faults)} models of the fallback chain could answer:\n{causes}"
+    outages = [error for _, error in faults if isinstance(error, ModelOutageError)]
+    if outages:
+        return ModelOutageError(text, retry_after=min(error.retry_after or 0.0 for error in outages) or None)
+    rejected = any(isinstance(error, ModelRejectedError) for _, error in faults)
+    return ModelRejectedError(text) if rejected else ModelUnreachableError(text)

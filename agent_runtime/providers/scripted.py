@@ -15,6 +15,7 @@ from typing import Self, get_args
 
 from agent_runtime.core.errors import ScriptError, SettingsError, did_you_mean
 from agent_runtime.core.values import IMAGE_TOKENS, ToolRequest, Usage, with_answers
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -27,7 +28,6 @@ from agent_runtime.providers.protocol import (
     ToolCalling,
     ToolSchema,
 )
-from agent_runtime.providers.retry import ModelOptions
 
 # ---- A conversation written down beforehand: the model's replies, and what must have been said before each. Pure.
 
@@ -314,7 +314,7 @@ class ScriptedProvider:
         """Nothing to give back."""
 
 
-def from_settings(
+def scripted_provider(
     *,
     api_key: str | None = None,  # noqa: ARG001 - part of every maker's signature
     model: str | None = None,  # noqa: ARG001 - the same

@@ -263,8 +263,8 @@ class Reader:
         if provider in _MODEL_MEANS and not agent.model:
             self._report_missing(AGENT["model"], f"For the provider `{provider}` it is {_MODEL_MEANS[provider]}.")
         if (cloud := CATALOG[provider].cloud) is not None:
-            agent = replace(agent, cloud=cloud.of(self._environ))
-            if lacking := cloud.lacking(agent.cloud):
+            agent = replace(agent, cloud=cloud.read(self._environ))
+            if lacking := cloud.missing(agent.cloud):
                 said = f"The provider `{provider}` needs the environment variables {lacking}, as its SDK does."
                 self._problems.append(InputProblem(text=said))
             if agent.base_url:

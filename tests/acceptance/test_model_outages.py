@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import Provider, RunLimits
-from agent_runtime.providers.retry import ModelOptions
+from agent_runtime.providers.models import ModelOptions
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import Naps, provider_on

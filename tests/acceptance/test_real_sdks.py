@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent_runtime import RunLimits, StreamReset
-from agent_runtime.providers.retry import ModelOptions
+from agent_runtime.providers.models import ModelOptions
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, provider_on

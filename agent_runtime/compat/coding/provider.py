@@ -15,7 +15,7 @@ from llm.parts import TextPart, ToolCallPart, ToolResultPart
 from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
 from agent_runtime.core.values import ToolRequest, Usage
 from agent_runtime.providers.llm import events_of, judging
-from agent_runtime.providers.models import load_prices
+from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
     CallChunk,
@@ -27,8 +27,8 @@ from agent_runtime.providers.protocol import (
     TextChunk,
     ToolCalling,
 )
-from agent_runtime.providers.retry import BrokenOffError, ModelOptions, ModelService
-from agent_runtime.providers.sdk import in_turns
+from agent_runtime.providers.retry import BrokenOffError, ModelService
+from agent_runtime.providers.sdk import yield_regularly
 from agent_runtime.run.loop import shortened
 
 # ---- The calls of one turn of an agent, matched with what came of them.
@@ -190,7 +190,7 @@ class ConversationProvider:
             response = self._asked(request)
             events = events_of(response)
         async with aclosing(events):
-            arriving = in_turns(events)
+            arriving = yield_regularly(events)
             while True:
                 with judging(service):
                     try:

@@ -11,8 +11,8 @@ from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.policy import Rule
-from agent_runtime.providers.catalog import FallbackProvider
-from agent_runtime.providers.retry import ModelOptions, Thinking
+from agent_runtime.providers.models import ModelOptions, Thinking
+from agent_runtime.providers.retry import FallbackProvider
 
 # The example of the document that first described agent files, without the tool that is not offered yet.
 SEED = """\

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from agent_runtime.core.values import Image
 from agent_runtime.providers.catalog import provider_for
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -18,7 +19,7 @@ from agent_runtime.providers.protocol import (
     Request,
     TextChunk,
 )
-from agent_runtime.providers.retry import ModelOptions, RetryPolicy
+from agent_runtime.providers.retry import RetryPolicy
 from tests.model_server import ModelServer, Wire
 
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat")

@@ -3,15 +3,9 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError, SettingsError
-from agent_runtime.providers.catalog import (
-    DEFAULT_MODEL_ALIBABA,
-    INTERNATIONAL_URL,
-    MAINLAND_URL,
-    AlibabaProvider,
-    provider_for,
-)
+from agent_runtime.providers.catalog import AlibabaProvider, provider_for
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.agent_runtime.providers.test_calls_on_the_wire import CALLS, requests_of
@@ -39,7 +33,7 @@ async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_d
     received = server.requests[0]
     assert received.wire == "chat"
     assert set(received.json) == {"model", "messages", "stream", "stream_options", "max_tokens"}
-    assert received.json["model"] == DEFAULT_MODEL_ALIBABA
+    assert received.json["model"] == AlibabaProvider.keyed_api.default_model
     assert received.headers["Authorization"] == f"Bearer {KEY}"
 
 
@@ -61,7 +55,10 @@ async def test_tokens_are_counted_and_their_cost_is_unknown() -> None:
 
 
 async def test_it_asks_the_mainland_service_unless_told_otherwise() -> None:
-    for url, place in ((None, MAINLAND_URL), (INTERNATIONAL_URL, INTERNATIONAL_URL)):
+    for url, place in (
+        (None, AlibabaProvider.mainland_url),
+        (AlibabaProvider.international_url, AlibabaProvider.international_url),
+    ):
         provider = AlibabaProvider(api_key=KEY, base_url=url)
         assert provider._service.place == place
         await provider.close()

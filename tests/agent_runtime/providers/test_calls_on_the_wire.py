@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from agent_runtime.core.values import ToolAnswer, ToolRequest
+from agent_runtime.providers.models import ModelOptions, Thinking
 from agent_runtime.providers.protocol import Message, ReplyParts, Request, ToolSchema, parts_of
-from agent_runtime.providers.retry import ModelOptions, Thinking
 from agent_runtime.transports.native import NativeReader, NativeStep
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import MODELS, WIRES, Collected, ask
@@ -209,11 +209,11 @@ def test_parts_come_back_in_their_order_and_damaged_ones_not_at_all() -> None:
 async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
-    from agent_runtime.providers.openai import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.openai import ChatReader  # noqa: PLC0415 - the same
     from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
-    reading, reply = ChatReading(service=service, parts=ReplyParts("m")), Collected()
+    reading, reply = ChatReader(service=service, parts=ReplyParts("m")), Collected()
     for id_ in ("a", "b"):
         call = {"index": 0, "id": id_, "function": {"name": "find", "arguments": f'{{"a": "{id_}"}}'}}
         chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -235,11 +235,11 @@ async def test_a_server_that_numbers_all_calls_alike_is_understood() -> None:
 def test_calls_of_an_odd_shape_are_read_as_far_as_they_can_be(call: object, read: list[tuple[str, str, str]]) -> None:
     from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415 - for this test alone
 
-    from agent_runtime.providers.openai import ChatReading  # noqa: PLC0415 - the same
+    from agent_runtime.providers.openai import ChatReader  # noqa: PLC0415 - the same
     from agent_runtime.providers.retry import ModelService  # noqa: PLC0415 - the same
 
     service = ModelService(name="s", model="m", url="https://example.org", key_variable="K")
-    reading, reply = ChatReading(service=service, parts=ReplyParts("m")), Collected()
+    reading, reply = ChatReader(service=service, parts=ReplyParts("m")), Collected()
     for delta in ({"tool_calls": [call]}, {"tool_calls": "x", "content": ["y"]}):
         choice = {"index": 0, "delta": delta, "finish_reason": None}
         chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}

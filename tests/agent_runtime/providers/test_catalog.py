@@ -8,8 +8,8 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.models import ModelOptions, OpenAIApi
 from agent_runtime.providers.openai import responses_body
-from agent_runtime.providers.retry import ModelOptions, OpenAIApi
 from tests.agent_runtime.providers.conversations import KEY, ask, conversation
 from tests.model_server import ModelServer, Wire
 

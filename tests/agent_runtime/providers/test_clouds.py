@@ -21,9 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from agent_runtime.core.errors import ModelRejectedError, SettingsError
 from agent_runtime.providers import catalog as clouds
 from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.models import load_prices, plain_name
+from agent_runtime.providers.models import ModelOptions, OpenAIApi, load_prices, plain_name
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelOptions, OpenAIApi
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect, conversation
 from tests.model_wires import Says, Wire, begun, ended
 from tests.tls_hosts import serving

@@ -11,9 +11,9 @@ from agent_runtime.core.errors import (
     ModelUnreachableError,
     SettingsError,
 )
-from agent_runtime.providers.catalog import FallbackProvider
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import ModelOptions
+from agent_runtime.providers.retry import FallbackProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.providers.conversations import Naps, collect, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Says, Tokens

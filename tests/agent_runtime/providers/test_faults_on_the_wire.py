@@ -20,8 +20,8 @@ from agent_runtime.core.errors import (
 )
 from agent_runtime.providers import retry
 from agent_runtime.providers.anthropic import AnthropicProvider
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk
-from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.providers.conversations import (
     KEY,
     MODELS,

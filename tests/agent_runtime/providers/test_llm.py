@@ -23,8 +23,8 @@ from agent_runtime import Agent, AsyncRuntime, SandboxSettings, Status, pick_san
 from agent_runtime.core.errors import ModelRejectedError, ModelUnreachableError, SettingsError
 from agent_runtime.core.values import Image, Usage
 from agent_runtime.providers.catalog import provider_for
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk, tool_calling
-from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.image_files import gif, picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.agent_runtime.providers.test_calls_on_the_wire import TOOL, requests_of

@@ -4,7 +4,7 @@ import pytest
 from openai.types.responses import ResponseErrorEvent
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
-from agent_runtime.providers.openai import ResponsesReading
+from agent_runtime.providers.openai import ResponsesReader
 from agent_runtime.providers.protocol import ReplyParts
 from agent_runtime.providers.retry import BrokenOffError, ModelService
 
@@ -27,4 +27,4 @@ SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_
 def test_an_error_told_in_mid_stream_is_judged_by_its_code(code: str | None, error: type[Exception]) -> None:
     event = ResponseErrorEvent(type="error", code=code, message="words", sequence_number=1)
     with pytest.raises(error):
-        ResponsesReading(service=SERVICE, parts=ReplyParts("m")).read(event)
+        ResponsesReader(service=SERVICE, parts=ReplyParts("m")).read(event)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, Provider, Request, TextChunk
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider, load_tape
-from agent_runtime.providers.retry import ModelOptions
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, conversation, provider_on

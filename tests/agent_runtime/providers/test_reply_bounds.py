@@ -4,8 +4,7 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.models import bounded
-from agent_runtime.providers.retry import ModelOptions, Thinking
+from agent_runtime.providers.models import ModelOptions, Thinking, limit_max_tokens
 from tests.agent_runtime.providers.conversations import KEY, collect, conversation
 from tests.model_server import ModelServer
 
@@ -29,8 +28,8 @@ from tests.model_server import ModelServer
     ],
 )
 def test_no_more_is_asked_for_than_a_model_is_known_to_write(model: str, most: int) -> None:
-    assert bounded(ModelOptions(max_tokens=100_000), model).max_tokens == most
-    assert bounded(ModelOptions(max_tokens=77), model).max_tokens == 77
+    assert limit_max_tokens(ModelOptions(max_tokens=100_000), model).max_tokens == most
+    assert limit_max_tokens(ModelOptions(max_tokens=77), model).max_tokens == 77
 
 
 async def test_the_service_gets_what_its_model_takes() -> None:

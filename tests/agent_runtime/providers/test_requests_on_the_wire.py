@@ -10,8 +10,8 @@ import pytest
 
 from agent_runtime.core.values import MAX_BYTES, Image, Usage
 from agent_runtime.providers.catalog import CATALOG
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Message, Request
-from agent_runtime.providers.retry import ModelOptions
 from tests.agent_runtime.image_files import jpeg, png
 from tests.agent_runtime.providers.conversations import KEY, WIRES, ask, collect, conversation, provider_on
 from tests.model_server import Fails, ModelServer, Received, Says, Tokens, Wire

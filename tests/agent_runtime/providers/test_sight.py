@@ -6,8 +6,7 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.models import load_prices, require_sight, sees
-from agent_runtime.providers.retry import ModelOptions
+from agent_runtime.providers.models import ModelOptions, accepts_images, load_prices, require_sight
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY
@@ -15,7 +14,7 @@ from tests.agent_runtime.providers.conversations import KEY
 
 @pytest.mark.parametrize("model", load_prices().models)
 def test_all_models_of_the_price_list_see(model: str) -> None:
-    assert sees(model)
+    assert accepts_images(model)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_all_models_of_the_price_list_see(model: str) -> None:
     ],
 )
 def test_a_model_of_a_family_that_sees_is_known_to(model: str) -> None:
-    assert sees(model)
+    assert accepts_images(model)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +76,13 @@ def test_a_model_of_a_family_that_sees_is_known_to(model: str) -> None:
     ],
 )
 def test_any_other_model_is_taken_not_to(model: str) -> None:
-    assert not sees(model)
+    assert not accepts_images(model)
 
 
 @pytest.mark.parametrize("model", ["gpt-6.2-sol", "qwen3.7-max"])
 @pytest.mark.parametrize("said", [True, False])
 def test_what_is_said_goes_before_what_is_known(model: str, *, said: bool) -> None:
-    assert sees(model, said) is said
+    assert accepts_images(model, said) is said
 
 
 @pytest.mark.parametrize(("name", "known"), [("alibaba", False), ("anthropic", True), ("openai", True)])

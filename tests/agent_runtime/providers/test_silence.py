@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.providers.retry import ModelOptions, Thinking
-from agent_runtime.providers.sdk import silence
+from agent_runtime.providers.models import ModelOptions, Thinking
+from agent_runtime.providers.sdk import silence_limit
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from agent_runtime.providers.sdk import silence
     ],
 )
 def test_a_model_that_may_think_is_given_more_time(model: str, options: ModelOptions, seconds: float) -> None:
-    assert silence(model, options) == seconds
+    assert silence_limit(model, options) == seconds

@@ -6,8 +6,7 @@ import pytest
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import provider_for
-from agent_runtime.providers.models import thinking_param
-from agent_runtime.providers.retry import ModelOptions, ReasoningEffort, Thinking
+from agent_runtime.providers.models import ModelOptions, ReasoningEffort, Thinking, thinking_param
 from tests.agent_runtime.providers.conversations import KEY, MODELS, Naps, ask, collect, conversation
 from tests.model_server import ModelServer, Says
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.values import ToolRequest
-from agent_runtime.providers.catalog import FallbackProvider, provider_for
+from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.protocol import tool_calling
+from agent_runtime.providers.retry import FallbackProvider
 from agent_runtime.providers.scripted import ScriptedProvider, ScriptedReply
 from tests.agent_runtime.providers.conversations import KEY
 

@@ -66,7 +66,7 @@ async def test_a_model_call_is_a_span_by_the_conventions_for_generative_ai(made:
     assert (span.name, span.kind) == ("chat m-1", SpanKind.CLIENT)
     assert dict(span.attributes or {}) == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "test_traces",
+        "gen_ai.provider.name": "_model",
         "gen_ai.request.model": "m-1",
         "gen_ai.response.model": "m-2",
         "gen_ai.usage.input_tokens": 100,
