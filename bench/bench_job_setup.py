@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.measure import Figure
-from bot.git import Source, Workspaces
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 
 FILES = 4_000
 FILE_BYTES = 28_000

@@ -20,11 +20,11 @@ from pydantic import SecretStr
 
 from bench.bench_job_setup import FILES, repository
 from bench.measure import Figure
-from bot.git import Source, Workspaces
 from bot.git.baseline import load
-from bot.git.blobs import BlobAccess, BlobStore
+from bot.git.blobs import BlobAccess, BlobStore, open_blobs
+from bot.git.mirror import Source
 from bot.git.snapshots import Snapshots
-from bot.git.workspace import INDEX, Left, open_blobs
+from bot.git.workspace import INDEX, Left, Workspaces
 
 _NEXT_BOUND = 0.1
 

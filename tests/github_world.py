@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from bot.github import GitHub, Spot
+from bot.github.client import GitHub
+from bot.github.types import Spot
 from bot.publishing.redact import Redactor
 from localhub import App, Issue, LocalHub, Repo
 

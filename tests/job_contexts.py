@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from bot.domain.job import Job
-from bot.github import CommentFacts, GitHub, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
+from bot.github.client import GitHub
+from bot.github.types import CommentFacts, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
 from bot.jobs.context import AccessChecks, JobContext, JobServices, PhaseReader, ThreadSnapshot
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger

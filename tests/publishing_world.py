@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bot.domain.job import Job
-from bot.git import Source, Tree, Workspaces
 from bot.git.change import Change
-from bot.github import GitHub, PullDraft
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Workspaces
+from bot.github.client import GitHub
+from bot.github.types import PullDraft
 from bot.publishing.plan import CommitPlan, Publication, branch_name, commit_body, pull_body
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor

@@ -17,7 +17,7 @@ import yaml
 
 from bot.__main__ import cli
 from bot.domain.job import JobState
-from bot.github import AppSession
+from bot.github.connection import AppSession
 from bot.queue.engine import DurableEngine
 from bot.queue.memory import InMemoryEngine
 from bot.queue.store import JobStore

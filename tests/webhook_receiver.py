@@ -14,7 +14,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bot.domain.access import Listening
-from bot.github import AppSession
+from bot.github.connection import AppSession
 from bot.queue.protocols import JobEngine
 from bot.server.observability import Metrics
 from bot.server.webhook import Endpoints, WebhookOptions, make_app, make_runner

@@ -31,7 +31,7 @@ from bot.domain.errors import BotError, ConfigError, InputProblem, InputsError
 from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.events.triggers import job_from
-from bot.github import GitHub
+from bot.github.client import GitHub
 from bot.jobs.approvals import Patience
 from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, check_access, spot_of
 from bot.jobs.handover import save

@@ -25,7 +25,8 @@ from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandb
 from agent_runtime import Message as ModelMessage
 from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
-from bot.github import GitHubError, app_use, describe_app
+from bot.github.app import app_use, describe_app
+from bot.github.types import GitHubError
 from bot.permissions.levels import reach, reachable, unkept
 from bot.server.build import app_access, blobs_of, networks, redactor_for, sandbox_settings
 from bot.server.process import ROOT

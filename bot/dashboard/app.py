@@ -24,7 +24,8 @@ from bot.dashboard.auth import ATTEMPT_SECONDS, SIGN_IN_SECONDS, People, SignIn,
 from bot.dashboard.views import MOST_LIVE, DashboardReader
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import JobState
-from bot.github import CALLBACK_PATH, GitHubError
+from bot.github.app import CALLBACK_PATH
+from bot.github.types import GitHubError
 from bot.publishing.markdown import duration
 from bot.queue.records import RunQuery
 

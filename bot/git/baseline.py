@@ -1,4 +1,9 @@
-"""List the files of a workspace that differ from the commit that was checked out, without ignored files."""
+"""The state of a workspace when the agent got it, and the files that differ from it now.
+
+A `Baseline` records each file of the checked-out commit as it was written. It is kept on disk beside the trusted git
+directory, where no sandbox can reach it. Ignored files, and directories that git would take for repositories, are no
+part of the differences.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,17 +33,16 @@ from bot.git.filesystem import (
 from bot.git.process import Git, ProcessBounds
 
 GITLINK = "160000"
+MOST_NAMED, _MOST_SHOWN = 10, 200
+_FILE = "given.json"
 _MAX_RULES_BYTES = 1024 * 1024
 _IGNORE_SECONDS = 10
 _NOT_IGNORED = "The patterns in `.gitignore` take too long to match, so this change may contain ignored files."
-MOST_NAMED, _MOST_SHOWN = 10, 200
 _EMBEDDED = (
     "Git would treat these directories as repositories and execute their configuration. They are not part of this "
     "change:"
 )
 _TOO_DEEP = f"Files in new directories nested more than {DEEPEST} deep are not part of this change."
-
-
 _REPOSITORIES = (frozenset({"head", "objects", "refs"}), frozenset({"head", "commondir"}))
 _MARKS = frozenset().union(*_REPOSITORIES)
 
@@ -74,229 +78,6 @@ class Baseline:
         entries = entries_of(root, paths)
         missing = frozenset(self.entries.keys() & self.modes.keys()) - entries.keys()
         return replace(self, entries=entries, left_out=paths, taken=missing)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differences:
-    """The workspace against its baseline.
-
-    Attributes:
-        present: files that are new or may have changed.
-        gone: tracked paths that are no files any more.
-        notes: what a reviewer should know of how they were compared, as Markdown.
-    """
-
-    present: dict[bytes, ScannedFile]
-    gone: tuple[bytes, ...]
-    notes: tuple[str, ...] = ()
-
-
-class Ignores:
-    """The workspace's own ignore rules, judged by git over a copy of the `.gitignore` files alone.
-
-    A pattern with many stars keeps git busy for as good as ever on one long name. Where git takes too long, nothing is
-    taken for ignored any more: the agent's work is published with too many files rather than lost.
-
-    Args:
-        git: git on the trusted directory.
-        shadow: an empty private directory to copy them to.
-        cpu_seconds: of processor time that git may take for one level of directories.
-
-    Attributes:
-        given_up: whether git took too long.
-    """
-
-    def __init__(self, git: Git, shadow: Path, *, cpu_seconds: int = _IGNORE_SECONDS) -> None:
-        self._git = replace(
-            git, work_tree=shadow, bounds=ProcessBounds(seconds=6.0 * cpu_seconds, cpu_seconds=cpu_seconds)
-        )
-        self._shadow = shadow
-        self._deadline = time.monotonic() + 12.0 * cpu_seconds
-        self.given_up = False
-
-    def learn(self, folder: bytes, rules: bytes | None, names: tuple[bytes, ...]) -> None:
-        """Copy one directory's rules, and make its untracked subdirectories (`build/` only matches directories)."""
-        if rules is None and not names:
-            return
-        place = self._shadow / os.fsdecode(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        if rules is not None:
-            (place / ".gitignore").write_bytes(rules)
-        for name in names:
-            (place / os.fsdecode(name)).mkdir(exist_ok=True)
-
-    async def ignored(self, paths: list[bytes]) -> set[bytes]:
-        """Those of `paths` that the rules ignore."""
-        if not paths or self.given_up:
-            return set()
-        # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
-        asked = b"".join(b"./" + path + b"\0" for path in paths)
-        try:
-            answer = await self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, expect=(0, 1))
-        except GitError as error:
-            if error.exit_code is not None:
-                raise
-            self.given_up = True
-            return set()
-        self.given_up = time.monotonic() > self._deadline
-        return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
-
-
-def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, ScannedFile]:
-    """Everything that lies in a directory, but for what is left out."""
-    with opened_root(root) as descriptor:
-        return dict(walk(descriptor, left_out))
-
-
-async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Differences:
-    """Compare the directory `root` with what was checked out, level by level.
-
-    Raises:
-        ChangeError: it is gone.
-    """
-    found = await asyncio.to_thread(_Walk, root, baseline)
-    level = [b""]
-    while level:
-        asked = await asyncio.to_thread(found.look, level, ignores)
-        level = found.settle(await ignores.ignored(asked))
-    gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
-    tracked = baseline.modes.keys() - gone
-    present, embedded = await asyncio.to_thread(_without_repositories, found.present, tracked)
-    notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
-    return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
-
-
-def _without_repositories(
-    present: dict[bytes, ScannedFile], tracked: set[bytes]
-) -> tuple[dict[bytes, ScannedFile], str]:
-    """Leave out what is new or changed in directories that git takes for repositories; and say so."""
-    folders = repositories_in(present.keys() | tracked)
-    within = {path: outermost(path, folders) for path in present}
-    kept = {path: entry for path, entry in present.items() if within[path] is None}
-    left_out = sorted({folder for folder in within.values() if folder is not None})
-    names = ", ".join(map(shown, left_out[:MOST_NAMED]))
-    return kept, f"{_EMBEDDED} {names}." if left_out else ""
-
-
-def shown(path: bytes) -> str:
-    """A path as Markdown that does no harm."""
-    text = path.decode(errors="replace")[:_MOST_SHOWN]
-    return f"`{''.join(each if each.isprintable() and each != '`' else '?' for each in text)}`"
-
-
-class _Walk:
-    """The state of one comparison: what was seen, and what still awaits git's word on whether it is ignored."""
-
-    def __init__(self, root: Path, baseline: Baseline) -> None:
-        self.root = root
-        self.baseline = baseline
-        self.present: dict[bytes, ScannedFile] = {}
-        self.seen: set[bytes] = set()
-        self.links = {path for path, mode in baseline.modes.items() if mode == GITLINK}
-        self.tracked_folders = parents(baseline.modes)
-        self._files: dict[bytes, ScannedFile] = {}
-        self._folders: list[bytes] = []
-        self._next: list[bytes] = []
-        self.too_deep = False
-
-    def look(self, level: list[bytes], ignores: Ignores) -> list[bytes]:
-        """List every directory of a level; give back the untracked paths in them.
-
-        Raises:
-            ChangeError: the root is gone.
-        """
-        # Opened and closed here: who is cancelled does not wait for the thread that this is called in.
-        try:
-            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ChangeError(
-                f"The workspace {self.root} cannot be read: {error.strerror}.", "Give the command again."
-            ) from error
-        try:
-            return self._look(root, level, ignores)
-        finally:
-            os.close(root)
-
-    def _look(self, root: int, level: list[bytes], ignores: Ignores) -> list[bytes]:
-        self._files, self._folders, self._next = {}, [], []
-        for path in level:
-            folder = read_folder(root, path)
-            if folder is None:
-                continue
-            rules = folder.files.get(b".gitignore")
-            below = {name: join(path, name) for name in folder.folders}
-            untracked = tuple(n for n, p in below.items() if p not in self.tracked_folders and not is_too_deep(p))
-            told = None
-            if rules is not None and rules.mode != "120000":  # git follows no link here either
-                told = read_file(root, join(path, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
-            ignores.learn(path, told, untracked)
-            for name, entry in folder.files.items():
-                place = join(path, name)
-                is_given = place in self.baseline.modes
-                if is_given:
-                    self.seen.add(place)
-                left = self.links if is_given else self.baseline.left_out
-                if place not in left and self.baseline.entries.get(place) != entry:
-                    (self.present if is_given else self._files)[place] = entry
-            for place in below.values():
-                if is_too_deep(place):
-                    self.too_deep = True
-                elif place not in self.links and place not in self.baseline.left_out:
-                    (self._next if place in self.tracked_folders else self._folders).append(place)
-        return [*self._files, *self._folders]
-
-    def settle(self, ignored: set[bytes]) -> list[bytes]:
-        """Keep what is not ignored; give back the next level."""
-        self.present.update({path: entry for path, entry in self._files.items() if path not in ignored})
-        return self._next + [path for path in self._folders if path not in ignored]
-
-
-def repositories_in(paths: Collection[bytes]) -> set[bytes]:
-    """The directories below the root that git would take for repositories, though they are not called `.git`.
-
-    Running git in such a directory of a clone runs what its `config` names (`core.fsmonitor`, `core.pager`): git
-    looks for `HEAD`, `objects` and `refs`, or for `HEAD` and `commondir`, wherever it is started.
-    https://git-scm.com/docs/git-config#Documentation/git-config.txt-safebareRepository
-    The root is none: git finds the `.git` there first.
-    """
-    # Each of them has a `HEAD`, and hardly any other directory has; so most paths need no second look.
-    headed = {
-        folder
-        for path in paths
-        if (b"head" in path.lower() or not path.isascii())
-        for folder, name in _steps(path)
-        if folded(name) == "head"
-    }
-    marks: defaultdict[bytes, set[str]] = defaultdict(set)
-    for path in paths if headed else ():
-        for folder, name in _steps(path):
-            if folder in headed and (mark := folded(name)) in _MARKS:
-                marks[folder].add(mark)
-    return {folder for folder, found in marks.items() if any(each <= found for each in _REPOSITORIES)}
-
-
-def outermost(path: bytes, folders: Collection[bytes]) -> bytes | None:
-    """The outermost of some directories that a path is below; None when it is below none."""
-    end = path.find(b"/") if folders else -1
-    while end != -1:
-        if path[:end] in folders:
-            return path[:end]
-        end = path.find(b"/", end + 1)
-    return None
-
-
-def _steps(path: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each directory on the way to a file, but for the root, and the name of what comes next."""
-    end = path.find(b"/")
-    while end != -1:
-        start, end = end + 1, path.find(b"/", end + 1)
-        yield path[: start - 1], path[start : end if end != -1 else len(path)]
-
-
-# ---- The state of a workspace when it was given to the agent, on disk beside its trusted git directory.
-
-
-_FILE = "given.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,131 +154,218 @@ def _bytes(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-# ---- Read the `.gitattributes` of a commit with git, in a directory with nothing else in it.
-
-
-# Git's patterns can take time without end; a process can be ended.
-_BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
-    """The attributes of one commit.
-
-    The files are read from git's index, never from the workspace. The job's own git directory cannot be asked: it says
-    of every path that nothing is to be converted.
+class Differences:
+    """The workspace against its baseline.
 
     Attributes:
-        git: git on a directory that has the commit.
-        folder: private; made when it is needed.
-        bounds: what git may take for one question.
+        present: files that are new or may have changed.
+        gone: tracked paths that are no files any more.
+        notes: what a reviewer should know of how they were compared, as Markdown.
     """
 
-    git: Git
-    folder: Path
-    bounds: ProcessBounds = _BOUNDS
+    present: dict[bytes, ScannedFile]
+    gone: tuple[bytes, ...]
+    notes: tuple[str, ...] = ()
 
-    async def of(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
-        """The values of attributes by name, for each path; `unspecified`, `set` and `unset` are git's own words.
 
-        Raises:
-            ChangeError: git takes too long over the patterns.
-        """
-        if not paths:
-            return {}
-        await asyncio.to_thread(make_repository, self.folder, self.git)
-        git = replace(self.git, git_dir=self.folder, work_tree=None, index=self.folder / "index", bounds=self.bounds)
-        await git.run("read-tree", commit)
+async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Differences:
+    """Compare the directory `root` with what was checked out, level by level.
+
+    Raises:
+        ChangeError: it is gone.
+    """
+    found = await asyncio.to_thread(_Walk, root, baseline)
+    level = [b""]
+    while level:
+        asked = await asyncio.to_thread(found.look, level, ignores)
+        level = found.settle(await ignores.ignored(asked))
+    gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
+    tracked = baseline.modes.keys() - gone
+    present, embedded = await asyncio.to_thread(_without_repositories, found.present, tracked)
+    notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
+    return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
+
+
+def _without_repositories(
+    present: dict[bytes, ScannedFile], tracked: set[bytes]
+) -> tuple[dict[bytes, ScannedFile], str]:
+    """Leave out what is new or changed in directories that git takes for repositories; and say so."""
+    folders = repositories_in(present.keys() | tracked)
+    within = {path: outermost(path, folders) for path in present}
+    kept = {path: entry for path, entry in present.items() if within[path] is None}
+    left_out = sorted({folder for folder in within.values() if folder is not None})
+    names = ", ".join(map(shown, left_out[:MOST_NAMED]))
+    return kept, f"{_EMBEDDED} {names}." if left_out else ""
+
+
+class Ignores:
+    """The workspace's own ignore rules, judged by git over a copy of the `.gitignore` files alone.
+
+    A pattern with many stars keeps git busy for as good as ever on one long name. Where git takes too long, nothing is
+    taken for ignored any more: the agent's work is published with too many files rather than lost.
+
+    Args:
+        git: git on the trusted directory.
+        shadow: an empty private directory to copy them to.
+        cpu_seconds: of processor time that git may take for one level of directories.
+
+    Attributes:
+        given_up: whether git took too long.
+    """
+
+    def __init__(self, git: Git, shadow: Path, *, cpu_seconds: int = _IGNORE_SECONDS) -> None:
+        self._git = replace(
+            git, work_tree=shadow, bounds=ProcessBounds(seconds=6.0 * cpu_seconds, cpu_seconds=cpu_seconds)
+        )
+        self._shadow = shadow
+        self._deadline = time.monotonic() + 12.0 * cpu_seconds
+        self.given_up = False
+
+    def learn(self, folder: bytes, rules: bytes | None, names: tuple[bytes, ...]) -> None:
+        """Copy one directory's rules, and make its untracked subdirectories (`build/` only matches directories)."""
+        if rules is None and not names:
+            return
+        place = self._shadow / os.fsdecode(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        if rules is not None:
+            (place / ".gitignore").write_bytes(rules)
+        for name in names:
+            (place / os.fsdecode(name)).mkdir(exist_ok=True)
+
+    async def ignored(self, paths: list[bytes]) -> set[bytes]:
+        """Those of `paths` that the rules ignore."""
+        if not paths or self.given_up:
+            return set()
+        # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
+        asked = b"".join(b"./" + path + b"\0" for path in paths)
         try:
-            said = await git.run("check-attr", "--cached", "-z", "--stdin", *names, stdin=b"\0".join((*paths, b"")))
+            answer = await self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, expect=(0, 1))
         except GitError as error:
             if error.exit_code is not None:
                 raise
+            self.given_up = True
+            return set()
+        self.given_up = time.monotonic() > self._deadline
+        return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
+
+
+class _Walk:
+    """The state of one comparison: what was seen, and what still awaits git's word on whether it is ignored."""
+
+    def __init__(self, root: Path, baseline: Baseline) -> None:
+        self.root = root
+        self.baseline = baseline
+        self.present: dict[bytes, ScannedFile] = {}
+        self.seen: set[bytes] = set()
+        self.links = {path for path, mode in baseline.modes.items() if mode == GITLINK}
+        self.tracked_folders = parents(baseline.modes)
+        self._files: dict[bytes, ScannedFile] = {}
+        self._folders: list[bytes] = []
+        self._next: list[bytes] = []
+        self.too_deep = False
+
+    def look(self, level: list[bytes], ignores: Ignores) -> list[bytes]:
+        """List every directory of a level; give back the untracked paths in them.
+
+        Raises:
+            ChangeError: the root is gone.
+        """
+        # Opened and closed here: who is cancelled does not wait for the thread that this is called in.
+        try:
+            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
             raise ChangeError(
-                f"Git takes more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
-                "Simplify them.",
+                f"The workspace {self.root} cannot be read: {error.strerror}.", "Give the command again."
             ) from error
-        fields = said.split(b"\0")
-        found: dict[bytes, dict[str, str]] = {}
-        for i in range(0, len(fields) - 2, 3):
-            found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
-        return found
+        try:
+            return self._look(root, level, ignores)
+        finally:
+            os.close(root)
+
+    def _look(self, root: int, level: list[bytes], ignores: Ignores) -> list[bytes]:
+        self._files, self._folders, self._next = {}, [], []
+        for path in level:
+            folder = read_folder(root, path)
+            if folder is None:
+                continue
+            rules = folder.files.get(b".gitignore")
+            below = {name: join(path, name) for name in folder.folders}
+            untracked = tuple(n for n, p in below.items() if p not in self.tracked_folders and not is_too_deep(p))
+            told = None
+            if rules is not None and rules.mode != "120000":  # git follows no link here either
+                told = read_file(root, join(path, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
+            ignores.learn(path, told, untracked)
+            for name, entry in folder.files.items():
+                place = join(path, name)
+                is_given = place in self.baseline.modes
+                if is_given:
+                    self.seen.add(place)
+                left = self.links if is_given else self.baseline.left_out
+                if place not in left and self.baseline.entries.get(place) != entry:
+                    (self.present if is_given else self._files)[place] = entry
+            for place in below.values():
+                if is_too_deep(place):
+                    self.too_deep = True
+                elif place not in self.links and place not in self.baseline.left_out:
+                    (self._next if place in self.tracked_folders else self._folders).append(place)
+        return [*self._files, *self._folders]
+
+    def settle(self, ignored: set[bytes]) -> list[bytes]:
+        """Keep what is not ignored; give back the next level."""
+        self.present.update({path: entry for path, entry in self._files.items() if path not in ignored})
+        return self._next + [path for path in self._folders if path not in ignored]
 
 
-def make_repository(folder: Path, other: Git) -> None:
-    """A repository is these few things, and the objects of the other one."""
-    if other.git_dir is None:
-        raise ValueError("attributes need a git directory")
-    for part in ("objects/info", "refs"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "objects" / "info" / "alternates").write_text(f"{other.git_dir}/objects\n")
+def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, ScannedFile]:
+    """Everything that lies in a directory, but for what is left out."""
+    with opened_root(root) as descriptor:
+        return dict(walk(descriptor, left_out))
 
 
-# ---- Line endings as git itself would store them, where the `.gitattributes` of the commit ask for that.
+def repositories_in(paths: Collection[bytes]) -> set[bytes]:
+    """The directories below the root that git would take for repositories, though they are not called `.git`.
 
-
-ASKED = ("text", "crlf", "eol", "working-tree-encoding")
-"""The attributes that decide."""
-
-_CHUNK = 1024 * 1024
-_ENDING = b"\r\n"
-
-
-def rule(attributes: Mapping[str, str]) -> str:
-    """What git is to be told about a file with these attributes; empty where it converts nothing.
-
-    https://git-scm.com/docs/gitattributes#_end_of_line_conversion
+    Running git in such a directory of a clone runs what its `config` names (`core.fsmonitor`, `core.pager`): git
+    looks for `HEAD`, `objects` and `refs`, or for `HEAD` and `commondir`, wherever it is started.
+    https://git-scm.com/docs/git-config#Documentation/git-config.txt-safebareRepository
+    The root is none: git finds the `.git` there first.
     """
-    if attributes.get("working-tree-encoding", "unspecified") not in {"unspecified", "unset"}:
-        return ""
-    # `crlf` is what `text` was called once. Git ignores values that it does not know.
-    said = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
-    text = next((each for each in said if each in {"set", "unset", "auto", "input"}), "")
-    if text == "auto":
-        return "text=auto"
-    return "text" if text in {"set", "input"} or (not text and attributes.get("eol") in {"lf", "crlf"}) else ""
+    # Each of them has a `HEAD`, and hardly any other directory has; so most paths need no second look.
+    headed = {
+        folder
+        for path in paths
+        if (b"head" in path.lower() or not path.isascii())
+        for folder, name in _steps(path)
+        if folded(name) == "head"
+    }
+    marks: defaultdict[bytes, set[str]] = defaultdict(set)
+    for path in paths if headed else ():
+        for folder, name in _steps(path):
+            if folder in headed and (mark := folded(name)) in _MARKS:
+                marks[folder].add(mark)
+    return {folder for folder, found in marks.items() if any(each <= found for each in _REPOSITORIES)}
 
 
-async def converted(
-    git: Git, folder: Path, staging: Path, rules: Mapping[int, str], before: Mapping[int, str]
-) -> dict[int, str]:
-    """The blobs of those copies whose line endings git converts, or may convert.
-
-    Args:
-        git: git on the directory that gets the blobs.
-        folder: private; made when it is needed.
-        staging: holds the numbered copies.
-        rules: of copies by number, from `rule`.
-        before: the blobs that stood in their places; git leaves CR LF alone where it stood before `text=auto` did.
-    """
-    asked = await asyncio.to_thread(lambda: [number for number in rules if _has_ending(staging / str(number))])
-    if not asked:
-        return {}
-    await asyncio.to_thread(_prepare, git, folder, [f"/{number} {rules[number]}" for number in asked])
-    place = replace(git, git_dir=folder, work_tree=staging, index=folder / "index")
-    objects = {"GIT_OBJECT_DIRECTORY": f"{git.git_dir}/objects"}
-    records = "".join(f"100644 {before[number]}\t{number}\0" for number in asked if number in before)
-    await place.run("update-index", "-z", "--index-info", stdin=records.encode(), variables=objects)
-    names = "".join(f"{number}\0" for number in asked).encode()
-    await place.run("update-index", "-z", "--add", "--stdin", stdin=names, variables=objects)
-    listing = (await place.run("ls-files", "-z", "--stage", variables=objects)).decode()
-    entries = (record.partition("\t") for record in listing.split("\0")[:-1])
-    return {int(number): facts.split(" ")[1] for facts, _, number in entries}
+def outermost(path: bytes, folders: Collection[bytes]) -> bytes | None:
+    """The outermost of some directories that a path is below; None when it is below none."""
+    end = path.find(b"/") if folders else -1
+    while end != -1:
+        if path[:end] in folders:
+            return path[:end]
+        end = path.find(b"/", end + 1)
+    return None
 
 
-def _prepare(git: Git, folder: Path, attributes: Sequence[str]) -> None:
-    make_repository(folder, git)
-    (folder / "info").mkdir(exist_ok=True)
-    (folder / "info" / "attributes").write_text("\n".join([*attributes, ""]))
-    (folder / "index").unlink(missing_ok=True)
+def _steps(path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Each directory on the way to a file, but for the root, and the name of what comes next."""
+    end = path.find(b"/")
+    while end != -1:
+        start, end = end + 1, path.find(b"/", end + 1)
+        yield path[: start - 1], path[start : end if end != -1 else len(path)]
 
 
-def _has_ending(copy: Path) -> bool:
-    before = b""
-    with copy.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            if _ENDING in before + chunk:
-                return True
-            before = chunk[-1:]
-    return False
+def shown(path: bytes) -> str:
+    """A path as Markdown that does no harm."""
+    text = path.decode(errors="replace")[:_MOST_SHOWN]
+    return f"`{''.join(each if each.isprintable() and each != '`' else '?' for each in text)}`"

@@ -1,4 +1,4 @@
-"""The blob store: what another machine may need, in a directory or in a bucket that speaks S3.
+"""The blob store: a directory, or a bucket that speaks S3, with what another machine may need.
 
 All calls block and are bounded in time; call them in a thread. What was put is durable when `put` returns, and appears
 whole or not at all.
@@ -13,16 +13,64 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
-from bot.domain.errors import BlobTooLargeError, StorageError
+from bot.domain.errors import BlobTooLargeError, ConfigError, StorageError
+
+if TYPE_CHECKING:  # these are in the library's stubs only
+    from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,7}")
 _DAY_SECONDS = 24 * 3600.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ONE_REQUEST = 16 * 1024 * 1024
+"""Bytes that are put without the three further requests of a multipart upload."""
+_CLIENT: ClientConfig = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=20),
+    "timeout": timedelta(minutes=5),
+}
+_RETRIES: RetryConfig = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_MOST_REASON = 300
+
+
+class BlobStore(Protocol):
+    """Keeps blobs by name, such as `patches/JOB.patch`.
+
+    Every method raises StorageError when the store cannot be reached or refuses, and ValueError for a name that it
+    cannot have.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where it is, without credentials."""
+        ...
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep some content in place of what had the name."""
+        ...
+
+    def get(self, name: str, *, limit: int) -> bytes | None:
+        """The content; None when there is none of that name.
+
+        Raises:
+            BlobTooLargeError: it has more than `limit` bytes.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove one; nothing to do when there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        """Every blob whose name begins with `prefix` and a `/`, in no order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,37 +107,22 @@ class BlobAccess:
     endpoint: str = ""
 
 
-class BlobStore(Protocol):
-    """Keeps blobs by name, such as `patches/JOB.patch`.
+def open_blobs(url: str, access: BlobAccess | None = None) -> BlobStore:
+    """The store at `file:///directory` or `s3://bucket/prefix`; nothing is asked of a service yet.
 
-    Every method raises StorageError when the store cannot be reached or refuses, and ValueError for a name that it
-    cannot have.
+    Raises:
+        ConfigError: the address needs what is not installed.
+        StorageError: the directory cannot be made.
     """
-
-    @property
-    def address(self) -> str:
-        """Where it is, without credentials."""
-        ...
-
-    def put(self, name: str, content: bytes) -> None:
-        """Keep some content in place of what had the name."""
-        ...
-
-    def get(self, name: str, *, limit: int) -> bytes | None:
-        """The content; None when there is none of that name.
-
-        Raises:
-            BlobTooLargeError: it has more than `limit` bytes.
-        """
-        ...
-
-    def delete(self, name: str) -> None:
-        """Remove one; nothing to do when there is none."""
-        ...
-
-    def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """Every blob whose name begins with `prefix` and a `/`, in no order."""
-        ...
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return DirectoryBlobs(Path(unquote(parts.path)))
+    try:
+        return S3Blobs(parts.netloc, parts.path.strip("/"), access or BlobAccess())
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            (f"CODEPILOT_STORAGE_URL={url} needs the extra `service`; run: pip install 'codepilot-bot[service]'",)
+        ) from error
 
 
 class DirectoryBlobs:
@@ -205,6 +238,96 @@ class DirectoryBlobs:
             raise StorageError(
                 self.address, f"{error.strerror or error}", "Check the directory's owner, its mode and the free space."
             ) from error
+
+
+class S3Blobs:
+    """Blobs as objects of the same names, below a prefix.
+
+    Args:
+        bucket: its name; it must exist.
+        prefix: before every name; may be empty.
+        access: how to reach it.
+    """
+
+    def __init__(self, bucket: str, prefix: str, access: BlobAccess) -> None:
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - a workflow's step does not install it
+        from obstore.store import S3Store  # noqa: PLC0415 - the same
+
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._address = f"s3://{bucket}/{prefix}".rstrip("/") + (f" at {access.endpoint}" if access.endpoint else "")
+        config: S3Config = {}
+        if access.access_key_id and access.secret_access_key:
+            config["access_key_id"] = access.access_key_id
+            config["secret_access_key"] = access.secret_access_key.get_secret_value()
+        if access.session_token:
+            config["session_token"] = access.session_token.get_secret_value()
+        if access.region:
+            config["region"] = access.region
+        client: ClientConfig = {**_CLIENT}
+        if access.endpoint:
+            config["endpoint"] = access.endpoint
+            client["allow_http"] = access.endpoint.startswith("http:")  # the settings allow it on the loopback only
+        self._errors = (BaseError, FileNotFoundError)  # the latter: the bucket
+        with self._told():
+            self._store = S3Store(bucket, config=config, client_options=client, retry_config=_RETRIES)
+
+    @property
+    def address(self) -> str:
+        """Where it is, without credentials."""
+        return self._address
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `BlobStore`."""
+        with self._told():
+            self._store.put(self._key(name), content, use_multipart=len(content) > _ONE_REQUEST)
+
+    def get(self, name: str, *, limit: int) -> bytes | None:
+        """See `BlobStore`."""
+        with self._told():
+            try:
+                found = self._store.get(self._key(name))
+            except FileNotFoundError as error:
+                # A missing bucket must not look as if all of its objects were gone.
+                if "<Code>NoSuchBucket</Code>" in str(error):
+                    raise self._failed(error) from error
+                return None
+            if found.meta["size"] > limit:
+                raise BlobTooLargeError(name, self._address, limit)
+            return bytes(found.bytes())
+
+    def delete(self, name: str) -> None:
+        """See `BlobStore`."""
+        with self._told():
+            self._store.delete(self._key(name))
+
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        """See `BlobStore`."""
+        with self._told():
+            for page in self._store.list(self._key(prefix), chunk_size=1000):
+                for each in page:
+                    name = each["path"].removeprefix(self._prefix)
+                    yield BlobInfo(name=name, size=each["size"], modified=each["last_modified"].timestamp())
+
+    def _key(self, name: str) -> str:
+        return self._prefix + checked(name)
+
+    def _failed(self, error: Exception) -> StorageError:
+        text = str(error).partition("\n\nDebug source")[0]
+        code = _CODE.search(text)
+        reason = code[1] if code else " ".join(text.split())[:_MOST_REASON]
+        return StorageError(
+            self._address,
+            reason,
+            "Check that the bucket exists, that CODEPILOT_STORAGE_URL, AWS_ENDPOINT_URL and AWS_REGION are right, and "
+            "that the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write, list and delete there.",
+        )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise self._failed(error) from error
 
 
 def checked(name: str) -> str:

@@ -1,11 +1,15 @@
-"""Describe what leads from one tree to another, and hold no more of it in memory than is shown and sent."""
+"""A workspace's changed files as git would store them, and a tree's difference from a commit as a `Change`.
+
+Changed files are copied out of the workspace, so that git sees copies only, and become blobs: with pointers for Git LFS
+and line endings as the commit's `.gitattributes` ask. No more is held in memory than is shown and sent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,11 +17,13 @@ from typing import Literal
 from bot.git.baseline import GITLINK, MOST_NAMED, Baseline, shown
 from bot.git.change import SYMLINK, Change, FileChange
 from bot.git.errors import ChangeError, GitError
-from bot.git.filesystem import ScannedFile, copy_file, opened_root, remove_tree
-from bot.git.process import Git
-
-# ---- Copy what changed out of a workspace, and make it git's; nothing is held in memory whole.
-
+from bot.git.filesystem import (
+    ScannedFile,
+    copy_file,
+    opened_root,
+    remove_tree,
+)
+from bot.git.process import Git, ProcessBounds
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
@@ -25,9 +31,20 @@ MAX_CHANGE_BYTES = 512 * 1024 * 1024
 MAX_COMMIT_BYTES = 36 * 1024 * 1024
 """Of what is in the commit itself, and is looked through for secrets in memory."""
 MAX_CHANGED_FILES = 10_000
+MAX_DIFF_BYTES = 48 * 1024 * 1024
+"""Of a change as a patch, which people are to read and the bot holds in memory."""
 NO_BLOB = "0" * 40
+ASKED = ("text", "crlf", "eol", "working-tree-encoding")
+"""The attributes that decide."""
 
+# Git's patterns can take time without end; a process can be ended.
+_BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 _IGNORE_IT = "Add build results and downloads to `.gitignore`."
+_CHUNK = 1024 * 1024
+_ENDING = b"\r\n"
+Kind = Literal["added", "modified", "deleted"]
+_KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
+_ABSENT = "000000"
 
 
 def fresh(folder: Path) -> None:
@@ -52,10 +69,6 @@ def check_sizes(present: dict[bytes, ScannedFile]) -> None:
         raise _too_much(MAX_CHANGE_BYTES)
 
 
-def _too_much(limit: int) -> ChangeError:
-    return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
-
-
 def without_large(
     present: Mapping[bytes, ScannedFile], known: Container[bytes]
 ) -> tuple[dict[bytes, ScannedFile], tuple[str, ...]]:
@@ -78,6 +91,10 @@ def without_large(
         return kept, ()
     names, most = ", ".join(left_out[:MOST_NAMED]), MAX_COMMIT_BYTES // 1024**2
     return kept, (f"{len(left_out)} new files were left out, because a commit may have {most} MiB at most: {names}.",)
+
+
+def _too_much(limit: int) -> ChangeError:
+    return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
 
 
 def _too_large(path: bytes) -> ChangeError:
@@ -132,15 +149,6 @@ def index_records(blobs: Iterable[tuple[bytes, str, str]], gone: Iterable[bytes]
     removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in gone if path in baseline.modes]
     added = [f"{mode} {blob}\t".encode() + path for path, mode, blob in blobs]
     return b"".join(record + b"\0" for record in [*removed, *added])
-
-
-MAX_DIFF_BYTES = 48 * 1024 * 1024
-"""Of a change as a patch, which people are to read and the bot holds in memory."""
-
-
-Kind = Literal["added", "modified", "deleted"]
-_KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
-_ABSENT = "000000"
 
 
 async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
@@ -278,3 +286,116 @@ def parse_numstat(output: bytes) -> dict[bytes, tuple[int, int] | None]:
 def _mode(field: bytes) -> str:
     mode = field.decode()
     return "" if mode == _ABSENT else mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """The attributes of one commit.
+
+    The files are read from git's index, never from the workspace. The job's own git directory cannot be asked: it says
+    of every path that nothing is to be converted.
+
+    Attributes:
+        git: git on a directory that has the commit.
+        folder: private; made when it is needed.
+        bounds: what git may take for one question.
+    """
+
+    git: Git
+    folder: Path
+    bounds: ProcessBounds = _BOUNDS
+
+    async def of(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
+        """The values of attributes by name, for each path; `unspecified`, `set` and `unset` are git's own words.
+
+        Raises:
+            ChangeError: git takes too long over the patterns.
+        """
+        if not paths:
+            return {}
+        await asyncio.to_thread(make_repository, self.folder, self.git)
+        git = replace(self.git, git_dir=self.folder, work_tree=None, index=self.folder / "index", bounds=self.bounds)
+        await git.run("read-tree", commit)
+        try:
+            said = await git.run("check-attr", "--cached", "-z", "--stdin", *names, stdin=b"\0".join((*paths, b"")))
+        except GitError as error:
+            if error.exit_code is not None:
+                raise
+            raise ChangeError(
+                f"Git takes more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
+                "Simplify them.",
+            ) from error
+        fields = said.split(b"\0")
+        found: dict[bytes, dict[str, str]] = {}
+        for i in range(0, len(fields) - 2, 3):
+            found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
+        return found
+
+
+def rule(attributes: Mapping[str, str]) -> str:
+    """What git is to be told about a file with these attributes; empty where it converts nothing.
+
+    https://git-scm.com/docs/gitattributes#_end_of_line_conversion
+    """
+    if attributes.get("working-tree-encoding", "unspecified") not in {"unspecified", "unset"}:
+        return ""
+    # `crlf` is what `text` was called once. Git ignores values that it does not know.
+    said = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
+    text = next((each for each in said if each in {"set", "unset", "auto", "input"}), "")
+    if text == "auto":
+        return "text=auto"
+    return "text" if text in {"set", "input"} or (not text and attributes.get("eol") in {"lf", "crlf"}) else ""
+
+
+async def converted(
+    git: Git, folder: Path, staging: Path, rules: Mapping[int, str], before: Mapping[int, str]
+) -> dict[int, str]:
+    """The blobs of those copies whose line endings git converts, or may convert.
+
+    Args:
+        git: git on the directory that gets the blobs.
+        folder: private; made when it is needed.
+        staging: holds the numbered copies.
+        rules: of copies by number, from `rule`.
+        before: the blobs that stood in their places; git leaves CR LF alone where it stood before `text=auto` did.
+    """
+    asked = await asyncio.to_thread(lambda: [number for number in rules if _has_ending(staging / str(number))])
+    if not asked:
+        return {}
+    await asyncio.to_thread(_prepare, git, folder, [f"/{number} {rules[number]}" for number in asked])
+    place = replace(git, git_dir=folder, work_tree=staging, index=folder / "index")
+    objects = {"GIT_OBJECT_DIRECTORY": f"{git.git_dir}/objects"}
+    records = "".join(f"100644 {before[number]}\t{number}\0" for number in asked if number in before)
+    await place.run("update-index", "-z", "--index-info", stdin=records.encode(), variables=objects)
+    names = "".join(f"{number}\0" for number in asked).encode()
+    await place.run("update-index", "-z", "--add", "--stdin", stdin=names, variables=objects)
+    listing = (await place.run("ls-files", "-z", "--stage", variables=objects)).decode()
+    entries = (record.partition("\t") for record in listing.split("\0")[:-1])
+    return {int(number): facts.split(" ")[1] for facts, _, number in entries}
+
+
+def _prepare(git: Git, folder: Path, attributes: Sequence[str]) -> None:
+    make_repository(folder, git)
+    (folder / "info").mkdir(exist_ok=True)
+    (folder / "info" / "attributes").write_text("\n".join([*attributes, ""]))
+    (folder / "index").unlink(missing_ok=True)
+
+
+def make_repository(folder: Path, other: Git) -> None:
+    """A repository is these few things, and the objects of the other one."""
+    if other.git_dir is None:
+        raise ValueError("attributes need a git directory")
+    for part in ("objects/info", "refs"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "objects" / "info" / "alternates").write_text(f"{other.git_dir}/objects\n")
+
+
+def _has_ending(copy: Path) -> bool:
+    before = b""
+    with copy.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            if _ENDING in before + chunk:
+                return True
+            before = chunk[-1:]
+    return False

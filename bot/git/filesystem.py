@@ -1,4 +1,7 @@
-"""Exclusive locks between processes, waited for without blocking the event loop; and threads that end before these."""
+"""Directories that hostile programs write to, even at this moment: lock, list, read, copy and remove them.
+
+Everything is opened by name in a directory that is open already and never through a link, so no path leads outside.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +25,52 @@ from bot.git.errors import WorkspaceError
 from bot.git.process import ProcessBounds, run
 
 T = TypeVar("T")
-
+log = logging.getLogger(__name__)
+SET_ASIDE = ".set-aside-"
+"""Begins the names of directories that could not be removed, which nothing looks at again."""
+DEEPEST = 100
+"""Directories below one another; nobody's project comes near it, and each is opened on the way to the next."""
+LONGEST_PATH = 3_000
+"""Bytes of a path: Linux takes 4,095, and the place where it is checked out comes before it."""
 _POLL_SECONDS = 0.02
+_PIECE = 1024 * 1024
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
+
+# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
+_IGNORED_BY_HFS = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
+)
+Stamp = tuple[int, int, int, int, int]
+"""Changes whenever the content or the mode of a file does: inode, size, modification and change time in ns, mode."""
 
 
-def try_lock(path: Path) -> int | None:
-    """Take the lock on `path`, made if missing; give back its descriptor, or None when someone holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whether the file that was locked is the one others will find; its last holder may have removed it.
-        try:
-            held = os.path.samestat(path.stat(), os.fstat(descriptor))
-        except FileNotFoundError:
-            held = False
-    except BlockingIOError:
-        held = False
-    except BaseException:  # whatever it was, nobody else knows of the descriptor
-        os.close(descriptor)
-        raise
-    if not held:
-        os.close(descriptor)
-        return None
-    return descriptor
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """A file or symbolic link as it lies in the directory.
+
+    Attributes:
+        mode: git's mode, `100644`, `100755` or `120000`.
+        stamp: of the file.
+    """
+
+    mode: str
+    stamp: Stamp
 
 
-def release(path: Path, descriptor: int) -> None:
-    """Give a lock up and remove its file, which only its holder may do."""
-    path.unlink(missing_ok=True)
-    os.close(descriptor)
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What one directory holds.
+
+    Attributes:
+        files: name to entry; sockets, pipes and devices are left out.
+        folders: names of subdirectories, without `.git` in any spelling.
+    """
+
+    files: dict[bytes, ScannedFile]
+    folders: tuple[bytes, ...]
 
 
 @asynccontextmanager
@@ -82,6 +102,33 @@ async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIter
             os.close(descriptor)
 
 
+def try_lock(path: Path) -> int | None:
+    """Take the lock on `path`, made if missing; give back its descriptor, or None when someone holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whether the file that was locked is the one others will find; its last holder may have removed it.
+        try:
+            held = os.path.samestat(path.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            held = False
+    except BlockingIOError:
+        held = False
+    except BaseException:  # whatever it was, nobody else knows of the descriptor
+        os.close(descriptor)
+        raise
+    if not held:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def release(path: Path, descriptor: int) -> None:
+    """Give a lock up and remove its file, which only its holder may do."""
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
 async def in_thread(call: Callable[..., T], *args: object) -> T:
     """`asyncio.to_thread` for what must not go on when a lock is given up: who is cancelled waits for its end."""
     running = asyncio.ensure_future(asyncio.to_thread(call, *args))
@@ -91,15 +138,192 @@ async def in_thread(call: Callable[..., T], *args: object) -> T:
         await asyncio.wait([running])
 
 
-# ---- Remove directories that hostile programs have made: of any depth, any mode and any names.
+@contextmanager
+def opened_root(root: Path) -> Iterator[int]:
+    """A directory's descriptor."""
+    descriptor = os.open(root, OPEN_FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-log = logging.getLogger(__name__)
+@contextmanager
+def opened(root: int, path: bytes) -> Iterator[int]:
+    """Open a directory part by part, never through a link."""
+    folder = os.dup(root)
+    try:
+        for part in filter(None, path.split(b"/")):
+            below = open_own(part, OPEN_FOLDER, folder)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FULL = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
-SET_ASIDE = ".set-aside-"
-"""Begins the names of directories that could not be removed, which nothing looks at again."""
+
+def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
+    """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
+    pending = [b""]
+    while pending:
+        path = pending.pop()
+        folder = read_folder(root, path)
+        if folder is None:
+            continue
+        for name, entry in folder.files.items():
+            if (below := join(path, name)) not in left_out:
+                yield below, entry
+        pending.extend(
+            below for name in folder.folders if (below := join(path, name)) not in left_out and not is_too_deep(below)
+        )
+
+
+def read_folder(root: int, path: bytes) -> Folder | None:
+    """List the directory `path` below the descriptor `root`; None when it is a directory no longer."""
+    files: dict[bytes, ScannedFile] = {}
+    folders: list[bytes] = []
+    try:
+        with opened(root, path) as folder, os.scandir(folder) as entries:
+            for found in entries:
+                name = os.fsencode(found.name)
+                if is_git_name(name):
+                    continue
+                with suppress(FileNotFoundError):  # it vanished while we looked
+                    status = found.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        folders.append(name)
+                    elif stat.S_ISLNK(status.st_mode):
+                        files[name] = ScannedFile("120000", stamp_of(status))
+                    elif stat.S_ISREG(status.st_mode):
+                        mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
+                        files[name] = ScannedFile(mode, stamp_of(status))
+    except (FileNotFoundError, NotADirectoryError, OSError) as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
+            return None
+        raise
+    return Folder(files, tuple(folders))
+
+
+def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
+    """Read what git would store for `path`, the bytes or a link's target.
+
+    None when it changed its kind meanwhile. Of a longer one the first `limit` + 1 bytes, so that the caller can tell.
+    """
+    content = BytesIO()
+    return None if copy_file(root, path, mode, content, limit=limit) is None else content.getvalue()[: limit + 1]
+
+
+def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int) -> int | None:
+    """Write what git would store for `path` to a file; how many bytes it were.
+
+    None when it changed its kind meanwhile. More than `limit` bytes are cut at some place beyond it.
+    """
+    parent, _, name = path.rpartition(b"/")
+    try:
+        with opened(root, parent) as folder:
+            if mode == "120000":
+                return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
+            return _copied(open_own(name, OPEN_FILE, folder), target, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if _is_link(error):
+            return None
+        raise
+
+
+def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
+    """Copy a regular file, which is closed then; None for anything else."""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        size = 0
+        while size <= limit and (piece := os.read(descriptor, _PIECE)):
+            size += target.write(piece)
+        return size
+    finally:
+        os.close(descriptor)
+
+
+def open_own(name: bytes, flags: int, folder: int) -> int:
+    """Open a file or directory; what the agent took our right to read from, it gets back first: the files are ours."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except PermissionError:
+        # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            mode = os.fstat(held).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise
+            rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
+        finally:
+            os.close(held)
+        return os.open(name, flags, dir_fd=folder)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of a file."""
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+
+
+def join(folder: bytes, name: bytes) -> bytes:
+    """Put a path together; the root is the empty string."""
+    return folder + b"/" + name if folder else name
+
+
+def parents(paths: Collection[bytes]) -> set[bytes]:
+    """Every directory that one of the paths is in."""
+    found: set[bytes] = set()
+    for path in paths:
+        parent = path.rpartition(b"/")[0]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition(b"/")[0]
+    return found
+
+
+def is_too_deep(path: bytes) -> bool:
+    """Whether a path is longer, or leads further down, than the bot goes."""
+    return len(path) > LONGEST_PATH or path.count(b"/") >= DEEPEST
+
+
+def is_git_name(name: bytes) -> bool:
+    """Whether some file system takes this name for `.git`."""
+    return folded(name) in {".git", "git~1"}
+
+
+def folded(name: bytes) -> str:
+    """A name as the least careful file system reads it: without case, invisible characters, and dots at its end."""
+    return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
+
+
+def _is_link(error: OSError) -> bool:
+    # O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
+    return error.errno in {errno.ELOOP, errno.EINVAL, errno.ENXIO}
+
+
+async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
+    """Copy some names of a directory into another one; links are copied as links.
+
+    Args:
+        source: the directory.
+        target: an existing directory; nothing of these names is in it.
+        names: of files and directories in `source`.
+        times: whether the copies keep the times at which their files were changed.
+
+    Returns:
+        What `cp` had to complain of, or nothing.
+    """
+    kept = ("--preserve=timestamps",) if times else ()
+    ended = await run(
+        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *kept, "-t", str(target), "--", *names),
+        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+        bounds=ProcessBounds(),
+        cwd=source,
+    )
+    return "" if ended.code == 0 else ended.said.strip()[:500] or "cp gave no reason"
 
 
 def remove_tree(folder: Path) -> None:
@@ -232,275 +456,3 @@ def _own(parent: int, name: bytes) -> None:
             os.chmod(f"/proc/self/fd/{held}", stat.S_IRWXU)  # noqa: PTH101 - a descriptor, not a path
     finally:
         os.close(held)
-
-
-# ---- Copies directories with `cp`, which knows how to have the file system share the bytes.
-
-
-async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
-    """Copy some names of a directory into another one; links are copied as links.
-
-    Args:
-        source: the directory.
-        target: an existing directory; nothing of these names is in it.
-        names: of files and directories in `source`.
-        times: whether the copies keep the times at which their files were changed.
-
-    Returns:
-        What `cp` had to complain of, or nothing.
-    """
-    kept = ("--preserve=timestamps",) if times else ()
-    ended = await run(
-        (shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", *kept, "-t", str(target), "--", *names),
-        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        bounds=ProcessBounds(),
-        cwd=source,
-    )
-    return "" if ended.code == 0 else ended.said.strip()[:500] or "cp gave no reason"
-
-
-# ---- The files of a commit, as `git ls-tree -r -z` lists them. Pure.
-
-
-DEEPEST = 100
-"""Directories below one another; nobody's project comes near it, and each is opened on the way to the next."""
-_LONGEST = 3_000
-"""Bytes of a path: Linux takes 4,095, and the place where it is checked out comes before it."""
-
-# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
-_IGNORED_BY_HFS = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
-)
-
-
-def folded(name: bytes) -> str:
-    """A name as the least careful file system reads it: without case, invisible characters, and dots at its end."""
-    return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
-
-
-def is_too_deep(path: bytes) -> bool:
-    """Whether a path is longer, or leads further down, than the bot goes."""
-    return len(path) > _LONGEST or path.count(b"/") >= DEEPEST
-
-
-def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
-    """Path to mode, and path to blob id.
-
-    Raises:
-        WorkspaceError: a file is too deep; or a name stands for two things, of which checked out one could be a link
-            and the other lie behind it.
-    """
-    modes: dict[bytes, str] = {}
-    blobs: dict[str, str] = {}
-    records = listing.split(b"\0")[:-1]
-    for record in records:
-        facts, _, path = record.partition(b"\t")
-        modes[path], _, blobs[os.fsdecode(path)] = facts.decode().split(" ")
-    doubled = next((path for path in parents(modes) if path in modes), None)
-    if doubled is not None or len(modes) < len(records):
-        name = f"`{os.fsdecode(doubled)}`" if doubled is not None else "a name"
-        raise WorkspaceError(
-            f"Commit {sha[:10]} contains {name} twice in one directory, so it cannot be checked out.",
-            "Remove the directory and add it again, in a new commit.",
-        )
-    if any(map(is_too_deep, modes)):
-        raise WorkspaceError(
-            f"Commit {sha[:10]} has files nested more than {DEEPEST} directories deep, or paths over {_LONGEST:,} "
-            "bytes.",
-            "Move them up.",
-        )
-    return modes, blobs
-
-
-def parents(paths: Collection[bytes]) -> set[bytes]:
-    """Every directory that one of the paths is in."""
-    found: set[bytes] = set()
-    for path in paths:
-        parent = path.rpartition(b"/")[0]
-        while parent and parent not in found:
-            found.add(parent)
-            parent = parent.rpartition(b"/")[0]
-    return found
-
-
-# ---- Walk a directory that hostile programs may write to, at this moment, without leaving it.
-
-
-_PIECE = 1024 * 1024
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-Stamp = tuple[int, int, int, int, int]
-"""Changes whenever the content or the mode of a file does: inode, size, modification and change time in ns, mode."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScannedFile:
-    """A file or symbolic link as it lies in the directory.
-
-    Attributes:
-        mode: git's mode, `100644`, `100755` or `120000`.
-        stamp: of the file.
-    """
-
-    mode: str
-    stamp: Stamp
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """What one directory holds.
-
-    Attributes:
-        files: name to entry; sockets, pipes and devices are left out.
-        folders: names of subdirectories, without `.git` in any spelling.
-    """
-
-    files: dict[bytes, ScannedFile]
-    folders: tuple[bytes, ...]
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    """The stamp of a file."""
-    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
-
-
-def is_git_name(name: bytes) -> bool:
-    """Whether some file system takes this name for `.git`."""
-    return folded(name) in {".git", "git~1"}
-
-
-def read_folder(root: int, path: bytes) -> Folder | None:
-    """List the directory `path` below the descriptor `root`; None when it is a directory no longer."""
-    files: dict[bytes, ScannedFile] = {}
-    folders: list[bytes] = []
-    try:
-        with opened(root, path) as folder, os.scandir(folder) as entries:
-            for found in entries:
-                name = os.fsencode(found.name)
-                if is_git_name(name):
-                    continue
-                with suppress(FileNotFoundError):  # it vanished while we looked
-                    status = found.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(status.st_mode):
-                        folders.append(name)
-                    elif stat.S_ISLNK(status.st_mode):
-                        files[name] = ScannedFile("120000", stamp_of(status))
-                    elif stat.S_ISREG(status.st_mode):
-                        mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
-                        files[name] = ScannedFile(mode, stamp_of(status))
-    except (FileNotFoundError, NotADirectoryError, OSError) as error:
-        if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
-            return None
-        raise
-    return Folder(files, tuple(folders))
-
-
-def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
-    """Read what git would store for `path`, the bytes or a link's target.
-
-    None when it changed its kind meanwhile. Of a longer one the first `limit` + 1 bytes, so that the caller can tell.
-    """
-    content = BytesIO()
-    return None if copy_file(root, path, mode, content, limit=limit) is None else content.getvalue()[: limit + 1]
-
-
-def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int) -> int | None:
-    """Write what git would store for `path` to a file; how many bytes it were.
-
-    None when it changed its kind meanwhile. More than `limit` bytes are cut at some place beyond it.
-    """
-    parent, _, name = path.rpartition(b"/")
-    try:
-        with opened(root, parent) as folder:
-            if mode == "120000":
-                return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
-            return _copied(open_own(name, OPEN_FILE, folder), target, limit)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        if _is_link(error):
-            return None
-        raise
-
-
-def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
-    """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
-    pending = [b""]
-    while pending:
-        path = pending.pop()
-        folder = read_folder(root, path)
-        if folder is None:
-            continue
-        for name, entry in folder.files.items():
-            if (below := join(path, name)) not in left_out:
-                yield below, entry
-        pending.extend(
-            below for name in folder.folders if (below := join(path, name)) not in left_out and not is_too_deep(below)
-        )
-
-
-@contextmanager
-def opened_root(root: Path) -> Iterator[int]:
-    """A directory's descriptor."""
-    descriptor = os.open(root, OPEN_FOLDER)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def join(folder: bytes, name: bytes) -> bytes:
-    """Put a path together; the root is the empty string."""
-    return folder + b"/" + name if folder else name
-
-
-def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
-    """Copy a regular file, which is closed then; None for anything else."""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        size = 0
-        while size <= limit and (piece := os.read(descriptor, _PIECE)):
-            size += target.write(piece)
-        return size
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def opened(root: int, path: bytes) -> Iterator[int]:
-    """Open a directory part by part, never through a link."""
-    folder = os.dup(root)
-    try:
-        for part in filter(None, path.split(b"/")):
-            below = open_own(part, OPEN_FOLDER, folder)
-            os.close(folder)
-            folder = below
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def open_own(name: bytes, flags: int, folder: int) -> int:
-    """Open a file or directory; what the agent took our right to read from, it gets back first: the files are ours."""
-    try:
-        return os.open(name, flags, dir_fd=folder)
-    except PermissionError:
-        # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            mode = os.fstat(held).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise
-            rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR
-            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
-        finally:
-            os.close(held)
-        return os.open(name, flags, dir_fd=folder)
-
-
-def _is_link(error: OSError) -> bool:
-    # O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
-    return error.errno in {errno.ELOOP, errno.EINVAL, errno.ENXIO}

@@ -1,6 +1,7 @@
 """Files that belong in Git LFS: a pointer is in the commit, and the object is kept until it is uploaded.
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from bot.git.change import FileChange, LargeFile
 from bot.git.errors import LargeFileError
 from bot.git.process import PAUSES, AuthoritiesError, connector
 
+SECONDS = 300.0
+MAX_BYTES = 512 * 1024 * 1024
 _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n"
     rb"(?:ext-[0-9]-[\w.-]+ sha256:[0-9a-f]{64}\n)*"
@@ -33,19 +36,10 @@ _POINTER = re.compile(
 _LONGEST_POINTER = 1024
 _CHUNK = 1024 * 1024
 _OVERLAP = 4096
-
-
-def pointer(oid: str, size: int) -> bytes:
-    """What is in the commit for an object."""
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n".encode()
-
-
-def parse_pointer(content: bytes | None) -> tuple[str, int] | None:
-    """The id and the size of the object that a pointer stands for; None for anything else."""
-    if content is None or len(content) >= _LONGEST_POINTER:
-        return None
-    match = _POINTER.fullmatch(content)
-    return (match["oid"].decode(), int(match["size"])) if match else None
+_MEDIA_TYPE = "application/vnd.git-lfs+json"
+_AT_ONCE = 100
+_LONGEST_ANSWER = 1024 * 1024
+_Json = Mapping[str, Any]
 
 
 def put_aside(staging: Path, staged: Sequence[tuple[bytes, str]], large: Collection[bytes], objects: Path) -> None:
@@ -76,6 +70,19 @@ def pointers(files: Iterable[FileChange]) -> list[LargeFile]:
     return [LargeFile(path=path, oid=read[0], size=read[1]) for path, read in found if read is not None]
 
 
+def pointer(oid: str, size: int) -> bytes:
+    """What is in the commit for an object."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n".encode()
+
+
+def parse_pointer(content: bytes | None) -> tuple[str, int] | None:
+    """The id and the size of the object that a pointer stands for; None for anything else."""
+    if content is None or len(content) >= _LONGEST_POINTER:
+        return None
+    match = _POINTER.fullmatch(content)
+    return (match["oid"].decode(), int(match["size"])) if match else None
+
+
 def any_chunk(path: Path, holds: Callable[[str], bool]) -> bool:
     """Whether `holds` is true of a part of a file, of which a megabyte is read at a time; not of one that is absent."""
     if not path.is_file():
@@ -88,21 +95,6 @@ def any_chunk(path: Path, holds: Callable[[str], bool]) -> bool:
                 return True
             before = text[-_OVERLAP:]
     return False
-
-
-# ---- Upload objects to Git LFS: the batch API, with the transfer that every server knows.
-
-
-SECONDS = 300.0
-MAX_BYTES = 512 * 1024 * 1024
-_MEDIA_TYPE = "application/vnd.git-lfs+json"
-_AT_ONCE = 100
-_LONGEST_ANSWER = 1024 * 1024
-_Json = Mapping[str, Any]
-
-
-class _PassingError(Exception):
-    """The server may do it the next time."""
 
 
 async def upload(
@@ -243,6 +235,10 @@ class _Server:
             except (aiohttp.ClientError, ValueError) as error:
                 raise LargeFileError([file.path for file in files], _said(error)) from error
         raise AssertionError("the last try returns or raises")
+
+
+class _PassingError(Exception):
+    """The server may do it the next time."""
 
 
 def is_as_safe(address: str, ours: str) -> bool:

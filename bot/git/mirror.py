@@ -1,4 +1,9 @@
-"""One bare mirror per repository id, shared by all jobs: objects are fetched once, under an exclusive lock."""
+"""One bare mirror for each repository id, shared by all jobs; all that is in it can be fetched again.
+
+A `Mirror` fetches a commit once, under an exclusive lock, and a ref holds it for as long as a job needs it. `Pristine`
+keeps the files of the last checkout, so that jobs copy instead of unpacking. `Upkeep` prunes and packs mirrors, and
+removes those used longest ago.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +42,11 @@ from bot.git.process import (
     patiently,
 )
 
+log = logging.getLogger(__name__)
+KEPT = "refs/keep/"
+RECENT = "refs/recent/"
+RECENT_SECONDS = 3600
+"""For at least as long a commit stays that was asked for, whether or not a job holds it."""
 _FILES = frozenset({"100644", "100755"})
 _LONGEST_PATH = 4096
 """Bytes, as the kernel has it."""
@@ -47,10 +57,18 @@ _FETCHED = "refs/mirror/"
 _REF_MISSING = "couldn't find remote ref"
 _LOCKS = ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/pack/*.lock", "objects/info/**/*.lock")
 """Where git keeps its locks; among its many loose objects it has none."""
-KEPT = "refs/keep/"
-RECENT = "refs/recent/"
-RECENT_SECONDS = 3600
-"""For at least as long a commit stays that was asked for, whether or not a job holds it."""
+_REMOVED = ".removed-"
+_BLOCK = 512
+_DAY_SECONDS = 24 * 3600.0
+_LOOSE_END_BYTES = 64 * 1024**2
+
+# A git may outlive the bot that started it, and finish a fetch whose commit no ref holds yet.
+_GRACE_SECONDS = 3600
+
+# So long after its last use nothing of a mirror is recent any more.
+_SETTLED_SECONDS = 2 * RECENT_SECONDS + 2 * _GRACE_SECONDS
+_MAX_NAMES = 5_000
+"""More would not fit on a command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,34 +405,81 @@ def _remedy(stderr: str) -> str:
     return "Give the command again; if it fails again, report this to the bot's operator."
 
 
-# ---- Keep mirrors small: prune what nothing holds, pack what many fetches left, remove those used longest ago.
-
-
-log = logging.getLogger(__name__)
-
-_REMOVED = ".removed-"
-_BLOCK = 512
-_DAY_SECONDS = 24 * 3600.0
-_LOOSE_END_BYTES = 64 * 1024**2
-# A git may outlive the bot that started it, and finish a fetch whose commit no ref holds yet.
-_GRACE_SECONDS = 3600
-# So long after its last use nothing of a mirror is recent any more.
-_SETTLED_SECONDS = 2 * RECENT_SECONDS + 2 * _GRACE_SECONDS
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    """A mirror with the files of its last checkout.
+class Pristine:
+    """One repository's files.
 
     Attributes:
-        used: when it was last used.
-        size: bytes on the disk.
-        repo_id: whose it is.
+        folder: holds the files, git's index of them, and a note of the commit that they are.
+        lock: the file whose lock guards them.
+        seconds: how long to wait for the lock.
     """
 
-    used: float
-    size: int
-    repo_id: int
+    folder: Path
+    lock: Path
+    seconds: float
+
+    async def copy(self, git: Git, sha: str, target: Path) -> None:
+        """Put the files of a commit into an empty directory.
+
+        Args:
+            git: a git directory that has the commit; its attributes decide how files are written.
+            sha: the commit.
+            target: an existing, empty directory.
+
+        Raises:
+            WorkspaceError: git or the copying failed, for lack of disk space for example.
+        """
+        async with locked(self.lock, seconds=self.seconds):
+            files, note = self.folder / "files", self.folder / "commit"
+            # New after each start of the machine: a power cut may take files that were not synced, and leave the note.
+            boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
+            noted = await asyncio.to_thread(_read, note)
+            if noted != f"{sha} {boot}":
+                if not noted.endswith(f" {boot}"):
+                    await in_thread(_start_anew, self.folder)
+                # Write what differs between the noted commit and `sha`; there is no note while the files are neither.
+                note.unlink(missing_ok=True)
+                writer = Git(
+                    git_dir=git.git_dir,
+                    work_tree=files,
+                    index=self.folder / "index",
+                    environment=git.environment,
+                    bounds=git.bounds,
+                )
+                await writer.run("read-tree", "--reset", "-u", sha)
+                note.write_text(f"{sha} {boot}")
+            # With `cp`, which knows how to have the file system share the bytes, twice at once.
+            source, target, names = await asyncio.to_thread(_first_fork, files, target)
+            halves = [half for half in (names[::2], names[1::2]) if half]
+            if len(names) > _MAX_NAMES:
+                halves = [["."]]
+            results = await asyncio.gather(*(cp(source, target, half) for half in halves))
+            if said := next(filter(None, results), ""):
+                raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
+
+
+def _read(note: Path) -> str:
+    return note.read_text() if note.exists() else ""
+
+
+def _start_anew(folder: Path) -> None:
+    remove_tree(folder)
+    (folder / "files").mkdir(mode=0o700, parents=True)
+
+
+def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
+    """The first level below `source` with more than one name on it; what leads there is made in `target`."""
+    names = _names(source)
+    while len(names) == 1 and (source / names[0]).is_dir() and not (source / names[0]).is_symlink():
+        source, target = source / names[0], target / names[0]
+        target.mkdir()
+        names = _names(source)
+    return source, target, names
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 class Upkeep:
@@ -495,6 +560,21 @@ class Upkeep:
         return True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """A mirror with the files of its last checkout.
+
+    Attributes:
+        used: when it was last used.
+        size: bytes on the disk.
+        repo_id: whose it is.
+    """
+
+    used: float
+    size: int
+    repo_id: int
+
+
 def _places(mirror: Mirror) -> tuple[Path, Path, Path]:
     """The mirror, the files of its last checkout, and their code index."""
     return mirror.path, mirror.path.with_suffix(".files"), mirror.path.with_suffix(".index")
@@ -529,88 +609,3 @@ def _disk_bytes(folder: Path) -> int:
                 with suppress(FileNotFoundError):
                     total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * _BLOCK
     return total
-
-
-# ---- The files of the commit that was last checked out of a repository, kept so that jobs copy instead of
-# unpacking.
-
-
-_MAX_NAMES = 5_000
-"""More would not fit on a command line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pristine:
-    """One repository's files.
-
-    Attributes:
-        folder: holds the files, git's index of them, and a note of the commit that they are.
-        lock: the file whose lock guards them.
-        seconds: how long to wait for the lock.
-    """
-
-    folder: Path
-    lock: Path
-    seconds: float
-
-    async def copy(self, git: Git, sha: str, target: Path) -> None:
-        """Put the files of a commit into an empty directory.
-
-        Args:
-            git: a git directory that has the commit; its attributes decide how files are written.
-            sha: the commit.
-            target: an existing, empty directory.
-
-        Raises:
-            WorkspaceError: git or the copying failed, for lack of disk space for example.
-        """
-        async with locked(self.lock, seconds=self.seconds):
-            files, note = self.folder / "files", self.folder / "commit"
-            # New after each start of the machine: a power cut may take files that were not synced, and leave the note.
-            boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
-            noted = await asyncio.to_thread(_read, note)
-            if noted != f"{sha} {boot}":
-                if not noted.endswith(f" {boot}"):
-                    await in_thread(_start_anew, self.folder)
-                # Write what differs between the noted commit and `sha`; there is no note while the files are neither.
-                note.unlink(missing_ok=True)
-                writer = Git(
-                    git_dir=git.git_dir,
-                    work_tree=files,
-                    index=self.folder / "index",
-                    environment=git.environment,
-                    bounds=git.bounds,
-                )
-                await writer.run("read-tree", "--reset", "-u", sha)
-                note.write_text(f"{sha} {boot}")
-            # With `cp`, which knows how to have the file system share the bytes, twice at once.
-            source, target, names = await asyncio.to_thread(_first_fork, files, target)
-            halves = [half for half in (names[::2], names[1::2]) if half]
-            if len(names) > _MAX_NAMES:
-                halves = [["."]]
-            results = await asyncio.gather(*(cp(source, target, half) for half in halves))
-            if said := next(filter(None, results), ""):
-                raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
-
-
-def _read(note: Path) -> str:
-    return note.read_text() if note.exists() else ""
-
-
-def _start_anew(folder: Path) -> None:
-    remove_tree(folder)
-    (folder / "files").mkdir(mode=0o700, parents=True)
-
-
-def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
-    """The first level below `source` with more than one name on it; what leads there is made in `target`."""
-    names = _names(source)
-    while len(names) == 1 and (source / names[0]).is_dir() and not (source / names[0]).is_symlink():
-        source, target = source / names[0], target / names[0]
-        target.mkdir()
-        names = _names(source)
-    return source, target, names
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())

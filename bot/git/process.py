@@ -1,4 +1,9 @@
-"""Run a program of the host's on strangers' bytes: bounded in time, processor time, memory, output and files."""
+"""Run git, or another program of the host, on strangers' bytes: bounded in time, processor time, memory and output.
+
+`Git` is the one place that starts git: explicit arguments, an environment made from nothing, and settings that no file
+can change. `patiently` asks a git server again when its trouble may pass. The last part chooses what connections trust
+and how they leave: certificate authorities beside the system's, and git's proxies.
+"""
 
 from __future__ import annotations
 
@@ -23,145 +28,31 @@ from agent_runtime import traced
 from bot.domain.errors import BotError
 from bot.git.errors import GitError, GitMissingError
 
+log = logging.getLogger(__name__)
 _MIB = 1024 * 1024
 _MOST_SAID = 64 * 1024
 _PIECE = 256 * 1024
+NOWHERE = "/dev/null"
+PAUSES = (1.0, 4.0, 15.0, 40.0)
+"""Seconds before each further try."""
+GIT_CA_FILE = "GIT_SSL_CAINFO"
+FOREIGN_CERTIFICATE = (
+    "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
+)
+NO_AUTHORITIES = "the bot cannot read the file that CODEPILOT_CA_FILE names"
+PUT_BACK = "The operator must put the file back; no restart is needed."
+
 # The limits are there before the program is, so that whatever it starts has them, too. One that cannot be set, because
 # the bot itself runs with a lower one, is in force already.
 _LIMITED = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessBounds:
-    """What one command may take; each of its processes, where it starts several.
-
-    Attributes:
-        seconds: until it is killed.
-        cpu_seconds: of processor time; None for as much as the machine has in `seconds`.
-        memory_bytes: of data; files that it maps do not count.
-        output_bytes: that it may write to its standard output.
-        file_bytes: of one file that it writes; None for no bound.
-    """
-
-    seconds: float = 600.0
-    cpu_seconds: int | None = None
-    memory_bytes: int = 2048 * _MIB
-    output_bytes: int = 128 * _MIB
-    file_bytes: int | None = None
-
-    def limits(self) -> tuple[str, str, str]:
-        """Processor time, memory and file size in the words of the shell's `ulimit`."""
-        cpu = self.cpu_seconds if self.cpu_seconds is not None else int(self.seconds + 1) * (os.cpu_count() or 1)
-        file = "unlimited" if self.file_bytes is None else str(self.file_bytes // 512)
-        return str(cpu), str(self.memory_bytes // 1024), file
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessResult:
-    """How a program ended.
-
-    Attributes:
-        code: its exit code, negative for a signal; None when it was killed after its time.
-        output: what it wrote to its standard output, at most as much as was allowed.
-        cut: whether there was more.
-        said: the end of what it wrote to its standard error.
-    """
-
-    code: int | None
-    output: bytes
-    cut: bool
-    said: str
-
-
-async def run(
-    argv: Sequence[str | bytes],
-    *,
-    env: Mapping[str, str],
-    bounds: ProcessBounds,
-    stdin: bytes | Path = b"",
-    stdout: Path | None = None,
-    cwd: Path = Path("/"),
-) -> ProcessResult:
-    """Run a program in a session of its own; nothing of it is left when this returns.
-
-    Args:
-        argv: the program and its arguments.
-        env: its whole environment.
-        bounds: what it may take.
-        stdin: what it reads, or the file with it.
-        stdout: the file that gets its output; None to be given it.
-        cwd: where it starts.
-    """
-    with ExitStack() as files:
-        given = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
-        kept = files.enter_context(stdout.open("wb")) if stdout else asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _LIMITED, "sh", *bounds.limits(), *argv),
-            stdin=given,
-            stdout=kept,
-            stderr=asyncio.subprocess.PIPE,
-            env=env,
-            cwd=cwd,
-            start_new_session=True,
-        )
-    try:
-        async with asyncio.timeout(bounds.seconds):
-            output, said, _ = await asyncio.gather(
-                _output(process, bounds.output_bytes), _end_of(process.stderr), _feed(process.stdin, stdin)
-            )
-            code: int | None = await process.wait()
-    except TimeoutError:
-        code, output, said = None, b"", f"it took more than {bounds.seconds:g} s"
-    finally:
-        # End the program and what it started if they still run (a time limit, a cancelled job).
-        if process.returncode is None:
-            _kill(process)
-        # What is left in a pipe has to be read: as long as reading stands still, `process.wait` never returns.
-        for pipe in (process.stdout, process.stderr):
-            await _end_of(pipe)
-        await process.wait()
-    cut = len(output) > bounds.output_bytes
-    return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
-
-
-async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    """At most one byte more than `limit`; a program that writes more is killed."""
-    if process.stdout is None:
-        return b""
-    try:
-        output = await process.stdout.readexactly(limit + 1)
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    _kill(process)
-    await _end_of(process.stdout)  # as above
-    return output
-
-
-async def _end_of(stream: asyncio.StreamReader | None) -> str:
-    said = b""
-    while stream is not None and (piece := await stream.read(_PIECE)):
-        said = (said + piece)[-_MOST_SAID:]
-    return said.decode(errors="replace")
-
-
-async def _feed(stream: asyncio.StreamWriter | None, data: bytes | Path) -> None:
-    if stream is None or isinstance(data, Path):
-        return
-    with suppress(BrokenPipeError, ConnectionResetError):  # it read no more than it wanted
-        stream.write(data)
-        await stream.drain()
-    stream.close()  # not waited for: where that is cancelled, asyncio logs an error of its own
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):  # it ended in this very moment
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-# ---- The one place that starts git: explicit argv, an environment made from nothing, a configuration made here.
-
-
-NOWHERE = "/dev/null"
+_NOT_STARTED = (126, 127)  # how a shell says so
+_PASSING = re.compile(
+    r"returned error: (?:429|5\d\d)|HTTP (?:429|5\d\d)|RPC failed|early EOF|unexpected disconnect|hung up unexpectedly"
+    r"|Could not resolve|Couldn't resolve|Failed to connect|Couldn't connect|Connection (?:refused|reset|timed out)"
+    r"|Operation (?:too slow|timed out)|Empty reply|Recv failure|Send failure|transfer closed|SSL_ERROR_SYSCALL"
+    r"|GnuTLS recv error|Internal Server Error",
+    re.IGNORECASE,
+)
 
 # What fsck reports of old histories and harms nobody here: see docs/decisions/0037.
 _HARMLESS = (
@@ -180,9 +71,6 @@ _HARMLESS = (
     "zeroPaddedDate",
     "zeroPaddedFilemode",
 )
-
-_NOT_STARTED = (126, 127)  # how a shell says so
-
 _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.hooksPath", NOWHERE),
     ("core.fsmonitor", "false"),
@@ -229,6 +117,31 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("transfer.unpackLimit", "1"),
     *((f"fetch.fsck.{fault}", "ignore") for fault in _HARMLESS),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessBounds:
+    """What one command may take; each of its processes, where it starts several.
+
+    Attributes:
+        seconds: until it is killed.
+        cpu_seconds: of processor time; None for as much as the machine has in `seconds`.
+        memory_bytes: of data; files that it maps do not count.
+        output_bytes: that it may write to its standard output.
+        file_bytes: of one file that it writes; None for no bound.
+    """
+
+    seconds: float = 600.0
+    cpu_seconds: int | None = None
+    memory_bytes: int = 2048 * _MIB
+    output_bytes: int = 128 * _MIB
+    file_bytes: int | None = None
+
+    def limits(self) -> tuple[str, str, str]:
+        """Processor time, memory and file size in the words of the shell's `ulimit`."""
+        cpu = self.cpu_seconds if self.cpu_seconds is not None else int(self.seconds + 1) * (os.cpu_count() or 1)
+        file = "unlimited" if self.file_bytes is None else str(self.file_bytes // 512)
+        return str(cpu), str(self.memory_bytes // 1024), file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,28 +280,6 @@ def _program() -> str:
     return shutil.which("git") or "git"
 
 
-# ---- Ask a git server again when what went wrong may pass: a busy server, a connection that broke or hung.
-
-
-log = logging.getLogger(__name__)
-
-PAUSES = (1.0, 4.0, 15.0, 40.0)
-"""Seconds before each further try."""
-
-_PASSING = re.compile(
-    r"returned error: (?:429|5\d\d)|HTTP (?:429|5\d\d)|RPC failed|early EOF|unexpected disconnect|hung up unexpectedly"
-    r"|Could not resolve|Couldn't resolve|Failed to connect|Couldn't connect|Connection (?:refused|reset|timed out)"
-    r"|Operation (?:too slow|timed out)|Empty reply|Recv failure|Send failure|transfer closed|SSL_ERROR_SYSCALL"
-    r"|GnuTLS recv error|Internal Server Error",
-    re.IGNORECASE,
-)
-
-
-def may_pass(error: GitError) -> bool:
-    """Whether the same command may succeed in a while."""
-    return error.exit_code is not None and _PASSING.search(error.stderr) is not None
-
-
 async def patiently(ask: Callable[[], Awaitable[bytes]], pauses: Sequence[float]) -> bytes:
     """What `ask` gives, which is asked again after each pause as long as its failure may pass.
 
@@ -406,23 +297,122 @@ async def patiently(ask: Callable[[], Awaitable[bytes]], pauses: Sequence[float]
     return await ask()
 
 
-# ---- Choose what connections trust and how they leave: certificate authorities beside the system's, and git's
-# proxy.
+def may_pass(error: GitError) -> bool:
+    """Whether the same command may succeed in a while."""
+    return error.exit_code is not None and _PASSING.search(error.stderr) is not None
 
 
-GIT_CA_FILE = "GIT_SSL_CAINFO"
-FOREIGN_CERTIFICATE = (
-    "If an authority of your own has signed the server's certificate, name its file in CODEPILOT_CA_FILE."
-)
-NO_AUTHORITIES = "the bot cannot read the file that CODEPILOT_CA_FILE names"
-PUT_BACK = "The operator must put the file back; no restart is needed."
+async def run(
+    argv: Sequence[str | bytes],
+    *,
+    env: Mapping[str, str],
+    bounds: ProcessBounds,
+    stdin: bytes | Path = b"",
+    stdout: Path | None = None,
+    cwd: Path = Path("/"),
+) -> ProcessResult:
+    """Run a program in a session of its own; nothing of it is left when this returns.
+
+    Args:
+        argv: the program and its arguments.
+        env: its whole environment.
+        bounds: what it may take.
+        stdin: what it reads, or the file with it.
+        stdout: the file that gets its output; None to be given it.
+        cwd: where it starts.
+    """
+    with ExitStack() as files:
+        given = files.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else asyncio.subprocess.PIPE
+        kept = files.enter_context(stdout.open("wb")) if stdout else asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", _LIMITED, "sh", *bounds.limits(), *argv),
+            stdin=given,
+            stdout=kept,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    try:
+        async with asyncio.timeout(bounds.seconds):
+            output, said, _ = await asyncio.gather(
+                _output(process, bounds.output_bytes), _end_of(process.stderr), _feed(process.stdin, stdin)
+            )
+            code: int | None = await process.wait()
+    except TimeoutError:
+        code, output, said = None, b"", f"it took more than {bounds.seconds:g} s"
+    finally:
+        # End the program and what it started if they still run (a time limit, a cancelled job).
+        if process.returncode is None:
+            _kill(process)
+        # What is left in a pipe has to be read: as long as reading stands still, `process.wait` never returns.
+        for pipe in (process.stdout, process.stderr):
+            await _end_of(pipe)
+        await process.wait()
+    cut = len(output) > bounds.output_bytes
+    return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
 
 
-class AuthoritiesError(BotError):
-    """The operator's file of authorities cannot be read any more; the text has no path, as people are shown it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessResult:
+    """How a program ended.
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(f"{NO_AUTHORITIES} ({error.strerror or type(error).__name__})")
+    Attributes:
+        code: its exit code, negative for a signal; None when it was killed after its time.
+        output: what it wrote to its standard output, at most as much as was allowed.
+        cut: whether there was more.
+        said: the end of what it wrote to its standard error.
+    """
+
+    code: int | None
+    output: bytes
+    cut: bool
+    said: str
+
+
+async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
+    """At most one byte more than `limit`; a program that writes more is killed."""
+    if process.stdout is None:
+        return b""
+    try:
+        output = await process.stdout.readexactly(limit + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    _kill(process)
+    await _end_of(process.stdout)  # as above
+    return output
+
+
+async def _end_of(stream: asyncio.StreamReader | None) -> str:
+    said = b""
+    while stream is not None and (piece := await stream.read(_PIECE)):
+        said = (said + piece)[-_MOST_SAID:]
+    return said.decode(errors="replace")
+
+
+async def _feed(stream: asyncio.StreamWriter | None, data: bytes | Path) -> None:
+    if stream is None or isinstance(data, Path):
+        return
+    with suppress(BrokenPipeError, ConnectionResetError):  # it read no more than it wanted
+        stream.write(data)
+        await stream.drain()
+    stream.close()  # not waited for: where that is cancelled, asyncio logs an error of its own
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):  # it ended in this very moment
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def git_variables(ca_file: Path | None) -> dict[str, str]:
+    """The environment of git: the proxies that this process's environment names, and whom it trusts.
+
+    Where there is a file of the operator's, it trusts the authorities in that alone. Git runs in another directory than
+    the bot, to which the file's name may be relative.
+    """
+    proxies = getproxies_environment()
+    variables = {f"{kind}_proxy": proxies[kind] for kind in ("http", "https", "all", "no") if kind in proxies}
+    return variables if ca_file is None else variables | {GIT_CA_FILE: str(ca_file.absolute())}
 
 
 def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
@@ -443,21 +433,11 @@ def connector(ca_file: Path | None) -> aiohttp.TCPConnector:
     return aiohttp.TCPConnector(ssl=context)
 
 
-def git_variables(ca_file: Path | None) -> dict[str, str]:
-    """The environment of git: the proxies that this process's environment names, and whom it trusts.
+class AuthoritiesError(BotError):
+    """The operator's file of authorities cannot be read any more; the text has no path, as people are shown it."""
 
-    Where there is a file of the operator's, it trusts the authorities in that alone. Git runs in another directory than
-    the bot, to which the file's name may be relative.
-    """
-    proxies = getproxies_environment()
-    variables = {f"{kind}_proxy": proxies[kind] for kind in ("http", "https", "all", "no") if kind in proxies}
-    return variables if ca_file is None else variables | {GIT_CA_FILE: str(ca_file.absolute())}
-
-
-def is_about_certificates(stderr: str) -> bool:
-    """Whether git says that it does not trust the server; the server's own words come after `remote:`."""
-    own = (line for line in stderr.lower().splitlines() if not line.startswith("remote:"))
-    return any("certificate" in line for line in own)
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"{NO_AUTHORITIES} ({error.strerror or type(error).__name__})")
 
 
 @lru_cache(maxsize=4)
@@ -466,3 +446,9 @@ def _context(ca_file: Path, _state: tuple[int, int, int]) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.load_verify_locations(ca_file)
     return context
+
+
+def is_about_certificates(stderr: str) -> bool:
+    """Whether git says that it does not trust the server; the server's own words come after `remote:`."""
+    own = (line for line in stderr.lower().splitlines() if not line.startswith("remote:"))
+    return any("certificate" in line for line in own)

@@ -1,4 +1,9 @@
-"""One job's files, its trusted git directory, and what becomes of them: a change, a commit, a push."""
+"""One job's files and its trusted git directory: the change that the agent made, its commit and its push.
+
+The directory that the agent works in has nothing of git. `Tree.change` copies what differs into the trusted git
+directory, which no sandbox may reach. `Carried` takes the changed files as bytes to a machine that has none of them but
+fetches the same commit.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +16,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.git.baseline import (
-    ASKED,
-    GITLINK,
-    Attributes,
-    Baseline,
-    Given,
-    Ignores,
-    converted,
-    differences,
-    entries_of,
-    rule,
-    save,
-)
+from bot.git.baseline import GITLINK, Baseline, Given, Ignores, differences, entries_of, save
 from bot.git.change import SYMLINK, Change, LargeFile
-from bot.git.diff import NO_BLOB, check_sizes, described, fresh, index_records, stage, store, without_large
+from bot.git.diff import (
+    ASKED,
+    NO_BLOB,
+    Attributes,
+    check_sizes,
+    converted,
+    described,
+    fresh,
+    index_records,
+    rule,
+    stage,
+    store,
+    without_large,
+)
 from bot.git.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.git.filesystem import ScannedFile, Stamp, in_thread, is_git_name, opened_root, read_file, stamp_of
 from bot.git.lfs import any_chunk, pointers, put_aside, upload
@@ -41,174 +47,25 @@ from bot.git.process import (
     patiently,
 )
 
-# ---- Carry a job's changed files as bytes to a machine that has none of them but fetches the same commit.
-
-
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
+INSEPARABLE = "The rest of the change does not work without the withheld files."
 _MAX_FILES = 2_000
 _LINK = "120000"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedFile:
-    """A file or link that differs from the commit.
-
-    Attributes:
-        path: relative to the repository's root.
-        mode: git's mode, `100644`, `100755` or `120000`.
-        content: its bytes; of a link, its target.
-        changed: see `Baseline.changed_ns`; 0 where an earlier version did not record it.
-    """
-
-    path: bytes
-    mode: str
-    content: bytes
-    changed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What a workspace holds beyond its commit and what set-up makes; files that git ignores are no part of it.
-
-    Attributes:
-        files: what was changed or is new.
-        gone: what is in the commit and was removed.
-    """
-
-    files: tuple[CarriedFile, ...] = ()
-    gone: tuple[bytes, ...] = ()
-
-
-def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...], baseline: Baseline) -> Carried:
-    """Read what changed; nothing outside of `root` is read, whatever programs do there meanwhile.
-
-    Raises:
-        ChangeError: it is more than can be carried.
-    """
-    files, left = [], MAX_CARRIED_BYTES
-    if len(present) > _MAX_FILES or sum(entry.stamp[1] for entry in present.values()) > left:
-        raise _too_much()
-    with opened_root(root) as place:
-        for path, entry in sorted(present.items()):
-            content = read_file(place, path, entry.mode, limit=left)
-            if content is None:  # it went, or became something else, in this moment
-                continue
-            left -= len(content)
-            if left < 0:
-                raise _too_much()
-            changed = baseline.changed_ns(path, entry.stamp)
-            files.append(CarriedFile(path=path, mode=entry.mode, content=content, changed=changed))
-    return Carried(files=tuple(files), gone=gone)
-
-
-def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
-    """Make the same changes in a checkout that no program runs in; what set-up left there leads nowhere else.
-
-    Returns:
-        The files that were written, as in `Baseline.restored`.
-
-    Raises:
-        ChangeError: something stands in the way.
-    """
-    restored = dict[bytes, tuple[Stamp, int]]()
-    with opened_root(root) as place:
-        for path in carried.gone:
-            _remove(place, path)
-        for file in carried.files:
-            try:
-                stamp = _write(place, file)
-            except OSError as error:
-                raise ChangeError(
-                    f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
-                ) from error
-            if file.changed:
-                restored[file.path] = stamp, file.changed
-    return restored
-
-
-def _write(root: int, file: CarriedFile) -> Stamp:
-    folder, _, name = file.path.rpartition(b"/")
-    with _below(root, folder, make=True) as place:
-        _clear(place, name)
-        if file.mode == _LINK:
-            os.symlink(file.content, name, dir_fd=place)
-        else:
-            rights = 0o755 if file.mode == "100755" else 0o644
-            with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=place), "wb") as target:
-                target.write(file.content)
-        return stamp_of(os.stat(name, dir_fd=place, follow_symlinks=False))
-
-
-def _clear(folder: int, name: bytes) -> None:
-    """Take away what has the name: a file, a link, or a directory with nothing in it."""
-    with suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            os.rmdir(name, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
-
-
-def _remove(root: int, path: bytes) -> None:
-    """Remove a file, and the directories that are empty then."""
-    while path:
-        folder, _, name = path.rpartition(b"/")
-        try:
-            with _below(root, folder) as place:
-                _clear(place, name)
-        except OSError:  # it is not there any more, or not all that was in the directory is gone
-            return
-        path = folder
-
-
-@contextmanager
-def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
-    """Open a directory part by part, never through a link."""
-    place = os.dup(root)
-    try:
-        for part in filter(None, path.split(b"/")):
-            if part in {b".", b".."} or is_git_name(part):
-                raise PermissionError(None, "its path leads outside the workspace")
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, 0o755, dir_fd=place)
-            below = os.open(part, _FOLDER, dir_fd=place)
-            os.close(place)
-            place = below
-        yield place
-    finally:
-        os.close(place)
-
-
-def _too_much() -> ChangeError:
-    return ChangeError(
-        f"The change has more than {_MAX_FILES:,} files or {MAX_CARRIED_BYTES // 1024**2} MiB, which is too large "
-        "for a waiting workflow run.",
-        "Split the task.",
-    )
-
-
-Hold = Callable[[Source], Awaitable[None]]
-"""Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
-
-_Told = Mapping[bytes, Mapping[str, str]]
-
-INSEPARABLE = "The rest of the change does not work without the withheld files."
 _FILES = frozenset({"100644", "100755"})
+_GITMODULES = ".gitmodules"
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
-
-
 _NOBODY = {
     f"GIT_{who}_{part}": value
     for who in ("AUTHOR", "COMMITTER")
     for part, value in (("NAME", "x"), ("EMAIL", "x"), ("DATE", "@0 +0000"))
 }
-
-
-_GITMODULES = ".gitmodules"
+Hold = Callable[[Source], Awaitable[None]]
+"""Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
+_Told = Mapping[bytes, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -618,3 +475,141 @@ async def _named(git: Git, blob: str | None) -> set[bytes]:
     said = await git.run("config", "--no-includes", f"--blob={blob}", "--null", "--list")
     entries = (record.partition(b"\n") for record in said.split(b"\0"))
     return {path.rstrip(b"/") for key, _, path in entries if key.startswith(b"submodule.") and key.endswith(b".path")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a workspace holds beyond its commit and what set-up makes; files that git ignores are no part of it.
+
+    Attributes:
+        files: what was changed or is new.
+        gone: what is in the commit and was removed.
+    """
+
+    files: tuple[CarriedFile, ...] = ()
+    gone: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedFile:
+    """A file or link that differs from the commit.
+
+    Attributes:
+        path: relative to the repository's root.
+        mode: git's mode, `100644`, `100755` or `120000`.
+        content: its bytes; of a link, its target.
+        changed: see `Baseline.changed_ns`; 0 where an earlier version did not record it.
+    """
+
+    path: bytes
+    mode: str
+    content: bytes
+    changed: int = 0
+
+
+def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...], baseline: Baseline) -> Carried:
+    """Read what changed; nothing outside of `root` is read, whatever programs do there meanwhile.
+
+    Raises:
+        ChangeError: it is more than can be carried.
+    """
+    files, left = [], MAX_CARRIED_BYTES
+    if len(present) > _MAX_FILES or sum(entry.stamp[1] for entry in present.values()) > left:
+        raise _too_much()
+    with opened_root(root) as place:
+        for path, entry in sorted(present.items()):
+            content = read_file(place, path, entry.mode, limit=left)
+            if content is None:  # it went, or became something else, in this moment
+                continue
+            left -= len(content)
+            if left < 0:
+                raise _too_much()
+            changed = baseline.changed_ns(path, entry.stamp)
+            files.append(CarriedFile(path=path, mode=entry.mode, content=content, changed=changed))
+    return Carried(files=tuple(files), gone=gone)
+
+
+def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
+    """Make the same changes in a checkout that no program runs in; what set-up left there leads nowhere else.
+
+    Returns:
+        The files that were written, as in `Baseline.restored`.
+
+    Raises:
+        ChangeError: something stands in the way.
+    """
+    restored = dict[bytes, tuple[Stamp, int]]()
+    with opened_root(root) as place:
+        for path in carried.gone:
+            _remove(place, path)
+        for file in carried.files:
+            try:
+                stamp = _write(place, file)
+            except OSError as error:
+                raise ChangeError(
+                    f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
+                ) from error
+            if file.changed:
+                restored[file.path] = stamp, file.changed
+    return restored
+
+
+def _write(root: int, file: CarriedFile) -> Stamp:
+    folder, _, name = file.path.rpartition(b"/")
+    with _below(root, folder, make=True) as place:
+        _clear(place, name)
+        if file.mode == _LINK:
+            os.symlink(file.content, name, dir_fd=place)
+        else:
+            rights = 0o755 if file.mode == "100755" else 0o644
+            with os.fdopen(os.open(name, _NEW_FILE, rights, dir_fd=place), "wb") as target:
+                target.write(file.content)
+        return stamp_of(os.stat(name, dir_fd=place, follow_symlinks=False))
+
+
+def _clear(folder: int, name: bytes) -> None:
+    """Take away what has the name: a file, a link, or a directory with nothing in it."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+
+
+def _remove(root: int, path: bytes) -> None:
+    """Remove a file, and the directories that are empty then."""
+    while path:
+        folder, _, name = path.rpartition(b"/")
+        try:
+            with _below(root, folder) as place:
+                _clear(place, name)
+        except OSError:  # it is not there any more, or not all that was in the directory is gone
+            return
+        path = folder
+
+
+@contextmanager
+def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
+    """Open a directory part by part, never through a link."""
+    place = os.dup(root)
+    try:
+        for part in filter(None, path.split(b"/")):
+            if part in {b".", b".."} or is_git_name(part):
+                raise PermissionError(None, "its path leads outside the workspace")
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=place)
+            below = os.open(part, _FOLDER, dir_fd=place)
+            os.close(place)
+            place = below
+        yield place
+    finally:
+        os.close(place)
+
+
+def _too_much() -> ChangeError:
+    return ChangeError(
+        f"The change has more than {_MAX_FILES:,} files or {MAX_CARRIED_BYTES // 1024**2} MiB, which is too large "
+        "for a waiting workflow run.",
+        "Split the task.",
+    )

@@ -1,4 +1,8 @@
-"""Workspaces of jobs: a directory of mirrors and one private directory for each job, always cleaned up."""
+"""Workspaces of jobs: a directory of mirrors, and one private directory for each job that is always cleaned up.
+
+The files of a job that waits are kept on the machine, and stored in a snapshot for other machines. A generation names
+each state of them, so that a job's newest files are told from older ones.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +16,35 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from bot.domain.errors import ConfigError, QueueError, StorageError
+from bot.domain.errors import QueueError, StorageError
 from bot.git.baseline import Baseline, Given, entries_of, load, save
-from bot.git.blobs import BlobAccess, BlobStore, DirectoryBlobs
 from bot.git.errors import WorkspaceError, WorkspaceGoneError
-from bot.git.filesystem import SET_ASIDE, discard, in_thread, listed, locked, release, try_lock
+from bot.git.filesystem import (
+    DEEPEST,
+    LONGEST_PATH,
+    SET_ASIDE,
+    discard,
+    in_thread,
+    is_too_deep,
+    locked,
+    parents,
+    release,
+    try_lock,
+)
 from bot.git.mirror import Blob, Mirror, MirrorLimits, Pristine, Source, Upkeep
 from bot.git.process import PAUSES, Git, ProcessBounds
 from bot.git.snapshots import Snapshots, baseline_of, note, rebuild
 from bot.git.tree import Tree
 
-# ---- Store the files of a job that waits, beside those on the machine; and tell a job's newest files from older
-# ones.
-
-
 log = logging.getLogger(__name__)
-
 INDEX = "snapshot.json"
 """The file, beside the trusted git directory, with what is stored already."""
 _GENERATIONS = "generation"
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
+# Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
+_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
 Current = Callable[[str, str], Awaitable[bool]]
 """Asks whether a job's files are still those of a generation: another worker may have taken the job over meanwhile.
 
@@ -45,79 +56,9 @@ async def always_current(_job_id: str, _generation: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """The files of a job as its last attempt has left them, on whichever machine.
-
-    Attributes:
-        generation: names their state, as `Tree.generation` did; empty where that was not recorded.
-        repo_id: GitHub's numeric id.
-        source: the commit that they were taken from.
-    """
-
-    generation: str
-    repo_id: int
-    source: Source
-
-
-def begin_generation(folder: Path, *, after: str = "") -> str:
-    """Name the state of a job's files that begins now.
-
-    Until somebody has recorded the new name, the files are still as the one before names them; so both are noted.
-    """
-    generation = secrets.token_hex(8)
-    partial_note = folder / f"{_GENERATIONS}.partial"
-    partial_note.write_text("\n".join(filter(None, (after, generation))))
-    partial_note.replace(folder / _GENERATIONS)
-    return generation
-
-
-def generations(folder: Path) -> list[str]:
-    """The names that the state of a job's files may have, the newest last; none where there are no files."""
-    note = folder / _GENERATIONS
-    return note.read_text().split() if note.exists() else []
-
-
-async def store(snapshots: Snapshots, folder: Path, *, given: Given, repo_id: int, current: Current) -> None:
-    """Take a snapshot of a job's files, if they are still the job's.
-
-    What fails is logged: the files are on this machine, and where it may pass, a note says that they are to be stored.
-    """
-    owed, job_id = folder / "owed", folder.name
-    [*_, generation] = await asyncio.to_thread(generations, folder)
-    await asyncio.to_thread(owed.touch)
-    take = partial(snapshots.take, given=given, repo_id=repo_id, generation=generation)
-    try:
-        if await current(job_id, generation):
-            skipped = await asyncio.to_thread(take, job_id, folder / "files", folder / "trusted" / INDEX)
-            if skipped:
-                log.info("%s: %d pipes, sockets or devices were not stored", job_id, skipped)
-    except (QueueError, StorageError) as error:
-        log.warning("%s: only this machine can continue the job until its files are stored: %s", job_id, error)
-        return
-    except (WorkspaceError, OSError) as error:
-        log.warning("%s: only this machine can continue the job: %s", job_id, error)
-    await asyncio.to_thread(owed.unlink, missing_ok=True)
-
-
-async def forget(snapshots: Snapshots, job_id: str, generation: str = "", current: Current = always_current) -> None:
-    """Remove what is stored of a job, if its files are still those of a generation; what fails is left to a sweep."""
-    try:
-        if await current(job_id, generation):
-            await asyncio.to_thread(snapshots.forget, job_id)
-    except (QueueError, StorageError) as error:
-        log.warning("%s: the snapshot of the job was not removed; a sweep tries again: %s", job_id, error)
-
-
 def never() -> bool:
     """Nothing is kept."""
     return False
-
-
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-
-# Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
-_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
 
 
 class Workspaces:
@@ -505,6 +446,99 @@ class Workspaces:
             await in_thread(discard, folder)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The files of a job as its last attempt has left them, on whichever machine.
+
+    Attributes:
+        generation: names their state, as `Tree.generation` did; empty where that was not recorded.
+        repo_id: GitHub's numeric id.
+        source: the commit that they were taken from.
+    """
+
+    generation: str
+    repo_id: int
+    source: Source
+
+
+def begin_generation(folder: Path, *, after: str = "") -> str:
+    """Name the state of a job's files that begins now.
+
+    Until somebody has recorded the new name, the files are still as the one before names them; so both are noted.
+    """
+    generation = secrets.token_hex(8)
+    partial_note = folder / f"{_GENERATIONS}.partial"
+    partial_note.write_text("\n".join(filter(None, (after, generation))))
+    partial_note.replace(folder / _GENERATIONS)
+    return generation
+
+
+def generations(folder: Path) -> list[str]:
+    """The names that the state of a job's files may have, the newest last; none where there are no files."""
+    note = folder / _GENERATIONS
+    return note.read_text().split() if note.exists() else []
+
+
+async def store(snapshots: Snapshots, folder: Path, *, given: Given, repo_id: int, current: Current) -> None:
+    """Take a snapshot of a job's files, if they are still the job's.
+
+    What fails is logged: the files are on this machine, and where it may pass, a note says that they are to be stored.
+    """
+    owed, job_id = folder / "owed", folder.name
+    [*_, generation] = await asyncio.to_thread(generations, folder)
+    await asyncio.to_thread(owed.touch)
+    take = partial(snapshots.take, given=given, repo_id=repo_id, generation=generation)
+    try:
+        if await current(job_id, generation):
+            skipped = await asyncio.to_thread(take, job_id, folder / "files", folder / "trusted" / INDEX)
+            if skipped:
+                log.info("%s: %d pipes, sockets or devices were not stored", job_id, skipped)
+    except (QueueError, StorageError) as error:
+        log.warning("%s: only this machine can continue the job until its files are stored: %s", job_id, error)
+        return
+    except (WorkspaceError, OSError) as error:
+        log.warning("%s: only this machine can continue the job: %s", job_id, error)
+    await asyncio.to_thread(owed.unlink, missing_ok=True)
+
+
+async def forget(snapshots: Snapshots, job_id: str, generation: str = "", current: Current = always_current) -> None:
+    """Remove what is stored of a job, if its files are still those of a generation; what fails is left to a sweep."""
+    try:
+        if await current(job_id, generation):
+            await asyncio.to_thread(snapshots.forget, job_id)
+    except (QueueError, StorageError) as error:
+        log.warning("%s: the snapshot of the job was not removed; a sweep tries again: %s", job_id, error)
+
+
+def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
+    """Path to mode, and path to blob id.
+
+    Raises:
+        WorkspaceError: a file is too deep; or a name stands for two things, of which checked out one could be a link
+            and the other lie behind it.
+    """
+    modes: dict[bytes, str] = {}
+    blobs: dict[str, str] = {}
+    records = listing.split(b"\0")[:-1]
+    for record in records:
+        facts, _, path = record.partition(b"\t")
+        modes[path], _, blobs[os.fsdecode(path)] = facts.decode().split(" ")
+    doubled = next((path for path in parents(modes) if path in modes), None)
+    if doubled is not None or len(modes) < len(records):
+        name = f"`{os.fsdecode(doubled)}`" if doubled is not None else "a name"
+        raise WorkspaceError(
+            f"Commit {sha[:10]} contains {name} twice in one directory, so it cannot be checked out.",
+            "Remove the directory and add it again, in a new commit.",
+        )
+    if any(map(is_too_deep, modes)):
+        raise WorkspaceError(
+            f"Commit {sha[:10]} has files nested more than {DEEPEST} directories deep, or paths over {LONGEST_PATH:,} "
+            "bytes.",
+            "Move them up.",
+        )
+    return modes, blobs
+
+
 def _onto(folder: Path) -> str:
     """Names the keep ref of the commit that a change is replayed on; no job is called so."""
     return f"{folder.name}.onto"
@@ -523,25 +557,3 @@ def _noted_repo(folder: Path) -> int | None:
     note = folder / "repo"
     text = note.read_text() if note.exists() else ""
     return int(text) if text.isdecimal() else None
-
-
-# ---- Open the blob store at an address.
-
-
-def open_blobs(url: str, access: BlobAccess | None = None) -> BlobStore:
-    """The store at `file:///directory` or `s3://bucket/prefix`; nothing is asked of a service yet.
-
-    Raises:
-        ConfigError: the address needs what is not installed.
-        StorageError: the directory cannot be made.
-    """
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return DirectoryBlobs(Path(unquote(parts.path)))
-    try:
-        from bot.git.s3_blobs import S3Blobs  # noqa: PLC0415 - a workflow's step does not install it
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            (f"CODEPILOT_STORAGE_URL={url} needs the extra `service`; run: pip install 'codepilot-bot[service]'",)
-        ) from error
-    return S3Blobs(parts.netloc, parts.path.strip("/"), access or BlobAccess())

@@ -1,4 +1,4 @@
-"""Requests as the App itself: who it is, where it is installed, what was delivered to its webhook.
+"""Requests as the App itself: its description, installations, webhook deliveries and tokens; and people's sign-in.
 
 https://docs.github.com/webhooks/using-webhooks/automatically-redelivering-failed-deliveries-for-a-github-app-webhook
 """
@@ -21,9 +21,13 @@ from github import Auth, GithubException
 from jwt.exceptions import InvalidKeyError
 
 from bot.github.auth import Anonymous, AppIdentity, InstallationAuth
-from bot.github.client import PAGE, GitHubConnection
+from bot.github.connection import PAGE, GitHubConnection
 from bot.github.types import GitHubError, unreadable
 
+CALLBACK_PATH = "/dashboard/github/back"
+"""Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
+MOST_REPOSITORIES = 5_000
+"""Of a person who can reach more, the others are not known."""
 _NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
 
@@ -53,44 +57,26 @@ class AppAccess:
         return GitHubConnection(identity or self.identity, self.api_url, ca_file=self.ca_file)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One attempt to deliver an event.
-
-    Attributes:
-        id: of the attempt.
-        guid: of the delivery, the same for all its attempts.
-        event: the event's name.
-        at: when, in seconds since the epoch.
-        status: the HTTP status that came back; 0 when nothing did.
-    """
-
-    id: int
-    guid: str
-    event: str
-    at: float
-    status: int
-
-    @property
-    def unheard(self) -> bool:
-        """Whether nobody has taken it in: no answer, or a server's failure. A refusal was heard."""
-        return self.status < HTTPStatus.OK or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """An App on an account.
-
-    Attributes:
-        id: GitHub's.
-        permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
-            has to be accepted first.
-        events: the events that the App receives from there.
-    """
-
-    id: int
-    permissions: Mapping[str, str]
-    events: tuple[str, ...]
+async def describe_app(access: AppAccess) -> AppDescription:
+    """Sign in as the App itself (`GET /app`)."""
+    identity = access.identity
+    try:
+        identity.create_jwt()
+    except InvalidKeyError as error:
+        return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
+    with closing(access.connected(identity)) as connection:
+        try:
+            headers, app = await connection.request("sign in as the App", "GET", "/app")
+        except GitHubError as error:
+            said = error.__cause__
+            answered = said.headers if isinstance(said, GithubException) else None
+            return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
+    return AppDescription(
+        slug=str(app.get("slug") or app.get("name")),
+        permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
+        events=tuple(map(str, app.get("events") or ())),
+        clock=_clock(headers),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,29 +98,23 @@ class AppDescription:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredApp:
-    """An App that was made of a manifest.
+async def app_use(access: AppAccess) -> AppUse:
+    """Ask about the App's webhook, its last deliveries and its installations.
 
-    Attributes:
-        id: GitHub's.
-        slug: its name in addresses.
-        owner: the account that it belongs to.
-        html_url: its page.
-        private_key: its key, in PEM; GitHub tells it once.
-        webhook_secret: what signs its deliveries; GitHub tells it once.
-        client_id: its name where people sign in.
-        client_secret: its password there.
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
     """
-
-    id: int
-    slug: str
-    owner: str
-    html_url: str
-    private_key: str = field(repr=False)
-    webhook_secret: str = field(repr=False)
-    client_id: str
-    client_secret: str = field(repr=False)
+    what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
+    with closing(access.connected()) as connection:
+        hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
+        attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
+        installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
+    return AppUse(
+        webhook=str(hook.get("url") or ""),
+        checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",
+        attempts=tuple(attempts),
+        installations=len(installed),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +132,60 @@ class AppUse:
     checks_certificate: bool
     attempts: tuple[Attempt, ...]
     installations: int
+
+
+async def installation_of(repo: str, access: AppAccess) -> Installation | None:
+    """The App's installation on a repository; None when it is not installed there, or there is no such repository.
+
+    Args:
+        repo: `owner/name`.
+        access: the App's.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
+    with closing(access.connected()) as connection:
+        found = await connection.find(what, path)
+    if found is None:
+        return None
+    return Installation(
+        id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An App on an account.
+
+    Attributes:
+        id: GitHub's.
+        permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
+            has to be accepted first.
+        events: the events that the App receives from there.
+    """
+
+    id: int
+    permissions: Mapping[str, str]
+    events: tuple[str, ...]
+
+
+async def installation_ids(access: AppAccess) -> tuple[int, ...]:
+    """The App's installations that are not suspended.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    with closing(access.connected()) as connection:
+        entries = connection.entries("list the App's installations", "/app/installations")
+        return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
+
+
+@asynccontextmanager
+async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
+    """The deliveries of an App."""
+    with closing(access.connected()) as connection:
+        yield AppDeliveries(connection)
 
 
 class AppDeliveries:
@@ -192,11 +226,44 @@ class AppDeliveries:
         await self._connection.json(f"redeliver {attempt}", "POST", path, as_app=True)
 
 
-@asynccontextmanager
-async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
-    """The deliveries of an App."""
-    with closing(access.connected()) as connection:
-        yield AppDeliveries(connection)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt to deliver an event.
+
+    Attributes:
+        id: of the attempt.
+        guid: of the delivery, the same for all its attempts.
+        event: the event's name.
+        at: when, in seconds since the epoch.
+        status: the HTTP status that came back; 0 when nothing did.
+    """
+
+    id: int
+    guid: str
+    event: str
+    at: float
+    status: int
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody has taken it in: no answer, or a server's failure. A refusal was heard."""
+        return self.status < HTTPStatus.OK or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
+    try:
+        return [
+            Attempt(
+                id=int(each["id"]),
+                guid=str(each["guid"]),
+                event=str(each["event"]),
+                at=datetime.fromisoformat(str(each["delivered_at"])).timestamp(),
+                status=int(each["status_code"]),
+            )
+            for each in found
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(what, HTTPStatus.OK, f"a malformed delivery: {error!r}") from error
 
 
 async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> RegisteredApp:
@@ -231,103 +298,29 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
         connection.close()
 
 
-async def installation_of(repo: str, access: AppAccess) -> Installation | None:
-    """The App's installation on a repository; None when it is not installed there, or there is no such repository.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredApp:
+    """An App that was made of a manifest.
 
-    Args:
-        repo: `owner/name`.
-        access: the App's.
-
-    Raises:
-        GitHubError: GitHub did not answer, or does not know the App.
+    Attributes:
+        id: GitHub's.
+        slug: its name in addresses.
+        owner: the account that it belongs to.
+        html_url: its page.
+        private_key: its key, in PEM; GitHub tells it once.
+        webhook_secret: what signs its deliveries; GitHub tells it once.
+        client_id: its name where people sign in.
+        client_secret: its password there.
     """
-    what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
-    with closing(access.connected()) as connection:
-        found = await connection.find(what, path)
-    if found is None:
-        return None
-    return Installation(
-        id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
-    )
 
-
-async def installation_ids(access: AppAccess) -> tuple[int, ...]:
-    """The App's installations that are not suspended.
-
-    Raises:
-        GitHubError: GitHub did not answer, or does not know the App.
-    """
-    with closing(access.connected()) as connection:
-        entries = connection.entries("list the App's installations", "/app/installations")
-        return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
-
-
-async def describe_app(access: AppAccess) -> AppDescription:
-    """Sign in as the App itself (`GET /app`)."""
-    identity = access.identity
-    try:
-        identity.create_jwt()
-    except InvalidKeyError as error:
-        return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    with closing(access.connected(identity)) as connection:
-        try:
-            headers, app = await connection.request("sign in as the App", "GET", "/app")
-        except GitHubError as error:
-            said = error.__cause__
-            answered = said.headers if isinstance(said, GithubException) else None
-            return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
-    return AppDescription(
-        slug=str(app.get("slug") or app.get("name")),
-        permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
-        events=tuple(map(str, app.get("events") or ())),
-        clock=_clock(headers),
-    )
-
-
-async def app_use(access: AppAccess) -> AppUse:
-    """Ask about the App's webhook, its last deliveries and its installations.
-
-    Raises:
-        GitHubError: GitHub did not answer, or does not know the App.
-    """
-    what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
-    with closing(access.connected()) as connection:
-        hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
-        attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
-        installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
-    return AppUse(
-        webhook=str(hook.get("url") or ""),
-        checks_certificate=str(hook.get("insecure_ssl", "0")) == "0",
-        attempts=tuple(attempts),
-        installations=len(installed),
-    )
-
-
-def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
-    try:
-        return [
-            Attempt(
-                id=int(each["id"]),
-                guid=str(each["guid"]),
-                event=str(each["event"]),
-                at=datetime.fromisoformat(str(each["delivered_at"])).timestamp(),
-                status=int(each["status_code"]),
-            )
-            for each in found
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(what, HTTPStatus.OK, f"a malformed delivery: {error!r}") from error
-
-
-def _clock(headers: Mapping[str, str]) -> datetime | None:
-    written = next((value for name, value in headers.items() if name.lower() == "date"), "")
-    try:
-        return parsedate_to_datetime(written)
-    except ValueError:
-        return None
-
-
-# ---- Tokens for git, narrowed to one repository and one purpose; jobs share them while they are good.
+    id: int
+    slug: str
+    owner: str
+    html_url: str
+    private_key: str = field(repr=False)
+    webhook_secret: str = field(repr=False)
+    client_id: str
+    client_secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,15 +367,6 @@ class Tokens:
         token = await self.connection.call(f"create a token for {repo}", get)
         self.minted(token)
         return token
-
-
-# ---- Sign people in by the App, and find out which repositories they may see.
-
-
-CALLBACK_PATH = "/dashboard/github/back"
-"""Where GitHub sends people back to, whom it has signed in: the path of the App's callback URL."""
-MOST_REPOSITORIES = 5_000
-"""Of a person who can reach more, the others are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,3 +457,11 @@ class OAuthClient:
 async def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> AsyncIterator[GitHubConnection]:
     with closing(GitHubConnection(auth, url, ca_file=ca_file)) as connection:
         yield connection
+
+
+def _clock(headers: Mapping[str, str]) -> datetime | None:
+    written = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    try:
+        return parsedate_to_datetime(written)
+    except ValueError:
+        return None

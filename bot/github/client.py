@@ -1,422 +1,169 @@
-"""Requests to GitHub: PyGithub in a thread, one at a time, waiting and asking again where that is safe."""
+"""The client of GitHub's REST and GraphQL APIs: one part for each kind of thing, all on one connection.
+
+Repository, number and branch always come from the job, never from a model's words.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
-from contextvars import copy_context
-from functools import partial
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
-from weakref import WeakValueDictionary
+from types import TracebackType
+from typing import Self
 
-import requests
-from github import Auth, Github, GithubException
-from github.Requester import Requester
-from urllib3.util import Retry
+from github import Auth
+from typing_extensions import override
 
-from bot.git.process import FOREIGN_CERTIFICATE, NO_AUTHORITIES, PUT_BACK
-from bot.github.auth import (
-    AppIdentity,
-    InstallationAuth,
-    TokenStore,
-    checked,
-    follow_nothing,
-    graphql_status,
-    headers_of,
-    limit_pause,
-    refusal,
+from bot.github.app import (
+    Tokens,
 )
-from bot.github.rate_limit import Limits, RequestBudget, RequestPace, Reserve, Urgency
-from bot.github.types import BotIdentity, GitHubError, remedy_for, unreadable
-
-T = TypeVar("T")
-
-_TRIES = 4
-_FIRST_PAUSE_SECONDS = 0.5
-_REDIRECTION = frozenset({"message", "url", "documentation_url"})
-SECONDS_BETWEEN_WRITES = 1.0
-MOST_INSTALLATIONS = 1_000
-"""Of how many installations tokens and limits are kept while none of their jobs is run."""
-PAGE = 100
-"""The most entries that GitHub puts on a page."""
-WAIT_SECONDS = 30.0
-"""A longer pause is left to the caller, which can do something else: the worker defers the job, and takes another."""
+from bot.github.auth import AppIdentity, InstallationAuth
+from bot.github.checks import Checks, Runs
+from bot.github.connection import (
+    SECONDS_BETWEEN_WRITES,
+    WAIT_SECONDS,
+    AppSession,
+    GitHubConnection,
+    InstallationSession,
+)
+from bot.github.issues import Comments, Pulls, Reviews, Threads
+from bot.github.rate_limit import Urgency
+from bot.github.repos import Accounts, Commits, Repos
 
 
-class RequestOptions(TypedDict, total=False):
-    """How a REST request is made.
+class GitHub:
+    """The one client: a part for each kind of thing, all on one connection.
 
-    Attributes:
-        query: its parameters.
-        repeat: whether doing it twice is the same as once; True for all but POST.
-        accept: another media type than the usual one.
-        as_app: whether to ask as the App itself rather than as its installation, where the connection has an App.
-        urgency: see `GitHubConnection.call`, as for the next.
-        may_be_absent: whether 404 is an answer as good as another.
-    """
-
-    query: Mapping[str, Any] | None
-    repeat: bool
-    accept: str
-    as_app: bool
-    urgency: Urgency | None
-    may_be_absent: bool
-
-
-class AppSession:
-    """What is known of an App for as long as the process lives.
+    There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.
 
     Args:
-        seconds: between two writes of one installation; see `RequestPace`.
-        reserve_for: makes the `Reserve` of an installation; None where no other process writes.
+        connection: how to reach GitHub.
+        redact: takes secrets out of text; every text that goes out passes it, no matter who wrote it.
+        minted: called with every token before it is used.
 
     Attributes:
-        identity: who the App is, once somebody has asked.
-    """
-
-    def __init__(self, seconds: float, reserve_for: Callable[[int], Reserve] | None = None) -> None:
-        self._seconds, self._reserve_for = seconds, reserve_for
-        # Whose clients live must be the same one for all of them; of the others only the last ones stay.
-        self._used = WeakValueDictionary[int, InstallationSession]()
-        self._last = OrderedDict[int, InstallationSession]()
-        self.identity: BotIdentity | None = None
-
-    def of(self, installation: int) -> InstallationSession:
-        """The same one for the same installation."""
-        session = self._used.get(installation)
-        if session is None:
-            own = () if self._reserve_for is None else (self._reserve_for(installation),)
-            session = self._used[installation] = InstallationSession(self, RequestPace(self._seconds, *own))
-        self._last[installation] = session
-        self._last.move_to_end(installation)
-        if len(self._last) > MOST_INSTALLATIONS:
-            self._last.popitem(last=False)
-        return session
-
-    def budgets(self) -> Iterator[tuple[int, str, RequestBudget]]:
-        """What GitHub has reported about each installation's limits, and still holds."""
-        for installation, session in tuple(self._used.items()):
-            for resource, budget in session.limits.budgets.items():
-                yield installation, resource, budget
-
-
-class InstallationSession:
-    """One installation of the App, shared by the clients of all its jobs.
-
-    Attributes:
-        app: the App.
-        pace: whose turn it is to write.
-        tokens: those that were minted and still serve.
-        limits: what GitHub says of its limits.
-    """
-
-    def __init__(self, app: AppSession, pace: RequestPace) -> None:
-        self.app = app
-        self.pace = pace
-        self.tokens = TokenStore()
-        self.limits = Limits()
-
-
-class GitHubConnection:
-    """One identity's way to GitHub, in a thread of its own: who waits for a silent server holds up nobody else.
-
-    PyGithub's requester keeps a request's parts in itself, so calls go one by one.
-
-    Args:
-        auth: who we are.
-        base_url: of the REST API, e.g. `https://api.github.com`.
-        ca_file: the authorities that may have signed its certificate; None for the usual ones.
-        max_wait_seconds: the longest wait for a rate limit that one call may cost.
-        session: what it shares with the other connections of the installation.
-        before_write: awaited immediately before each request that changes anything; what it raises prevents that.
-
-    Attributes:
-        urgency: of the writes that say nothing else.
-        before_write: as given.
+        accounts: who people are, and what they may do; and who we are.
+        repos: repositories, their files and branches.
+        threads: issues and pull requests as threads.
+        pulls: pull requests as such.
+        comments: comments and reactions.
+        reviews: reviews, and comments on lines.
+        checks: check runs and commit statuses.
+        runs: workflow runs.
+        commits: the bot's commits.
+        tokens: for git.
     """
 
     def __init__(
         self,
-        auth: Auth.Auth,
+        connection: GitHubConnection,
+        *,
+        redact: Callable[[str], str],
+        minted: Callable[[str], None] = lambda _token: None,
+    ) -> None:
+        self._connection = connection
+        self._redact = redact
+        self.accounts = Accounts(connection)
+        self.repos = Repos(connection, redact)
+        self.threads = Threads(connection, self.repos)
+        self.pulls = Pulls(connection, redact)
+        self.comments = Comments(connection, redact)
+        self.reviews = Reviews(connection, redact)
+        self.checks = Checks(connection, redact, self.accounts)
+        self.runs = Runs(connection)
+        self.commits = Commits(connection, redact, self.repos)
+        self.tokens = Tokens(connection, minted)
+
+    @classmethod
+    def for_installation(
+        cls,
+        app_id: int | str,
+        private_key: str,
+        installation_id: int,
         base_url: str,
         *,
-        ca_file: Path | None = None,
-        max_wait_seconds: float = WAIT_SECONDS,
+        redact: Callable[[str], str],
+        minted: Callable[[str], None] = lambda _token: None,
+        seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
         session: InstallationSession | None = None,
         before_write: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
-        logging.getLogger("github.Requester").setLevel(logging.INFO)
-        self._base_url, self._ca_file = base_url.rstrip("/"), ca_file
-        settings: dict[str, Any] = {
-            "base_url": self._base_url,
-            "verify": True if ca_file is None else str(ca_file),
-            "timeout": 30,
-            "per_page": PAGE,
-            "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
-            "seconds_between_requests": 0,
-            "seconds_between_writes": 0,
-            "user_agent": "codepilot-bot",
-        }
-        self.github = Github(auth=auth, lazy=True, **settings)
-        self.auth = auth
-        # PyGithub has given the installation's identity a requester that signs as the App.
-        self.app = auth.requester if isinstance(auth, InstallationAuth) else None
-        for requester in filter(None, (self.github.requester, self.app)):
-            follow_nothing(requester)
-        self._max_wait = max_wait_seconds
-        self.before_write = before_write or _nothing
-        self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
-        self.urgency = Urgency.BEGINNING
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="github")
+        ca_file: Path | None = None,
+    ) -> Self:
+        """Act as an App on one installation; its token is renewed as needed, and `minted` is called with each.
 
-    def close(self) -> None:
-        """Close the connections to the server; a request that is under way ends by itself."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        self.github.close()
-        if self.app is not None:
-            self.app.close()
+        Args:
+            app_id: the App's id.
+            private_key: its key, PEM.
+            installation_id: which installation.
+            base_url: of the REST API.
+            redact: takes secrets out of text.
+            minted: called with every token before it is used, no matter who requested it.
+            seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
+            session: shared with the other clients of the installation; it has a pause of its own.
+            before_write: see `GitHubConnection`.
+            ca_file: see `GitHubConnection`.
+        """
+        shared = session or AppSession(seconds_between_writes).of(installation_id)
+        identity = AppIdentity(app_id, private_key)
+        auth = InstallationAuth(identity, installation_id, tokens=shared.tokens, minted=minted)
+        connection = GitHubConnection(auth, base_url, ca_file=ca_file, session=shared, before_write=before_write)
+        return cls(connection, redact=redact, minted=minted)
 
-    async def call(
-        self,
-        what: str,
-        ask: Callable[[], T],
+    @classmethod
+    def for_token(
+        cls,
+        token: str,
+        base_url: str,
         *,
-        repeat: bool = True,
-        writes: bool = False,
-        urgency: Urgency | None = None,
-        may_be_absent: bool = False,
-    ) -> T:
-        """Run `ask` in the connection's thread and give back its answer.
-
-        A rate limit is waited for, since GitHub has not acted then; so is one that another client of the installation
-        met. A server error or a broken connection leaves open whether it has: only what may happen twice is asked
-        again. A token that GitHub rejects is replaced once: it may have been revoked, or this machine's clock
-        be wrong, or what it may do be out of date.
-
-        Args:
-            what: for the error's text, e.g. `read o/r#1`.
-            ask: makes the requests.
-            repeat: whether doing it twice is the same as once.
-            writes: whether it changes anything on GitHub, and has to wait its turn.
-            urgency: of a write; without one that of all this connection does.
-            may_be_absent: whether 404 is an answer as good as another.
-
-        Raises:
-            GitHubError: it was refused, or the tries or the time are used up.
-        """
-        waited, renewed, attempt = 0.0, False, 1
-        cause: BaseException | None
-        while True:
-            waited += await self._until_open(what, self._max_wait - waited)
-            try:
-                async with self._turn(what, urgency or self.urgency) if writes else nullcontext():
-                    run = copy_context().run
-                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, ask)
-            except GitHubError as error:  # e.g. an answer that nobody can read
-                failure, cause = error, error.__cause__
-            except GithubException as error:
-                if not renewed and self._renewed(error, may_be_absent=may_be_absent):
-                    renewed = True
-                    continue
-                failure, cause = self._failure(what, error, attempt), error
-            except OSError as error:
-                failure, cause = self._unanswered(what, error), error
-            else:
-                if writes and isinstance(self.auth, InstallationAuth):
-                    self.auth.wrote()
-                return answer
-            pause = failure.retry_after
-            if not failure.limited:
-                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
-            may_help = failure.limited or (repeat and failure.passing)
-            if not may_help or attempt == _TRIES or waited + pause > self._max_wait:
-                raise failure from cause
-            attempt += 1
-            waited += pause
-            await asyncio.sleep(pause)
-
-    @asynccontextmanager
-    async def _turn(self, what: str, urgency: Urgency) -> AsyncIterator[None]:
-        async with self.session.pace.turn(urgency):
-            await self._until_open(what, 0.0)  # another one may have met a limit while this one waited in line
-            await self.before_write()
-            yield
-
-    async def _until_open(self, what: str, most: float) -> float:
-        """Wait while GitHub wants to be left alone; the seconds that it took.
-
-        Raises:
-            GitHubError: that is longer than `most`.
-        """
-        seconds = self.session.limits.closed_for
-        if seconds > most:
-            said = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
-            status = HTTPStatus.TOO_MANY_REQUESTS
-            raise GitHubError(what, status, said, remedy_for(status, "rate limit"), limited=True, retry_after=seconds)
-        await asyncio.sleep(seconds)
-        return seconds
-
-    def _unanswered(self, what: str, error: OSError) -> GitHubError:
-        """What it means that no answer came; raises what has nothing to do with that."""
-        if isinstance(error, requests.exceptions.SSLError):
-            return GitHubError(what, 0, _plain(error), FOREIGN_CERTIFICATE)
-        if isinstance(error, requests.RequestException | ConnectionError):
-            return GitHubError(what, 0, _plain(error), remedy_for(0, ""))
-        # So says requests that the file is gone, and names its path, which is nobody else's business.
-        if self._ca_file is not None and error.errno is None:
-            return GitHubError(what, 0, NO_AUTHORITIES, PUT_BACK)
-        raise error
-
-    def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
-        """What an answer means; a limit closes GitHub to all clients of the installation."""
-        failure = refusal(what, error, attempt, in_workflow=self.app is None)
-        self.session.limits.note(headers_of(error))
-        if failure.limited:
-            self.session.limits.close(failure.retry_after)
-        return failure
-
-    def _renewed(self, refused: GithubException, *, may_be_absent: bool) -> bool:
-        """Whether there is a new token to replace the one that GitHub rejected."""
-        auth, status = self.auth, refused.status
-        if status == HTTPStatus.UNAUTHORIZED:
-            app = auth.app if isinstance(auth, InstallationAuth) else auth
-            corrected = isinstance(app, AppIdentity) and app.correct_clock(headers_of(refused).get("date", ""))
-            return (isinstance(auth, InstallationAuth) and auth.refused(outright=True)) or corrected
-        absent = status == HTTPStatus.NOT_FOUND and not may_be_absent
-        denied = absent or (status == HTTPStatus.FORBIDDEN and limit_pause(refused) is None)
-        return denied and isinstance(auth, InstallationAuth) and auth.refused(outright=False)
-
-    async def request(
-        self,
-        what: str,
-        verb: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> tuple[Mapping[str, str], Any]:
-        """Make one REST request and give back the headers, their names in lower case, and the parsed answer."""
-        as_app, accept = options.get("as_app", False), options.get("accept", "")
-        requester = self.app if as_app and self.app else self.github.requester
-        parts = {
-            "parameters": dict(options.get("query") or {}),
-            "headers": {"Accept": accept} if accept else None,
-            "input": body,
-        }
-        return await self.call(
-            what,
-            partial(self._asked, what, requester, verb, path, **parts),
-            repeat=options.get("repeat", verb != "POST"),
-            # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
-            writes=verb != "GET" and not as_app,
-            urgency=options.get("urgency"),
-            may_be_absent=options.get("may_be_absent", False),
+        redact: Callable[[str], str],
+        seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
+        max_wait_seconds: float = WAIT_SECONDS,
+        ca_file: Path | None = None,
+    ) -> Self:
+        """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
+        connection = GitHubConnection(
+            Auth.Token(token),
+            base_url,
+            ca_file=ca_file,
+            max_wait_seconds=max_wait_seconds,
+            session=AppSession(seconds_between_writes).of(0),
         )
+        return cls(connection, redact=redact)
 
-    async def json(
-        self,
-        what: str,
-        verb: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one REST request and give back the parsed answer."""
-        _, answer = await self.request(what, verb, path, body, **options)
-        return answer
+    def redacted(self, text: str) -> str:
+        """The text as it would go out, for what leaves by another way (a pushed commit's message)."""
+        return self._redact(text)
 
-    async def read(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """What GET answers."""
-        return await self.json(what, "GET", path, query=query)
+    def hurry(self, urgency: Urgency) -> None:
+        """Be at least this urgent from now on."""
+        self._connection.urgency = min(self._connection.urgency, urgency)
 
-    async def find(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """What GET answers, or None for 404."""
-        try:
-            return await self.json(what, "GET", path, query=query, may_be_absent=True)
-        except GitHubError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            return None
+    @property
+    def waiting(self) -> int:
+        """How many writes of the installation wait for their turn."""
+        return self._connection.session.pace.waiting
 
-    async def entries(
-        self, what: str, path: str, query: Mapping[str, Any] | None = None, *, within: str = ""
-    ) -> AsyncIterator[Any]:
-        """The entries of a list, page by page; the next page is asked for when it is needed.
+    async def lull(self) -> None:
+        """Wait until nobody else has anything to write."""
+        await self._connection.session.pace.lull()
 
-        Args:
-            what: for an error's text.
-            path: of the list.
-            query: beside the paging.
-            within: the field of the answer that holds the list; empty when the answer is the list.
-        """
-        for page in itertools.count(1):
-            answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
-            entries = answer[within] if within else answer
-            if not isinstance(entries, list):
-                raise unreadable(what, HTTPStatus.OK, "no list")
-            for entry in entries:
-                yield entry
-            if len(entries) < PAGE:
-                return
+    @property
+    def spread(self) -> float:
+        """How many times rarer than usual requests that can wait should be, for the hour's budget to last."""
+        return self._connection.session.limits.spread
 
-    async def graphql(
-        self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
-    ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one GraphQL request, and give back its `data`.
+    async def __aenter__(self) -> Self:
+        return self
 
-        Args:
-            what: for the error's text.
-            query: or mutation.
-            variables: of the query.
-            needs: the field of the answer without which it is an error. Others may be missing; GitHub does each part
-                of a mutation that it can.
-            writes: whether it is a mutation.
-        """
-        requester = self.github.requester
-        body = {"query": query, "variables": variables}
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
-        def ask() -> Any:  # noqa: ANN401 - parsed JSON
-            headers, answer = checked(what, requester, "POST", requester.graphql_url, input=body)
-            self.session.limits.note(headers)
-            data = answer.get("data")
-            if data is not None and data.get(needs) is not None:
-                return data
-            # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
-            if answer.get("errors"):
-                raise requester.createException(graphql_status(answer["errors"]), headers, answer)
-            raise unreadable(what, HTTPStatus.OK, f"an answer without `{needs}`")
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.to_thread(self._connection.close)
 
-        return await self.call(what, ask, writes=writes)
-
-    def _asked(self, what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
-        """One request; where the repository has another name by now, the same request there.
-
-        PyGithub takes a redirection for the answer:
-        https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
-        """
-        told, answer = checked(what, requester, verb, path, **parts)
-        if requester is self.github.requester:
-            self.session.limits.note(told)
-        place = told.get("location", "")
-        # A thing that was made has its place in the headers, too, and other words in its answer.
-        if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return checked(what, requester, verb, place.partition("?")[0], **parts)
-        return told, answer
-
-
-async def _nothing() -> None:
-    pass
-
-
-def _plain(error: Exception) -> str:
-    # requests names the pool and its retries first, and the reason last.
-    cause = getattr(error.args[0], "reason", None) if error.args else None
-    found = cause if isinstance(cause, Exception) else error
-    return f"{type(found).__name__}: {found}".split(" object at 0x")[0]
+    @override
+    def __repr__(self) -> str:
+        return "GitHub()"

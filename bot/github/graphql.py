@@ -1,4 +1,4 @@
-"""GraphQL documents, what is put into them, and their answers as values. Pure."""
+"""GraphQL documents, their variables, and their answers as values. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from bot.git.change import Change
 from bot.github.types import CannotExpressError, CommitFacts, PullFacts, PullLink, RepoFacts, Snapshot, ThreadFacts
 
 Json = Mapping[str, Any]
-
+MAX_BYTES = 20 * 1024 * 1024
+"""Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
+_PLAIN_FILE = "100644"
+_SUBMODULE = "160000"
 _THREAD = """
 number title body url locked
 author {
@@ -19,7 +22,6 @@ author {
 }
 labels(first: 100) { nodes { name } }
 """
-
 _REPOSITORY = """
 id databaseId nameWithOwner isPrivate isArchived url
 defaultBranchRef { name target { oid } }
@@ -41,7 +43,6 @@ query ($owner: String!, $name: String!, $number: Int!) {{
   }}
 }}
 """
-
 BRANCH = f"""
 query ($owner: String!, $name: String!, $ref: String!) {{
   repository(owner: $owner, name: $name) {{
@@ -50,57 +51,6 @@ query ($owner: String!, $name: String!, $ref: String!) {{
   }}
 }}
 """
-
-_COMMIT = """
-createCommitOnBranch(input: $commit) { commit { oid url message tree { oid } parents(first: 2) { nodes { oid } } } }
-"""
-COMMIT = f"mutation ($commit: CreateCommitOnBranchInput!) {{ {_COMMIT} }}"
-
-# GitHub does the parts of a mutation one after the other:
-# https://docs.github.com/graphql/guides/forming-calls-with-graphql#about-mutations
-NEW_BRANCH = f"""
-mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!) {{
-  createRef(input: $ref) {{ ref {{ name }} }}
-  {_COMMIT}
-}}
-"""
-NEW_BRANCH_WITH_PULL = f"""
-mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
-  createRef(input: $ref) {{ ref {{ name }} }}
-  {_COMMIT}
-  createPullRequest(input: $pull) {{ pullRequest {{ number url isDraft }} }}
-}}
-"""
-
-
-def blobs_query(count: int) -> str:
-    """A query of so many blobs by their ids: variables `a0`, `a1` and so on, and fields of the same names."""
-    ids = "".join(f", $a{number}: GitObjectID!" for number in range(count))
-    fields = "\n".join(
-        f"a{number}: object(oid: $a{number}) {{ ... on Blob {{ oid byteSize isTruncated text }} }}"
-        for number in range(count)
-    )
-    return f"query ($owner: String!, $name: String!{ids}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
-
-
-def blob_texts(data: Json) -> dict[str, bytes]:
-    """The contents of the blobs that `repository` answered, by id, without those that it does not give as they are.
-
-    A binary one has no text, and that of one in another encoding than UTF-8 is what GitHub took it for.
-    """
-    found = {}
-    for each in filter(None, data.values()):  # GitHub answers null for an id that it does not have
-        content = (each["text"] or "").encode()
-        if each["text"] is not None and not each["isTruncated"] and len(content) == each["byteSize"]:
-            found[str(each["oid"])] = content
-    return found
-
-
-MAX_BYTES = 20 * 1024 * 1024
-"""Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
-
-_PLAIN_FILE = "100644"
-_SUBMODULE = "160000"
 
 
 def snapshot(data: Json, *, default_branch: str) -> Snapshot:
@@ -177,6 +127,28 @@ def _author(data: Json) -> tuple[str, int]:
     return str(author.get("login", "ghost")), int(author.get("databaseId") or 0)
 
 
+_COMMIT = """
+createCommitOnBranch(input: $commit) { commit { oid url message tree { oid } parents(first: 2) { nodes { oid } } } }
+"""
+COMMIT = f"mutation ($commit: CreateCommitOnBranchInput!) {{ {_COMMIT} }}"
+
+# GitHub does the parts of a mutation one after the other:
+# https://docs.github.com/graphql/guides/forming-calls-with-graphql#about-mutations
+NEW_BRANCH = f"""
+mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!) {{
+  createRef(input: $ref) {{ ref {{ name }} }}
+  {_COMMIT}
+}}
+"""
+NEW_BRANCH_WITH_PULL = f"""
+mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
+  createRef(input: $ref) {{ ref {{ name }} }}
+  {_COMMIT}
+  createPullRequest(input: $pull) {{ pullRequest {{ number url isDraft }} }}
+}}
+"""
+
+
 def commit_input(
     *, repo: str, branch: str, expected_head: str, title: str, body: str, change: Change
 ) -> Mapping[str, Any]:
@@ -200,6 +172,25 @@ def commit_input(
     }
 
 
+def check_expressible(change: Change) -> None:
+    """See whether the mutation can say all of a change.
+
+    Raises:
+        CannotExpressError: as for `commit_input`.
+    """
+    for file in change.files:
+        if file.old_mode == _SUBMODULE:
+            raise CannotExpressError(f"{file.path!r} is a submodule")
+        if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
+            raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
+        try:
+            file.path.encode()
+        except UnicodeEncodeError as error:
+            raise CannotExpressError(f"the name {file.path!r} is not UTF-8") from error
+    if sum(len(file.content or b"") for file in change.files) > MAX_BYTES:
+        raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
+
+
 def committed(data: Mapping[str, Any]) -> CommitFacts:
     """The commit that a mutation answered."""
     commit = data["createCommitOnBranch"]["commit"]
@@ -220,20 +211,24 @@ def opened(data: Mapping[str, Any]) -> PullLink | None:
     return PullLink(number=int(pull["number"]), html_url=str(pull["url"]), draft=bool(pull["isDraft"]))
 
 
-def check_expressible(change: Change) -> None:
-    """See whether the mutation can say all of a change.
+def blobs_query(count: int) -> str:
+    """A query of so many blobs by their ids: variables `a0`, `a1` and so on, and fields of the same names."""
+    ids = "".join(f", $a{number}: GitObjectID!" for number in range(count))
+    fields = "\n".join(
+        f"a{number}: object(oid: $a{number}) {{ ... on Blob {{ oid byteSize isTruncated text }} }}"
+        for number in range(count)
+    )
+    return f"query ($owner: String!, $name: String!{ids}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
 
-    Raises:
-        CannotExpressError: as for `commit_input`.
+
+def blob_texts(data: Json) -> dict[str, bytes]:
+    """The contents of the blobs that `repository` answered, by id, without those that it does not give as they are.
+
+    A binary one has no text, and that of one in another encoding than UTF-8 is what GitHub took it for.
     """
-    for file in change.files:
-        if file.old_mode == _SUBMODULE:
-            raise CannotExpressError(f"{file.path!r} is a submodule")
-        if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
-            raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
-        try:
-            file.path.encode()
-        except UnicodeEncodeError as error:
-            raise CannotExpressError(f"the name {file.path!r} is not UTF-8") from error
-    if sum(len(file.content or b"") for file in change.files) > MAX_BYTES:
-        raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
+    found = {}
+    for each in filter(None, data.values()):  # GitHub answers null for an id that it does not have
+        content = (each["text"] or "").encode()
+        if each["text"] is not None and not each["isTruncated"] and len(content) == each["byteSize"]:
+            found[str(each["oid"])] = content
+    return found

@@ -1,31 +1,29 @@
-"""Issues and pull requests as threads: their state, their labels, and the repository around them."""
+"""Issues and pull requests: threads, comments, reactions, and reviews that comment.
+
+There is no verb here that merges or closes a pull request, or approves, rejects or dismisses a review, and there shall
+be none.
+"""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.parse import quote
 
-from bot.domain.access import Role
 from bot.github import graphql, types
-from bot.github.client import GitHubConnection
+from bot.github.connection import GitHubConnection
 from bot.github.rate_limit import Urgency
+from bot.github.repos import Repos
 from bot.github.types import (
     BODY_LIMIT,
-    Account,
     BotIdentity,
     CommentFacts,
-    CommitFacts,
-    FileTooLargeError,
-    FolderFile,
     GitHubError,
     PullDraft,
     PullFacts,
     PullLink,
-    RepoFacts,
     ReviewCommentFacts,
     ReviewDraft,
     ReviewFacts,
@@ -35,15 +33,70 @@ from bot.github.types import (
     ThreadFacts,
 )
 
-# ---- Comments and reactions: below an issue or pull request, and in a thread about lines of one.
-
-
 Text = Literal["thread", "comment", "review_comment", "review"]
 """The description of a thread, a comment below it or on lines, or the words above a review."""
-
+Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
 _FULL = "application/vnd.github.full+json"
 
-Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
+# For the line about what did not fit, and for what redaction makes longer.
+_ROOM = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Issues and pull requests, as they are now."""
+
+    connection: GitHubConnection
+    repos: Repos
+
+    async def snapshot(self, repo: str, number: int) -> Snapshot:
+        """The repository and one of its threads as they are now."""
+        owner, _, name = repo.partition("/")
+        return await self._snapshot(
+            f"read {repo}#{number}", graphql.THREAD, {"owner": owner, "name": name, "number": number}
+        )
+
+    async def branch_snapshot(self, repo: str, branch: str) -> Snapshot:
+        """The repository and one of its branches as they are now."""
+        owner, _, name = repo.partition("/")
+        variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
+        return await self._snapshot(f"read branch {branch} of {repo}", graphql.BRANCH, variables)
+
+    async def get(self, repo: str, number: int) -> ThreadFacts:
+        """An issue or pull request as it is now."""
+        return types.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
+
+    async def own_issue(self, repo: str, author: BotIdentity, mark: str) -> int | None:
+        """The oldest open issue of ours whose description holds a mark; None where there is none."""
+        what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
+        query = {"creator": author.login, "state": "open", "direction": "asc"}
+        async for each in self.connection.entries(what, path, query):
+            issue = types.thread(each)
+            if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
+                return issue.number
+        return None
+
+    async def open_issue(self, repo: str, *, title: str, body: str) -> int:
+        """Open an issue. Not repeated on a server error: look with `own_issue` first, then call again."""
+        made = {"title": title, "body": body}
+        answer = await self.connection.json(f"open an issue in {repo}", "POST", f"/repos/{repo}/issues", made)
+        return int(answer["number"])
+
+    async def remove_label(self, repo: str, number: int, name: str) -> None:
+        """Take a label off a thread; one that is not on it will do."""
+        path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
+        try:
+            await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
+        except GitHubError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> Snapshot:
+        repo = f"{variables['owner']}/{variables['name']}"
+        answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
+        found = answer["repository"]
+        empty = found.get("defaultBranchRef") is None
+        return graphql.snapshot(found, default_branch=(await self.repos.get(repo)).default_branch if empty else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,250 +180,6 @@ def _comment_path(repo: str, spot: Spot, comment_id: int) -> str:
     return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/comments/{comment_id}"
 
 
-# ---- Accounts, their roles in a repository, and our own.
-
-
-# The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
-_ACTIONS_LOGIN = "github-actions[bot]"
-
-
-@dataclass(frozen=True, slots=True)
-class Accounts:
-    """Accounts, as GitHub knows them now."""
-
-    connection: GitHubConnection
-
-    async def me(self) -> BotIdentity:
-        """Whom GitHub takes us for; asked once, as it is the same for every job."""
-        app = self.connection.session.app
-        if app.identity is not None:
-            return app.identity
-        app_id = None
-        if self.connection.app is not None:
-            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
-            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
-        else:
-            try:
-                app.identity = types.identity(await self.connection.read("read our own account", "/user"))
-            except GitHubError as error:
-                if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
-                    raise
-                login = _ACTIONS_LOGIN
-            else:
-                return app.identity
-        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
-        app.identity = types.identity(answer, app_id=app_id)
-        return app.identity
-
-    async def get(self, account_id: int) -> Account | None:
-        """An account by its numeric id, which survives renames; None when it is gone."""
-        answer = await self.connection.find(f"read account {account_id}", f"/user/{account_id}")
-        return None if answer is None else types.account(answer)
-
-    async def role_of(self, repo: str, account_id: int, login: str) -> Role:
-        """A person's role in a repository; GitHub is asked by name, and a name can change hands.
-
-        Args:
-            repo: `owner/name`.
-            account_id: who is meant.
-            login: their name when they asked; where it is somebody else's now, their new one is looked up.
-
-        Raises:
-            GitHubError: it could not be found out; the caller must take that for a no.
-        """
-        answer = await self._permission(repo, login)
-        if answer is not None and types.account_id(answer) == account_id:
-            return types.role(answer, get_args(Role))
-        account = await self.get(account_id)
-        if account is None or account.login == login:
-            return "none"
-        answer = await self._permission(repo, account.login)
-        if answer is None or types.account_id(answer) != account_id:
-            return "none"
-        return types.role(answer, get_args(Role))
-
-    async def _permission(self, repo: str, login: str) -> Mapping[str, Any] | None:
-        path = f"/repos/{repo}/collaborators/{quote(login, safe='')}/permission"
-        answer = await self.connection.find(f"read the permission of {login} on {repo}", path)
-        return None if answer is None else dict(answer)
-
-
-# ---- Repositories: their files, branches, commits and labels.
-
-
-@dataclass(frozen=True, slots=True)
-class Repos:
-    """Repositories, as they are now."""
-
-    connection: GitHubConnection
-    redact: Callable[[str], str] = field(repr=False)
-
-    async def get(self, repo: str) -> RepoFacts:
-        """The repository as it is now."""
-        return types.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
-
-    async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
-        """A file's bytes, or None when there is no file of that name, or no repository that we may see.
-
-        Args:
-            repo: `owner/name`.
-            path: relative to the repository's root.
-            ref: a branch, tag or commit; None for the default branch.
-
-        Raises:
-            FileTooLargeError: it has more than 1 MB.
-        """
-        what = f"read {path} of {repo}"
-        query = {"ref": ref} if ref else None
-        answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
-        if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
-            return None
-        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
-            raise FileTooLargeError(repo, path, int(answer["size"]))
-        return base64.b64decode(answer["content"])
-
-    async def installed(self) -> tuple[RepoFacts, ...]:
-        """The repositories of the App's installation that we act for."""
-        what, path = "list the installation's repositories", "/installation/repositories"
-        entries = self.connection.entries(what, path, within="repositories")
-        return tuple([types.repo(each) async for each in entries])
-
-    async def files_in(self, repo: str, path: str) -> dict[str, FolderFile]:
-        """The files in a folder of the default branch, by name; empty where there is no such folder."""
-        answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
-        entries = answer if isinstance(answer, list) else ()  # a file is a mapping
-        return {
-            str(each["name"]): FolderFile(sha=str(each["sha"]), size=int(each["size"]))
-            for each in entries
-            if each["type"] == "file"
-        }
-
-    async def contents_of(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
-        """The contents of small text files by their blobs' ids, all in one request.
-
-        Args:
-            repo: `owner/name`.
-            blobs: their ids. Those that are gone, or are no UTF-8, are not in the answer.
-        """
-        if not blobs:
-            return {}
-        owner, _, name = repo.partition("/")
-        ids = {f"a{number}": sha for number, sha in enumerate(dict.fromkeys(blobs))}
-        answer = await self.connection.graphql(
-            f"read files of {repo}",
-            graphql.blobs_query(len(ids)),
-            {"owner": owner, "name": name, **ids},
-            needs="repository",
-            writes=False,
-        )
-        return graphql.blob_texts(answer["repository"])
-
-    async def branch_head(self, repo: str, branch: str) -> str | None:
-        """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
-        what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
-        try:
-            answer = await self.connection.find(what, path)
-        except GitHubError as error:
-            # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
-            if error.status != HTTPStatus.CONFLICT:
-                raise
-            return None
-        return None if answer is None else str(answer["object"]["sha"])
-
-    async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
-        """The names of the branches that begin so."""
-        what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
-        found = await self.connection.find(what, path)
-        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
-
-    async def commit(self, repo: str, sha: str) -> CommitFacts:
-        """A commit's tree and parents."""
-        return types.commit(
-            await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
-        )
-
-    async def labels(self, repo: str) -> tuple[str, ...]:
-        """Names of the labels that a repository has."""
-        what, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
-        return types.label_names([each async for each in self.connection.entries(what, path)])
-
-    async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
-        """Make a label; one of that name will do as it is.
-
-        Args:
-            repo: `owner/name`.
-            name: at most 50 characters.
-            color: six hexadecimal digits, without `#`.
-            description: at most 100 characters.
-        """
-        body = {"name": name, "color": color, "description": self.redact(description)}
-        try:
-            await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
-        except GitHubError as error:
-            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
-                raise
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Issues and pull requests, as they are now."""
-
-    connection: GitHubConnection
-    repos: Repos
-
-    async def snapshot(self, repo: str, number: int) -> Snapshot:
-        """The repository and one of its threads as they are now."""
-        owner, _, name = repo.partition("/")
-        return await self._snapshot(
-            f"read {repo}#{number}", graphql.THREAD, {"owner": owner, "name": name, "number": number}
-        )
-
-    async def branch_snapshot(self, repo: str, branch: str) -> Snapshot:
-        """The repository and one of its branches as they are now."""
-        owner, _, name = repo.partition("/")
-        variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
-        return await self._snapshot(f"read branch {branch} of {repo}", graphql.BRANCH, variables)
-
-    async def get(self, repo: str, number: int) -> ThreadFacts:
-        """An issue or pull request as it is now."""
-        return types.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
-
-    async def own_issue(self, repo: str, author: BotIdentity, mark: str) -> int | None:
-        """The oldest open issue of ours whose description holds a mark; None where there is none."""
-        what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
-        query = {"creator": author.login, "state": "open", "direction": "asc"}
-        async for each in self.connection.entries(what, path, query):
-            issue = types.thread(each)
-            if issue.kind == "issue" and issue.author_id == author.id and mark in issue.body:
-                return issue.number
-        return None
-
-    async def open_issue(self, repo: str, *, title: str, body: str) -> int:
-        """Open an issue. Not repeated on a server error: look with `own_issue` first, then call again."""
-        made = {"title": title, "body": body}
-        answer = await self.connection.json(f"open an issue in {repo}", "POST", f"/repos/{repo}/issues", made)
-        return int(answer["number"])
-
-    async def remove_label(self, repo: str, number: int, name: str) -> None:
-        """Take a label off a thread; one that is not on it will do."""
-        path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
-        try:
-            await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
-        except GitHubError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-
-    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> Snapshot:
-        repo = f"{variables['owner']}/{variables['name']}"
-        answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
-        found = answer["repository"]
-        empty = found.get("defaultBranchRef") is None
-        return graphql.snapshot(found, default_branch=(await self.repos.get(repo)).default_branch if empty else "")
-
-
-# ---- Pull requests: finding and opening them.
-
-
 @dataclass(frozen=True, slots=True)
 class Pulls:
     """Pull requests. There is no verb that merges or closes one, and there shall be none."""
@@ -427,13 +236,6 @@ class Pulls:
             if not (found := await self.open_from(repo, head, base=pull.base)):
                 raise
             return PullLink(number=found[0].number, html_url=found[0].html_url, draft=found[0].draft)
-
-
-# ---- Reviews that comment. There is no verb here that approves, rejects or dismisses, and there shall be none.
-
-
-# For the line about what did not fit, and for what redaction makes longer.
-_ROOM = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ BURST = 30
 BURST_SECONDS = 3.0
 """After this long one more of them is allowed."""
 BURST_AT_ONCE = 8
-
 WINDOW_SECONDS = 3600.0
 MOST_SPREAD = 12.0
 """How many times rarer what can wait becomes when hardly anything is left."""
@@ -41,33 +40,6 @@ class Urgency(IntEnum):
     """All else."""
     LULL = 5
     """Nothing yet: who comes last wants to know when there is a moment in which nobody has anything to write."""
-
-
-class Allowance:
-    """A number of things that may happen at once; it grows back by and by.
-
-    Args:
-        most: how many.
-        seconds: until one more may happen.
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._clock = clock
-        self._left = float(most)
-        self._at = clock()
-
-    def take(self) -> bool:
-        """Whether one more may happen now; it counts as happened then."""
-        now = self._clock()
-        self._left = min(self._most, self._left + (now - self._at) / self._seconds)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 Reserve = Callable[[float], Awaitable[float]]
@@ -171,29 +143,31 @@ class RequestPace:
         self._advance()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestBudget:
-    """One of GitHub's budgets, as an answer told it."""
+class Allowance:
+    """A number of things that may happen at once; it grows back by and by.
 
-    limit: int
-    remaining: int
-    reset_at: float
+    Args:
+        most: how many.
+        seconds: until one more may happen.
+        clock: seconds that only grow.
+    """
 
-    @classmethod
-    def told(cls, headers: Mapping[str, str]) -> RequestBudget | None:
-        """What the headers of an answer say, names in lower case; None when they say nothing of it."""
-        limit, remaining, reset = (headers.get(f"x-ratelimit-{name}", "") for name in ("limit", "remaining", "reset"))
-        if not (limit.isdecimal() and remaining.isdecimal() and reset.isdecimal()):
-            return None
-        return cls(limit=int(limit), remaining=int(remaining), reset_at=float(reset))
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._left = float(most)
+        self._at = clock()
 
-    def spread(self, now: float) -> float:
-        """How many times rarer than usual requests that can wait should be, so that the rest lasts until the reset."""
-        time_left = (self.reset_at - now) / WINDOW_SECONDS
-        share = self.remaining / self.limit if self.limit else 1.0
-        if time_left <= 0 or share > _PLENTY or share >= time_left:
-            return 1.0
-        return min(MOST_SPREAD, time_left / share) if share else MOST_SPREAD
+    def take(self) -> bool:
+        """Whether one more may happen now; it counts as happened then."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) / self._seconds)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Limits:
@@ -230,3 +204,28 @@ class Limits:
         """How many times rarer than usual requests that can wait should be."""
         now = self._clock()
         return max((each.spread(now) for each in [*self._budgets.values()]), default=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBudget:
+    """One of GitHub's budgets, as an answer told it."""
+
+    limit: int
+    remaining: int
+    reset_at: float
+
+    @classmethod
+    def told(cls, headers: Mapping[str, str]) -> RequestBudget | None:
+        """What the headers of an answer say, names in lower case; None when they say nothing of it."""
+        limit, remaining, reset = (headers.get(f"x-ratelimit-{name}", "") for name in ("limit", "remaining", "reset"))
+        if not (limit.isdecimal() and remaining.isdecimal() and reset.isdecimal()):
+            return None
+        return cls(limit=int(limit), remaining=int(remaining), reset_at=float(reset))
+
+    def spread(self, now: float) -> float:
+        """How many times rarer than usual requests that can wait should be, so that the rest lasts until the reset."""
+        time_left = (self.reset_at - now) / WINDOW_SECONDS
+        share = self.remaining / self.limit if self.limit else 1.0
+        if time_left <= 0 or share > _PLENTY or share >= time_left:
+            return 1.0
+        return min(MOST_SPREAD, time_left / share) if share else MOST_SPREAD

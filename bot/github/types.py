@@ -1,4 +1,9 @@
-"""Values of what GitHub knows; no object of a client library leaves this package. Pure."""
+"""GitHub's things as values, drafts of what is to be written, and errors; and GitHub's JSON read into them. Pure.
+
+No object of a client library leaves this package: a caller gets `…Facts` of what GitHub has now, and passes a `…Draft`.
+A field that GitHub leaves out now and then is tolerated; the lack of any other is a `GitHubError`, whose text names the
+fix.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,7 @@ from typing import Any, Literal, Never, cast
 from bot.domain.access import Role
 from bot.domain.errors import BotError
 
-# ---- Drafts for GitHub besides comments: a check run, a review. Pure values.
-
-
+Json = Mapping[str, Any]
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "action_required", "timed_out", "skipped"]
 Side = Literal["LEFT", "RIGHT"]
@@ -30,151 +33,6 @@ TITLE_LIMIT = 255
 """Characters of a headline."""
 ANNOTATION_LIMIT = 16_384
 """Characters of an annotation's message; GitHub takes 64 KB, and a character may be four bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Button:
-    """A button of a check run; pressing it sends `check_run.requested_action` with the identifier.
-
-    Raises:
-        ValueError: a text is longer than GitHub takes (a bug of ours).
-    """
-
-    label: str
-    description: str
-    identifier: str
-
-    def __post_init__(self) -> None:
-        """Hold the texts to GitHub's lengths."""
-        for text, limit in (
-            (self.label, MAX_LABEL),
-            (self.description, MAX_DESCRIPTION),
-            (self.identifier, MAX_IDENTIFIER),
-        ):
-            if not 0 < len(text) <= limit:
-                raise ValueError(f"{text!r} on a check run's button must have 1 to {limit} characters")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotation:
-    """A word about lines of a file.
-
-    Attributes:
-        path: relative to the repository's root.
-        start_line: the first line, counted from 1.
-        end_line: the last line.
-        level: how bad it is.
-        message: what is the matter.
-        title: a headline; may be empty.
-    """
-
-    path: str
-    start_line: int
-    end_line: int
-    level: Literal["notice", "warning", "failure"]
-    message: str
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckDraft:
-    """A check run as it is to stand.
-
-    Attributes:
-        name: of the check, shown in the list of checks; the same for every job, so that a new run takes its place.
-        head_sha: the commit it stands on.
-        external_id: what `check_run` events say it is ours by: `<job id>:<issue|pull>:<number>:<request id or ->`,
-            or `<job id>:branch:<name>:<request id or ->`.
-        status: whether it is under way.
-        conclusion: how it ended; given exactly when `status` is `completed`.
-        title: its headline.
-        summary: what happened, at most 65,535 characters of Markdown.
-        text: details, at most 65,535 characters of Markdown; may be empty.
-        annotations: words about lines. GitHub only ever adds to them, so a later draft begins with an earlier one's.
-        buttons: at most three. GitHub shows them once the run is `completed`.
-
-    Raises:
-        ValueError: GitHub would not take it (a bug of ours).
-    """
-
-    name: str
-    head_sha: str
-    external_id: str
-    status: CheckStatus
-    title: str
-    summary: str
-    conclusion: Conclusion | None = None
-    text: str = ""
-    annotations: tuple[Annotation, ...] = ()
-    buttons: tuple[Button, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse what GitHub refuses."""
-        if (self.status == "completed") != (self.conclusion is not None):
-            raise ValueError(f"a check run that is {self.status} cannot have the conclusion {self.conclusion}")
-        if len(self.buttons) > MAX_BUTTONS:
-            raise ValueError(f"a check run has at most {MAX_BUTTONS} buttons, not {len(self.buttons)}")
-        if max(len(self.summary), len(self.text)) > CHECK_TEXT_LIMIT:
-            raise ValueError(f"a check run's summary and text have at most {CHECK_TEXT_LIMIT} characters each")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewNote:
-    """One comment of a review, on lines of the pull request's diff.
-
-    Attributes:
-        path: the file.
-        line: the last line it is about, as it is numbered on `side`.
-        start_line: the first, or None for one line.
-        side: `RIGHT` for the file after the change, `LEFT` for before.
-        body: Markdown; may hold a suggestion that can be committed.
-    """
-
-    path: str
-    line: int
-    body: str
-    start_line: int | None = None
-    side: Side = "RIGHT"
-
-    @property
-    def place(self) -> str:
-        """Where it is, for people: `src/app.py:3-5`."""
-        first = f"{self.start_line}-" if self.start_line not in {None, self.line} else ""
-        return f"{self.path}:{first}{self.line}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewDraft:
-    """A review that comments; there is no way to say that it approves or rejects.
-
-    Attributes:
-        commit_sha: the head that was looked at.
-        body: the words above the comments, Markdown; GitHub wants some.
-        notes: comments on lines.
-    """
-
-    commit_sha: str
-    body: str
-    notes: tuple[ReviewNote, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullDraft:
-    """A pull request that is to be opened.
-
-    Attributes:
-        base: the branch that it is for.
-        draft: whether it is to be opened as a draft, which not every plan has.
-    """
-
-    base: str
-    title: str
-    body: str
-    draft: bool
-
-    def said(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """The fields that both APIs name alike, without secrets."""
-        return {"title": redact(self.title), "body": redact(self.body), "draft": self.draft}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +55,60 @@ class RepoFacts:
     clone_url: str
     html_url: str
     node_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFile:
+    """A file in a folder.
+
+    Attributes:
+        sha: its blob's id.
+        size: in bytes.
+    """
+
+    sha: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitFacts:
+    """A commit, as far as is needed to know it again.
+
+    Attributes:
+        message: the whole of it; GitHub may have trimmed it, or signed it off.
+    """
+
+    sha: str
+    tree_sha: str
+    parents: tuple[str, ...]
+    message: str
+    html_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An account.
+
+    Attributes:
+        kind: `User`, `Bot`, `Organization`, or whatever else GitHub comes to know.
+    """
+
+    id: int
+    login: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotIdentity:
+    """Whom GitHub takes us for; comments by this id are ours.
+
+    Attributes:
+        app_id: of the App that we are, whose check runs are ours; None when we act with a plain token.
+    """
+
+    id: int
+    login: str
+    app_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +165,15 @@ class PullFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullLink:
+    """A pull request that was opened or found."""
+
+    number: int
+    html_url: str
+    draft: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A repository and one of its threads, or of its branches, at the same moment.
 
@@ -273,66 +194,96 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderFile:
-    """A file in a folder.
+class Spot:
+    """Where a comment stands.
 
     Attributes:
-        sha: its blob's id.
-        size: in bytes.
+        kind: below an issue or pull request, or in a thread about lines of a pull request.
+        number: of the issue or pull request.
+        root: for a `review_thread` the id of its first comment, which answers go to; else 0.
+
+    Raises:
+        ValueError: a thread about lines without its first comment (a bug of ours).
     """
 
-    sha: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitFacts:
-    """A commit, as far as is needed to know it again.
-
-    Attributes:
-        message: the whole of it; GitHub may have trimmed it, or signed it off.
-    """
-
-    sha: str
-    tree_sha: str
-    parents: tuple[str, ...]
-    message: str
-    html_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullLink:
-    """A pull request that was opened or found."""
-
+    kind: Literal["thread", "review_thread"]
     number: int
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        """A thread about lines is known by its first comment."""
+        if (self.kind == "review_thread") != bool(self.root):
+            raise ValueError(f"a {self.kind} cannot begin with comment {self.root}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentFacts:
+    """A comment on an issue or pull request.
+
+    Attributes:
+        author: login; `ghost` for a deleted account.
+        author_id: numeric id; 0 for a deleted account.
+        created_at: ISO 8601, UTC.
+        updated_at: the same as `created_at` when it was never edited.
+    """
+
+    id: int
+    author: str
+    author_id: int
+    body: str
+    created_at: str
+    updated_at: str
     html_url: str
-    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BotIdentity:
-    """Whom GitHub takes us for; comments by this id are ours.
+class ReviewFacts:
+    """The words above a review's comments.
 
     Attributes:
-        app_id: of the App that we are, whose check runs are ours; None when we act with a plain token.
+        author: login; `ghost` for a deleted account.
+        author_id: numeric id; 0 for a deleted account.
+        state: in GitHub's words, e.g. `COMMENTED` or `CHANGES_REQUESTED`.
+        submitted_at: ISO 8601, UTC; empty for a review that is not submitted. GitHub does not say when its words were
+            edited: https://docs.github.com/rest/pulls/reviews#list-reviews-for-a-pull-request
+        commit_sha: the head that was looked at.
     """
 
     id: int
-    login: str
-    app_id: int | None = None
+    author: str
+    author_id: int
+    body: str
+    state: str
+    submitted_at: str
+    commit_sha: str
+    html_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """An account.
+class ReviewCommentFacts:
+    """A comment on lines of a pull request.
 
     Attributes:
-        kind: `User`, `Bot`, `Organization`, or whatever else GitHub comes to know.
+        comment: what every comment has.
+        root: the first comment of its thread; its own id for that one.
+        review_id: the review it came with; None for a lone comment.
+        path: the file.
+        line: the last line, as it stands on `side` now; None when the comment is about the file, or outdated.
+        start_line: the first line, or None for one line.
+        side: `RIGHT` for the file after the change, `LEFT` for before.
+        hunk: the part of the diff that ends there.
+        commit_sha: the commit that it was made on.
     """
 
-    id: int
-    login: str
-    kind: str
+    comment: CommentFacts
+    root: int
+    review_id: int | None
+    path: str
+    line: int | None
+    start_line: int | None
+    side: Side
+    hunk: str
+    commit_sha: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,23 +347,6 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFacts:
-    """A step of a workflow's job.
-
-    Attributes:
-        conclusion: in GitHub's words; empty while it is under way.
-        started_at: ISO 8601, UTC, whole seconds; empty for a step that never began.
-        completed_at: the same of its end.
-    """
-
-    number: int
-    name: str
-    conclusion: str
-    started_at: str
-    completed_at: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
     """A job of a workflow run.
 
@@ -431,6 +365,23 @@ class JobFacts:
     labels: tuple[str, ...]
     check_id: int
     html_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """A step of a workflow's job.
+
+    Attributes:
+        conclusion: in GitHub's words; empty while it is under way.
+        started_at: ISO 8601, UTC, whole seconds; empty for a step that never began.
+        completed_at: the same of its end.
+    """
+
+    number: int
+    name: str
+    conclusion: str
+    started_at: str
+    completed_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,386 +407,180 @@ class ArtifactFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
-    """Where a comment stands.
+class CheckDraft:
+    """A check run as it is to stand.
 
     Attributes:
-        kind: below an issue or pull request, or in a thread about lines of a pull request.
-        number: of the issue or pull request.
-        root: for a `review_thread` the id of its first comment, which answers go to; else 0.
+        name: of the check, shown in the list of checks; the same for every job, so that a new run takes its place.
+        head_sha: the commit it stands on.
+        external_id: what `check_run` events say it is ours by: `<job id>:<issue|pull>:<number>:<request id or ->`,
+            or `<job id>:branch:<name>:<request id or ->`.
+        status: whether it is under way.
+        conclusion: how it ended; given exactly when `status` is `completed`.
+        title: its headline.
+        summary: what happened, at most 65,535 characters of Markdown.
+        text: details, at most 65,535 characters of Markdown; may be empty.
+        annotations: words about lines. GitHub only ever adds to them, so a later draft begins with an earlier one's.
+        buttons: at most three. GitHub shows them once the run is `completed`.
 
     Raises:
-        ValueError: a thread about lines without its first comment (a bug of ours).
+        ValueError: GitHub would not take it (a bug of ours).
     """
 
-    kind: Literal["thread", "review_thread"]
-    number: int
-    root: int = 0
+    name: str
+    head_sha: str
+    external_id: str
+    status: CheckStatus
+    title: str
+    summary: str
+    conclusion: Conclusion | None = None
+    text: str = ""
+    annotations: tuple[Annotation, ...] = ()
+    buttons: tuple[Button, ...] = ()
 
     def __post_init__(self) -> None:
-        """A thread about lines is known by its first comment."""
-        if (self.kind == "review_thread") != bool(self.root):
-            raise ValueError(f"a {self.kind} cannot begin with comment {self.root}")
+        """Refuse what GitHub refuses."""
+        if (self.status == "completed") != (self.conclusion is not None):
+            raise ValueError(f"a check run that is {self.status} cannot have the conclusion {self.conclusion}")
+        if len(self.buttons) > MAX_BUTTONS:
+            raise ValueError(f"a check run has at most {MAX_BUTTONS} buttons, not {len(self.buttons)}")
+        if max(len(self.summary), len(self.text)) > CHECK_TEXT_LIMIT:
+            raise ValueError(f"a check run's summary and text have at most {CHECK_TEXT_LIMIT} characters each")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommentFacts:
-    """A comment on an issue or pull request.
+class Annotation:
+    """A word about lines of a file.
 
     Attributes:
-        author: login; `ghost` for a deleted account.
-        author_id: numeric id; 0 for a deleted account.
-        created_at: ISO 8601, UTC.
-        updated_at: the same as `created_at` when it was never edited.
+        path: relative to the repository's root.
+        start_line: the first line, counted from 1.
+        end_line: the last line.
+        level: how bad it is.
+        message: what is the matter.
+        title: a headline; may be empty.
     """
 
-    id: int
-    author: str
-    author_id: int
-    body: str
-    created_at: str
-    updated_at: str
-    html_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewCommentFacts:
-    """A comment on lines of a pull request.
-
-    Attributes:
-        comment: what every comment has.
-        root: the first comment of its thread; its own id for that one.
-        review_id: the review it came with; None for a lone comment.
-        path: the file.
-        line: the last line, as it stands on `side` now; None when the comment is about the file, or outdated.
-        start_line: the first line, or None for one line.
-        side: `RIGHT` for the file after the change, `LEFT` for before.
-        hunk: the part of the diff that ends there.
-        commit_sha: the commit that it was made on.
-    """
-
-    comment: CommentFacts
-    root: int
-    review_id: int | None
     path: str
-    line: int | None
-    start_line: int | None
-    side: Side
-    hunk: str
-    commit_sha: str
+    start_line: int
+    end_line: int
+    level: Literal["notice", "warning", "failure"]
+    message: str
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewFacts:
-    """The words above a review's comments.
+class Button:
+    """A button of a check run; pressing it sends `check_run.requested_action` with the identifier.
+
+    Raises:
+        ValueError: a text is longer than GitHub takes (a bug of ours).
+    """
+
+    label: str
+    description: str
+    identifier: str
+
+    def __post_init__(self) -> None:
+        """Hold the texts to GitHub's lengths."""
+        for text, limit in (
+            (self.label, MAX_LABEL),
+            (self.description, MAX_DESCRIPTION),
+            (self.identifier, MAX_IDENTIFIER),
+        ):
+            if not 0 < len(text) <= limit:
+                raise ValueError(f"{text!r} on a check run's button must have 1 to {limit} characters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewDraft:
+    """A review that comments; there is no way to say that it approves or rejects.
 
     Attributes:
-        author: login; `ghost` for a deleted account.
-        author_id: numeric id; 0 for a deleted account.
-        state: in GitHub's words, e.g. `COMMENTED` or `CHANGES_REQUESTED`.
-        submitted_at: ISO 8601, UTC; empty for a review that is not submitted. GitHub does not say when its words were
-            edited: https://docs.github.com/rest/pulls/reviews#list-reviews-for-a-pull-request
         commit_sha: the head that was looked at.
+        body: the words above the comments, Markdown; GitHub wants some.
+        notes: comments on lines.
     """
 
-    id: int
-    author: str
-    author_id: int
-    body: str
-    state: str
-    submitted_at: str
     commit_sha: str
-    html_url: str
+    body: str
+    notes: tuple[ReviewNote, ...] = ()
 
 
-# ---- GitHub's JSON to values. Pure; a field that GitHub leaves out now and then is tolerated.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewNote:
+    """One comment of a review, on lines of the pull request's diff.
 
-
-Json = Mapping[str, Any]
-
-_LEVELS: dict[str, Literal["notice", "warning", "failure"]] = {"notice": "notice", "warning": "warning"}
-
-
-def role(data: Json, known: Sequence[str]) -> Role:
-    """The answer of the collaborator-permission API.
-
-    `role_name` may be an organisation's own role; then `permission` names the basic one it builds on:
-    https://docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+    Attributes:
+        path: the file.
+        line: the last line it is about, as it is numbered on `side`.
+        start_line: the first, or None for one line.
+        side: `RIGHT` for the file after the change, `LEFT` for before.
+        body: Markdown; may hold a suggestion that can be committed.
     """
-    for field in ("role_name", "permission"):
-        if data.get(field) in known:
-            return cast("Role", data[field])
-    return "none"
+
+    path: str
+    line: int
+    body: str
+    start_line: int | None = None
+    side: Side = "RIGHT"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: `src/app.py:3-5`."""
+        first = f"{self.start_line}-" if self.start_line not in {None, self.line} else ""
+        return f"{self.path}:{first}{self.line}"
 
 
-def repo(data: Json) -> RepoFacts:
-    """A repository."""
-    return RepoFacts(
-        id=int(data["id"]),
-        full_name=str(data["full_name"]),
-        private=bool(data["private"]),
-        archived=bool(data.get("archived", False)),
-        default_branch=str(data["default_branch"]),
-        clone_url=str(data["clone_url"]),
-        html_url=str(data["html_url"]),
-        node_id=str(data.get("node_id") or ""),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullDraft:
+    """A pull request that is to be opened.
 
+    Attributes:
+        base: the branch that it is for.
+        draft: whether it is to be opened as a draft, which not every plan has.
+    """
 
-def thread(data: Json) -> ThreadFacts:
-    """An issue, which may be a pull request."""
-    return ThreadFacts(
-        kind="pull" if "pull_request" in data else "issue",
-        number=int(data["number"]),
-        state="closed" if data["state"] == "closed" else "open",
-        locked=bool(data.get("locked", False)),
-        title=str(data["title"]),
-        body=str(data.get("body") or ""),
-        author=login(data),
-        author_id=account_id(data),
-        labels=label_names(data.get("labels", [])),
-        html_url=str(data["html_url"]),
-    )
+    base: str
+    title: str
+    body: str
+    draft: bool
 
-
-def pull(data: Json) -> PullFacts:
-    """A pull request in full."""
-    head, base = data["head"], data["base"]
-    head_repo = head.get("repo")
-    return PullFacts(
-        number=int(data["number"]),
-        state="closed" if data["state"] == "closed" else "open",
-        merged=bool(data.get("merged", False)),
-        draft=bool(data.get("draft", False)),
-        locked=bool(data.get("locked", False)),
-        author=login(data),
-        author_id=account_id(data),
-        head_ref=str(head["ref"]),
-        head_sha=str(head["sha"]),
-        head_repo=str(head_repo["full_name"]) if head_repo else None,
-        head_repo_id=int(head_repo["id"]) if head_repo else None,
-        base_ref=str(base["ref"]),
-        base_sha=str(base["sha"]),
-        from_fork=not head_repo or head_repo["id"] != base["repo"]["id"],
-        html_url=str(data["html_url"]),
-        body=str(data.get("body") or ""),
-    )
-
-
-def commit(data: Json) -> CommitFacts:
-    """A commit of the git database API."""
-    return CommitFacts(
-        sha=str(data["sha"]),
-        tree_sha=str(data["tree"]["sha"]),
-        parents=tuple(str(each["sha"]) for each in data["parents"]),
-        message=str(data["message"]),
-        html_url=str(data["html_url"]),
-    )
-
-
-def pull_link(data: Json) -> PullLink:
-    """Where a pull request is."""
-    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]), draft=bool(data.get("draft")))
-
-
-def account(data: Json) -> Account:
-    """An account."""
-    return Account(id=int(data["id"]), login=str(data["login"]), kind=str(data.get("type") or "User"))
-
-
-def identity(data: Json, *, app_id: int | None = None) -> BotIdentity:
-    """Our own account."""
-    return BotIdentity(id=int(data["id"]), login=str(data["login"]), app_id=app_id)
-
-
-def run(data: Json) -> RunFacts:
-    """A workflow run."""
-    head = data.get("head_repository")
-    return RunFacts(
-        id=int(data["id"]),
-        workflow_id=int(data["workflow_id"]),
-        name=str(data.get("name") or ""),
-        conclusion=str(data.get("conclusion") or ""),
-        head_sha=str(data["head_sha"]),
-        head_branch=str(data.get("head_branch") or ""),
-        head_repo_id=int(head["id"]) if head else None,
-        html_url=str(data["html_url"]),
-        path=str(data.get("path") or "").partition("@")[0],
-        event=str(data.get("event") or ""),
-        number=int(data.get("run_number") or 0),
-        attempt=int(data.get("run_attempt") or 1),
-    )
-
-
-def workflow_job(data: Json) -> JobFacts:
-    """A job of a workflow run."""
-    check_id = str(data.get("check_run_url") or "").rpartition("/")[2]
-    return JobFacts(
-        id=int(data["id"]),
-        name=str(data["name"]),
-        conclusion=str(data.get("conclusion") or ""),
-        steps=tuple(map(_step, data.get("steps") or ())),
-        labels=label_names(data.get("labels") or ()),
-        check_id=int(check_id) if check_id.isdecimal() else 0,
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def artifact(data: Json) -> ArtifactFacts:
-    """An artifact of a workflow run."""
-    of_run = data.get("workflow_run") or {}
-    return ArtifactFacts(
-        id=int(data["id"]),
-        name=str(data["name"]),
-        size=int(data.get("size_in_bytes") or 0),
-        expired=bool(data.get("expired")),
-        run_id=int(of_run.get("id") or 0),
-        head_repo_id=of_run.get("head_repository_id"),
-    )
-
-
-def comment(data: Json) -> CommentFacts:
-    """A comment of an issue, or on lines."""
-    created = str(data.get("created_at") or "")
-    return CommentFacts(
-        id=int(data["id"]),
-        author=login(data),
-        author_id=account_id(data),
-        body=str(data.get("body") or ""),
-        created_at=created,
-        updated_at=str(data.get("updated_at") or created),
-        html_url=str(data["html_url"]),
-    )
-
-
-def review_comment(data: Json) -> ReviewCommentFacts:
-    """A comment on lines of a pull request."""
-    return ReviewCommentFacts(
-        comment=comment(data),
-        root=int(data.get("in_reply_to_id") or data["id"]),
-        review_id=_number(data.get("pull_request_review_id")),
-        path=str(data["path"]),
-        line=_number(data.get("line")),
-        start_line=_number(data.get("start_line")),
-        side="LEFT" if data.get("side") == "LEFT" else "RIGHT",
-        hunk=str(data.get("diff_hunk") or ""),
-        commit_sha=str(data.get("commit_id") or ""),
-    )
-
-
-def review(data: Json) -> ReviewFacts:
-    """A review."""
-    return ReviewFacts(
-        id=int(data["id"]),
-        author=login(data),
-        author_id=account_id(data),
-        body=str(data.get("body") or ""),
-        state=str(data["state"]),
-        submitted_at=str(data.get("submitted_at") or ""),
-        commit_sha=str(data.get("commit_id") or ""),
-        html_url=str(data["html_url"]),
-    )
-
-
-def check(data: Json) -> CheckFacts:
-    """A check run."""
-    output = data.get("output") or {}
-    return CheckFacts(
-        id=int(data["id"]),
-        html_url=str(data.get("html_url") or ""),
-        annotations=int(output.get("annotations_count") or 0),
-    )
-
-
-def annotation(data: Json) -> Annotation:
-    """A check run's word about lines."""
-    start = int(data.get("start_line") or 1)
-    return Annotation(
-        path=str(data["path"]),
-        start_line=start,
-        end_line=int(data.get("end_line") or start),
-        level=_LEVELS.get(str(data.get("annotation_level")), "failure"),
-        message=str(data.get("message") or ""),
-        title=str(data.get("title") or ""),
-    )
-
-
-def red_check(data: Json, annotations: tuple[Annotation, ...]) -> RedCheck:
-    """A check run that went wrong."""
-    output = data.get("output") or {}
-    return RedCheck(
-        name=str(data["name"]),
-        conclusion=str(data["conclusion"]),
-        summary="\n\n".join(
-            str(part) for part in (output.get(field) for field in ("title", "summary", "text")) if part
-        ),
-        annotations=annotations,
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def red_status(data: Json) -> RedCheck:
-    """A commit status that went wrong."""
-    return RedCheck(
-        name=str(data["context"]),
-        conclusion=str(data["state"]),
-        summary=str(data.get("description") or ""),
-        annotations=(),
-        html_url=str(data.get("target_url") or ""),
-    )
-
-
-def _step(data: Json) -> StepFacts:
-    return StepFacts(
-        number=int(data["number"]),
-        name=str(data["name"]),
-        conclusion=str(data.get("conclusion") or ""),
-        started_at=str(data.get("started_at") or ""),
-        completed_at=str(data.get("completed_at") or ""),
-    )
-
-
-def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:
-    """Names of labels, which GitHub writes as objects and once in a while as bare names."""
-    return tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data)
-
-
-def login(data: Json, field: str = "user") -> str:
-    """Who it is by; a deleted account is called `ghost`, as on GitHub's pages."""
-    return str((data.get(field) or {}).get("login", "ghost"))
-
-
-def account_id(data: Json, field: str = "user") -> int:
-    """The numeric id of who it is by; 0 for a deleted account."""
-    return int((data.get(field) or {}).get("id", 0))
-
-
-def is_stale(said: str) -> bool:
-    """Whether `createCommitOnBranch` says that the branch moved."""
-    return "STALE_DATA" in said or "expected branch to point to" in said.lower()
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-# ---- Errors of GitHub's answers; every text names the fix.
+    def said(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        """The fields that both APIs name alike, without secrets."""
+        return {"title": redact(self.title), "body": redact(self.body), "draft": self.draft}
 
 
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-
-
-class FileTooLargeError(BotError):
-    """A file of a repository that has more bytes than GitHub gives out with its name.
-
-    Attributes:
-        size: how many it has.
-    """
-
-    def __init__(self, repo: str, path: str, size: int) -> None:
-        super().__init__(f"{repo}: {path}: has {size:,} bytes, which is too large to be read.")
-        self.size = size
+_ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
+_NO_PERMISSION = "resource not accessible"
+_MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
+"""What says that asking again in a minute is of no use."""
+_ASK = "Report this to the bot's operator."
+_BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
+_UNREADABLE = (
+    "Give the command again later. If the error persists, check CODEPILOT_API_URL and the network between the "
+    "bot and GitHub."
+)
+_REMEDIES = (
+    (_NO_PERMISSION, "Grant the App this permission in its settings, then accept it in the installation."),
+    ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
+    ("archived", "Unarchive the repository first."),
+    ("locked", "Unlock the conversation first."),
+    ("suspended", "Unsuspend the App's installation."),
+    ("protected branch", "Exempt the App from the branch's protection rules, or ask for a pull request."),
+    ("rule violations", "Exempt the App from the repository's rulesets."),
+    ("rate limit", "Wait until the limit is reset, then give the command again."),
+)
+_BY_STATUS = {
+    401: "Check that the token or the App's private key is still valid.",
+    403: "Check which permission the App is missing in its settings.",
+    404: "Check that it still exists, and that the App is installed on the repository.",
+    408: "Give the command again later.",
+    410: "It was deleted, or the feature is turned off for this repository.",
+    429: "Wait until the limit is reset, then give the command again.",
+}
 
 
 class GitHubError(BotError):
@@ -893,18 +638,41 @@ class GitHubError(BotError):
         return self.passing and not self.limited
 
 
+class HeadMovedError(GitHubError):
+    """The branch is not where it was expected; nothing was written."""
+
+
+class FileTooLargeError(BotError):
+    """A file of a repository that has more bytes than GitHub gives out with its name.
+
+    Attributes:
+        size: how many it has.
+    """
+
+    def __init__(self, repo: str, path: str, size: int) -> None:
+        super().__init__(f"{repo}: {path}: has {size:,} bytes, which is too large to be read.")
+        self.size = size
+
+
+class CannotExpressError(BotError):
+    """GitHub's commit API has no words for this change (modes, links, sizes); a git push has."""
+
+
 def thread_is_gone(repo: str, number: int) -> GitHubError:
     """There is no such issue or pull request any more."""
     status, said = HTTPStatus.NOT_FOUND, "there is no such issue or pull request"
     return GitHubError(f"read {repo}#{number}", status, said, remedy_for(status, said))
 
 
-class HeadMovedError(GitHubError):
-    """The branch is not where it was expected; nothing was written."""
+def unreadable(what: str, status: int, why: str) -> GitHubError:
+    """The error for an answer that is not what GitHub documents, from GitHub itself or from something in between.
 
-
-class CannotExpressError(BotError):
-    """GitHub's commit API has no words for this change (modes, links, sizes); a git push has."""
+    Args:
+        what: what was asked.
+        status: the HTTP status of the answer.
+        why: what is wrong with it.
+    """
+    return GitHubError(what, status, why, _UNREADABLE)
 
 
 def remedy_for(status: int, said: str, *, needs: str = "", in_workflow: bool = False) -> str:
@@ -943,48 +711,270 @@ def _for_the_job(needs: str) -> str:
     return f"Add this permission to the workflow's job: {' or '.join(wanted)}."
 
 
-def unreadable(what: str, status: int, why: str) -> GitHubError:
-    """The error for an answer that is not what GitHub documents, from GitHub itself or from something in between.
+def is_stale(said: str) -> bool:
+    """Whether `createCommitOnBranch` says that the branch moved."""
+    return "STALE_DATA" in said or "expected branch to point to" in said.lower()
 
-    Args:
-        what: what was asked.
-        status: the HTTP status of the answer.
-        why: what is wrong with it.
+
+_LEVELS: dict[str, Literal["notice", "warning", "failure"]] = {"notice": "notice", "warning": "warning"}
+
+
+def repo(data: Json) -> RepoFacts:
+    """A repository."""
+    return RepoFacts(
+        id=int(data["id"]),
+        full_name=str(data["full_name"]),
+        private=bool(data["private"]),
+        archived=bool(data.get("archived", False)),
+        default_branch=str(data["default_branch"]),
+        clone_url=str(data["clone_url"]),
+        html_url=str(data["html_url"]),
+        node_id=str(data.get("node_id") or ""),
+    )
+
+
+def commit(data: Json) -> CommitFacts:
+    """A commit of the git database API."""
+    return CommitFacts(
+        sha=str(data["sha"]),
+        tree_sha=str(data["tree"]["sha"]),
+        parents=tuple(str(each["sha"]) for each in data["parents"]),
+        message=str(data["message"]),
+        html_url=str(data["html_url"]),
+    )
+
+
+def account(data: Json) -> Account:
+    """An account."""
+    return Account(id=int(data["id"]), login=str(data["login"]), kind=str(data.get("type") or "User"))
+
+
+def identity(data: Json, *, app_id: int | None = None) -> BotIdentity:
+    """Our own account."""
+    return BotIdentity(id=int(data["id"]), login=str(data["login"]), app_id=app_id)
+
+
+def role(data: Json, known: Sequence[str]) -> Role:
+    """The answer of the collaborator-permission API.
+
+    `role_name` may be an organisation's own role; then `permission` names the basic one it builds on:
+    https://docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
     """
-    return GitHubError(what, status, why, _UNREADABLE)
+    for field in ("role_name", "permission"):
+        if data.get(field) in known:
+            return cast("Role", data[field])
+    return "none"
 
 
-_ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
-_NO_PERMISSION = "resource not accessible"
-_MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
-"""What says that asking again in a minute is of no use."""
-_ASK = "Report this to the bot's operator."
-_BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
-_UNREADABLE = (
-    "Give the command again later. If the error persists, check CODEPILOT_API_URL and the network between the "
-    "bot and GitHub."
-)
-_REMEDIES = (
-    (_NO_PERMISSION, "Grant the App this permission in its settings, then accept it in the installation."),
-    ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
-    ("archived", "Unarchive the repository first."),
-    ("locked", "Unlock the conversation first."),
-    ("suspended", "Unsuspend the App's installation."),
-    ("protected branch", "Exempt the App from the branch's protection rules, or ask for a pull request."),
-    ("rule violations", "Exempt the App from the repository's rulesets."),
-    ("rate limit", "Wait until the limit is reset, then give the command again."),
-)
-_BY_STATUS = {
-    401: "Check that the token or the App's private key is still valid.",
-    403: "Check which permission the App is missing in its settings.",
-    404: "Check that it still exists, and that the App is installed on the repository.",
-    408: "Give the command again later.",
-    410: "It was deleted, or the feature is turned off for this repository.",
-    429: "Wait until the limit is reset, then give the command again.",
-}
+def thread(data: Json) -> ThreadFacts:
+    """An issue, which may be a pull request."""
+    return ThreadFacts(
+        kind="pull" if "pull_request" in data else "issue",
+        number=int(data["number"]),
+        state="closed" if data["state"] == "closed" else "open",
+        locked=bool(data.get("locked", False)),
+        title=str(data["title"]),
+        body=str(data.get("body") or ""),
+        author=login(data),
+        author_id=account_id(data),
+        labels=label_names(data.get("labels", [])),
+        html_url=str(data["html_url"]),
+    )
 
 
-# ---- GitHub's answers to Python values: the one place where an answer is parsed. Pure.
+def pull(data: Json) -> PullFacts:
+    """A pull request in full."""
+    head, base = data["head"], data["base"]
+    head_repo = head.get("repo")
+    return PullFacts(
+        number=int(data["number"]),
+        state="closed" if data["state"] == "closed" else "open",
+        merged=bool(data.get("merged", False)),
+        draft=bool(data.get("draft", False)),
+        locked=bool(data.get("locked", False)),
+        author=login(data),
+        author_id=account_id(data),
+        head_ref=str(head["ref"]),
+        head_sha=str(head["sha"]),
+        head_repo=str(head_repo["full_name"]) if head_repo else None,
+        head_repo_id=int(head_repo["id"]) if head_repo else None,
+        base_ref=str(base["ref"]),
+        base_sha=str(base["sha"]),
+        from_fork=not head_repo or head_repo["id"] != base["repo"]["id"],
+        html_url=str(data["html_url"]),
+        body=str(data.get("body") or ""),
+    )
+
+
+def pull_link(data: Json) -> PullLink:
+    """Where a pull request is."""
+    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]), draft=bool(data.get("draft")))
+
+
+def comment(data: Json) -> CommentFacts:
+    """A comment of an issue, or on lines."""
+    created = str(data.get("created_at") or "")
+    return CommentFacts(
+        id=int(data["id"]),
+        author=login(data),
+        author_id=account_id(data),
+        body=str(data.get("body") or ""),
+        created_at=created,
+        updated_at=str(data.get("updated_at") or created),
+        html_url=str(data["html_url"]),
+    )
+
+
+def review(data: Json) -> ReviewFacts:
+    """A review."""
+    return ReviewFacts(
+        id=int(data["id"]),
+        author=login(data),
+        author_id=account_id(data),
+        body=str(data.get("body") or ""),
+        state=str(data["state"]),
+        submitted_at=str(data.get("submitted_at") or ""),
+        commit_sha=str(data.get("commit_id") or ""),
+        html_url=str(data["html_url"]),
+    )
+
+
+def review_comment(data: Json) -> ReviewCommentFacts:
+    """A comment on lines of a pull request."""
+    return ReviewCommentFacts(
+        comment=comment(data),
+        root=int(data.get("in_reply_to_id") or data["id"]),
+        review_id=_number(data.get("pull_request_review_id")),
+        path=str(data["path"]),
+        line=_number(data.get("line")),
+        start_line=_number(data.get("start_line")),
+        side="LEFT" if data.get("side") == "LEFT" else "RIGHT",
+        hunk=str(data.get("diff_hunk") or ""),
+        commit_sha=str(data.get("commit_id") or ""),
+    )
+
+
+def check(data: Json) -> CheckFacts:
+    """A check run."""
+    output = data.get("output") or {}
+    return CheckFacts(
+        id=int(data["id"]),
+        html_url=str(data.get("html_url") or ""),
+        annotations=int(output.get("annotations_count") or 0),
+    )
+
+
+def red_check(data: Json, annotations: tuple[Annotation, ...]) -> RedCheck:
+    """A check run that went wrong."""
+    output = data.get("output") or {}
+    return RedCheck(
+        name=str(data["name"]),
+        conclusion=str(data["conclusion"]),
+        summary="\n\n".join(
+            str(part) for part in (output.get(field) for field in ("title", "summary", "text")) if part
+        ),
+        annotations=annotations,
+        html_url=str(data.get("html_url") or ""),
+    )
+
+
+def red_status(data: Json) -> RedCheck:
+    """A commit status that went wrong."""
+    return RedCheck(
+        name=str(data["context"]),
+        conclusion=str(data["state"]),
+        summary=str(data.get("description") or ""),
+        annotations=(),
+        html_url=str(data.get("target_url") or ""),
+    )
+
+
+def annotation(data: Json) -> Annotation:
+    """A check run's word about lines."""
+    start = int(data.get("start_line") or 1)
+    return Annotation(
+        path=str(data["path"]),
+        start_line=start,
+        end_line=int(data.get("end_line") or start),
+        level=_LEVELS.get(str(data.get("annotation_level")), "failure"),
+        message=str(data.get("message") or ""),
+        title=str(data.get("title") or ""),
+    )
+
+
+def run(data: Json) -> RunFacts:
+    """A workflow run."""
+    head = data.get("head_repository")
+    return RunFacts(
+        id=int(data["id"]),
+        workflow_id=int(data["workflow_id"]),
+        name=str(data.get("name") or ""),
+        conclusion=str(data.get("conclusion") or ""),
+        head_sha=str(data["head_sha"]),
+        head_branch=str(data.get("head_branch") or ""),
+        head_repo_id=int(head["id"]) if head else None,
+        html_url=str(data["html_url"]),
+        path=str(data.get("path") or "").partition("@")[0],
+        event=str(data.get("event") or ""),
+        number=int(data.get("run_number") or 0),
+        attempt=int(data.get("run_attempt") or 1),
+    )
+
+
+def workflow_job(data: Json) -> JobFacts:
+    """A job of a workflow run."""
+    check_id = str(data.get("check_run_url") or "").rpartition("/")[2]
+    return JobFacts(
+        id=int(data["id"]),
+        name=str(data["name"]),
+        conclusion=str(data.get("conclusion") or ""),
+        steps=tuple(map(_step, data.get("steps") or ())),
+        labels=label_names(data.get("labels") or ()),
+        check_id=int(check_id) if check_id.isdecimal() else 0,
+        html_url=str(data.get("html_url") or ""),
+    )
+
+
+def _step(data: Json) -> StepFacts:
+    return StepFacts(
+        number=int(data["number"]),
+        name=str(data["name"]),
+        conclusion=str(data.get("conclusion") or ""),
+        started_at=str(data.get("started_at") or ""),
+        completed_at=str(data.get("completed_at") or ""),
+    )
+
+
+def artifact(data: Json) -> ArtifactFacts:
+    """An artifact of a workflow run."""
+    of_run = data.get("workflow_run") or {}
+    return ArtifactFacts(
+        id=int(data["id"]),
+        name=str(data["name"]),
+        size=int(data.get("size_in_bytes") or 0),
+        expired=bool(data.get("expired")),
+        run_id=int(of_run.get("id") or 0),
+        head_repo_id=of_run.get("head_repository_id"),
+    )
+
+
+def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:
+    """Names of labels, which GitHub writes as objects and once in a while as bare names."""
+    return tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data)
+
+
+def login(data: Json, field: str = "user") -> str:
+    """Who it is by; a deleted account is called `ghost`, as on GitHub's pages."""
+    return str((data.get(field) or {}).get("login", "ghost"))
+
+
+def account_id(data: Json, field: str = "user") -> int:
+    """The numeric id of who it is by; 0 for a deleted account."""
+    return int((data.get(field) or {}).get("id", 0))
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 _SHOWN_CHARS = 80

@@ -9,9 +9,9 @@ from typing import Any
 
 from bot.domain.access import SetLabel, Tally
 from bot.domain.commands import Bare, Fix, Undo, Work
-from bot.git import Source
 from bot.git.change import Change
-from bot.github import PullFacts
+from bot.git.mirror import Source
+from bot.github.types import PullFacts
 from bot.jobs import approvals
 from bot.jobs.context import JobContext, ThreadSnapshot, head_of
 from bot.jobs.setup import RepoSettings

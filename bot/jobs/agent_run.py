@@ -35,7 +35,10 @@ from agent_runtime import (
 )
 from bot.domain.errors import QueueError, StorageError, WrongInputError
 from bot.domain.job import JobState
-from bot.git import Left, MissingDirectoryError, Source, Tree, WorkspaceGoneError
+from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Left
 from bot.jobs import approvals
 from bot.jobs import material as material_module
 from bot.jobs.admission import Assignment

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from agent_runtime import Outcome, PendingCall, SessionError, alike_patterns
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from bot.jobs.context import JobServices
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration

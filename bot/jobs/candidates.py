@@ -26,8 +26,8 @@ from agent_runtime import (
     UsageError,
 )
 from bot.domain.commands import Fix
-from bot.git import Tree
 from bot.git.change import Change
+from bot.git.tree import Tree
 from bot.jobs.admission import Assignment
 from bot.jobs.approvals import keep_log
 from bot.jobs.context import JobContext

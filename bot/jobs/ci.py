@@ -10,7 +10,7 @@ from bot.ci_logs.failures import FailedJob, RedFacts, Skip, skip_reason
 from bot.domain.commands import Explain
 from bot.domain.job import JobState
 from bot.events.ci_triggers import RED
-from bot.github import Annotation, GitHubError
+from bot.github.types import Annotation, GitHubError
 from bot.jobs.admission import resume_base
 from bot.jobs.context import Ending, JobContext, ShortReply, ThreadSnapshot
 from bot.jobs.material import remark_of, step_of

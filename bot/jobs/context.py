@@ -16,17 +16,19 @@ from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, Status,
 from bot.domain.access import Bounds, Role, commanded_by_workflow, is_app, may_command
 from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job, JobState
-from bot.git import BranchGoneError, Workspaces
-from bot.github import (
+from bot.git.errors import BranchGoneError
+from bot.git.workspace import Workspaces
+from bot.github.client import GitHub
+from bot.github.issues import Reaction
+from bot.github.rate_limit import Urgency
+from bot.github.types import (
     Annotation,
     BotIdentity,
     CommentFacts,
-    GitHub,
     GitHubError,
     JobFacts,
     PullFacts,
     PullLink,
-    Reaction,
     RedCheck,
     RepoFacts,
     ReviewDraft,
@@ -34,7 +36,6 @@ from bot.github import (
     RunFacts,
     Snapshot,
     Spot,
-    Urgency,
     thread_is_gone,
 )
 from bot.jobs.setup import Setup

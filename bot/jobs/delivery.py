@@ -13,9 +13,11 @@ from typing import Any, Literal
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Fix, Plan, Review
 from bot.domain.job import JobState
-from bot.git import ChangeError, Tree, WorkflowsForbiddenError
 from bot.git.change import Change
-from bot.github import ReviewDraft, Urgency
+from bot.git.errors import ChangeError, WorkflowsForbiddenError
+from bot.git.tree import Tree
+from bot.github.rate_limit import Urgency
+from bot.github.types import ReviewDraft
 from bot.jobs import approvals
 from bot.jobs.admission import Assignment, branch_number, decide, still_open, with_own_pull
 from bot.jobs.approvals import ApprovalVerdict

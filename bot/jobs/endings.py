@@ -10,8 +10,8 @@ from dataclasses import replace
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
-from bot.github import GitHubError, Urgency
-from bot.github.types import CHECK_TEXT_LIMIT
+from bot.github.rate_limit import Urgency
+from bot.github.types import CHECK_TEXT_LIMIT, GitHubError
 from bot.jobs.context import Ending, JobContext, JobContextFactory, check_access
 from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, further_comment, notice_of, notify
 from bot.permissions.repo_config import Notify

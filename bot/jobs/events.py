@@ -24,7 +24,7 @@ from bot.domain.commands import (
 )
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
-from bot.git import Source
+from bot.git.mirror import Source
 from bot.jobs import approvals, endings
 from bot.jobs.admission import resume_base
 from bot.jobs.approvals import keep_log

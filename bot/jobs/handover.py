@@ -19,7 +19,9 @@ from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.commands import Approve, Continue, Deny, Retry, Steering
 from bot.domain.job import Job, JobState
 from bot.git.tree import Carried
-from bot.github import ArtifactFacts, CommentFacts, GitHub, GitHubError, LogError, Spot, save_log
+from bot.github.client import GitHub
+from bot.github.downloads import LogError, save_log
+from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
 from bot.jobs import approvals
 from bot.jobs.context import Ending, Handover, JobContext, ThreadSnapshot, spot_of
 from bot.jobs.steering import steer

@@ -22,23 +22,11 @@ from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
 from bot.ci_logs.workflow import describe_job
 from bot.domain.commands import Fix, Test
 from bot.events.ci_triggers import FAILED
-from bot.git import Source, WorkspaceError
-from bot.github import (
-    Annotation,
-    CommentFacts,
-    GitHub,
-    GitHubError,
-    JobFacts,
-    LogError,
-    LogGoneError,
-    PictureError,
-    RedCheck,
-    RunFacts,
-    StepFacts,
-    TooLargeError,
-    fetch_picture,
-    save_log,
-)
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Source
+from bot.github.client import GitHub
+from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
+from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, RedCheck, RunFacts, StepFacts
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext, ThreadSnapshot
 from bot.jobs.status import lacking

@@ -21,8 +21,10 @@ from agent_runtime import (
 from bot.domain.commands import Help, RepoEvent, Review, StartRecipe, Steering, Talk, Undo, Work
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import TRANSITIONS, Job, JobState
-from bot.git import Source, WorkspaceError
-from bot.github import GitHubError, Urgency
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Source
+from bot.github.rate_limit import Urgency
+from bot.github.types import GitHubError
 from bot.jobs import approvals, endings
 from bot.jobs.admission import (
     Assignment,

@@ -10,8 +10,11 @@ from functools import partial
 
 from agent_runtime import INSTRUCTION_FILES
 from bot.domain.commands import FOLDER, path_of
-from bot.git import Blob, Source, WorkspaceError, Workspaces
-from bot.github import FileTooLargeError, GitHub
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Blob, Source
+from bot.git.workspace import Workspaces
+from bot.github.client import GitHub
+from bot.github.types import FileTooLargeError
 from bot.jobs.context import JobContext, PhaseReader
 from bot.jobs.setup import RepoSettings
 from bot.jobs.storage import FRESH_SECONDS

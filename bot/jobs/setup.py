@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from agent_runtime import CommandEnd, CommandRunner, Connection, Destination, Network, Quote, Sandbox
-from bot.git import SetupCache, Tree, WorkspaceError
+from bot.git.errors import WorkspaceError
+from bot.git.setup_cache import SetupCache
+from bot.git.tree import Tree
 from bot.permissions.levels import Narrowed, narrowed, reach
 from bot.permissions.repo_config import RepoConfig, RepoConfigError, file_kinds, in_the_way
 from bot.prompt.sanitize import clean_code

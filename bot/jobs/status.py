@@ -18,7 +18,8 @@ from bot.domain.commands import Command, Fix, Test
 from bot.domain.errors import QueueError
 from bot.domain.job import Job, JobState
 from bot.git.change import Change
-from bot.github import CheckDraft, CheckFacts, CommentFacts, GitHub, GitHubError, PullLink, ReviewDraft, Spot
+from bot.github.client import GitHub
+from bot.github.types import CheckDraft, CheckFacts, CommentFacts, GitHubError, PullLink, ReviewDraft, Spot
 from bot.jobs.context import Ending, JobContext, spot_of
 from bot.permissions.levels import Grant, reach
 from bot.permissions.repo_config import Notify

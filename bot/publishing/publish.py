@@ -12,13 +12,15 @@ from typing import Protocol, Self
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.git import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 from bot.git.change import Change, LargeFile
-from bot.git.errors import GitError
-from bot.github import (
+from bot.git.errors import ConflictError, GitError, LargeFileError, PushRejectedError, WorkflowsForbiddenError
+from bot.git.mirror import Source
+from bot.github.client import GitHub
+from bot.github.graphql import check_expressible
+from bot.github.repos import is_made
+from bot.github.types import (
     CannotExpressError,
     CommitFacts,
-    GitHub,
     GitHubError,
     HeadMovedError,
     PullDraft,
@@ -26,10 +28,8 @@ from bot.github import (
     RepoFacts,
     ReviewDraft,
     ReviewFacts,
-    check_expressible,
-    is_made,
+    remedy_for,
 )
-from bot.github.types import remedy_for
 from bot.permissions.levels import OWN_PREFIX
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import code, counted
@@ -41,7 +41,7 @@ from bot.publishing.view import CommitRef, Published, RecordPart, Withheld, With
 
 
 class Pusher(Protocol):
-    """The trusted git directory; `bot.git.Tree` is one."""
+    """The trusted git directory; `bot.git.tree.Tree` is one."""
 
     async def replay(self, change: Change, onto: Source) -> Change:
         """The same change, made on another commit; the same one every time."""

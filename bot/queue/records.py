@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError, WrapValidator
 from agent_runtime import Outcome
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import Actor, Job, JobState
-from bot.github import CheckDraft
+from bot.github.types import CheckDraft
 from bot.publishing.checks import Verdict
 from bot.publishing.view import CommitRef, DeniedCall, Progress, Published, RecordPart
 

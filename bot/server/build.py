@@ -32,11 +32,14 @@ from agent_runtime import (
     provider_for,
 )
 from bot.domain.errors import BotError, ConfigError
-from bot.git import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces, git_variables
-from bot.git.blobs import BlobAccess, BlobStore
+from bot.git.blobs import BlobAccess, BlobStore, open_blobs
+from bot.git.mirror import MirrorLimits
+from bot.git.process import PAUSES as GIT_PAUSES
+from bot.git.process import git_variables
+from bot.git.setup_cache import SetupCache
 from bot.git.snapshots import Snapshots, Vault
-from bot.git.workspace import open_blobs
-from bot.github import AppAccess
+from bot.git.workspace import Workspaces
+from bot.github.app import AppAccess
 from bot.jobs.agent_run import is_current
 from bot.jobs.context import AgentMaker, AgentSpec, JobServices, Listener
 from bot.jobs.setup import Setup

@@ -32,7 +32,7 @@ from prometheus_client import (
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
-from bot.github import AppSession
+from bot.github.connection import AppSession
 from bot.queue.protocols import JobIndex
 from bot.queue.records import Backlog
 from bot.queue.tracing import ROOT_SPAN

@@ -21,7 +21,9 @@ from bot.domain.errors import BotError
 from bot.domain.job import Repo
 from bot.events.triggers import TRIGGERS
 from bot.git.filesystem import in_thread, try_lock
-from bot.github import AppDeliveries, Attempt, GitHub, GitHubError
+from bot.github.app import AppDeliveries, Attempt
+from bot.github.client import GitHub
+from bot.github.types import GitHubError
 from bot.jobs.context import PhaseReader
 from bot.jobs.repo_settings import crons_of, find_recipes, on_default_branch
 from bot.jobs.status import background

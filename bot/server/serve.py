@@ -19,8 +19,10 @@ from bot.dashboard.views import DashboardReader
 from bot.domain.access import Listening
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job
-from bot.git import GIT_PAUSES
-from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, OAuthClient, app_deliveries, installation_ids
+from bot.git.process import PAUSES as GIT_PAUSES
+from bot.github.app import OAuthClient, app_deliveries, installation_ids
+from bot.github.client import GitHub
+from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
 from bot.jobs.approvals import Patience
 from bot.jobs.context import JobContextFactory, JobServices, Listener
 from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Worker

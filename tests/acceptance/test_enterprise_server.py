@@ -12,8 +12,12 @@ import pytest
 from bot.cli.app import create_app
 from bot.cli.doctor import examine_app
 from bot.domain.job import JobState
-from bot.git import CloneError, Source, Workspaces, git_variables
-from bot.github import AppAccess, LogError, PictureError, describe_app, fetch_picture, save_log
+from bot.git.errors import CloneError
+from bot.git.mirror import Source
+from bot.git.process import git_variables
+from bot.git.workspace import Workspaces
+from bot.github.app import AppAccess, describe_app
+from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
 from bot.settings import load
 from localhub import LocalHub
 from tests.bot.cli.test_create_app import Browser, options

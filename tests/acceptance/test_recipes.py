@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.github import AppAccess, GitHub, installation_ids
+from bot.github.app import AppAccess, installation_ids
+from bot.github.client import GitHub
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.store import JOBS, SCHEDULES
 from bot.server.redelivery import Scheduler

@@ -9,8 +9,8 @@ import pytest
 from agent_runtime import MessageInjected, Outcome
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import Job, JobState
-from bot.git import Tree
 from bot.git.change import Change
+from bot.git.tree import Tree
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.approvals import keep_log
 from bot.jobs.context import Ending, JobServices

@@ -11,8 +11,8 @@ import pytest
 
 from agent_runtime.providers.scripted import ScriptedReply
 from bot.domain.job import JobState
-from bot.git import Tree
 from bot.git.change import Change
+from bot.git.tree import Tree
 from bot.jobs import approvals, endings
 from bot.jobs import pipeline as pipeline_module
 from bot.jobs.agent_run import AgentRun

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bot.github import OAuthClient
+from bot.github.app import OAuthClient
 from localhub import APP_EVENTS, App, EndedJob, LocalHub
 from localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract

@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from bot.github import GitHubError, OAuthClient
+from bot.github.app import OAuthClient
+from bot.github.types import GitHubError
 from localhub import LocalHub
 from tests.hub_pages import VERIFIER, sign_in_code
 

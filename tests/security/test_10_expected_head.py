@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import PushRejectedError
+from bot.git.errors import PushRejectedError
 from localhub import LocalHub
 from tests.origin import git
 from tests.publishing_world import Outlet, an_outlet, cause_of

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import ConflictError, Source, Tree, Workspaces
+from bot.git.errors import ConflictError
 from bot.git.lfs import pointer
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import CloneError, Source, Workspaces
+from bot.git.errors import CloneError
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from bot.publishing.screening import objections
 from tests.origin import Origin, git
 

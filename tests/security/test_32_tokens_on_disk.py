@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import CloneError, GitError, Source, Workspaces
+from bot.git.errors import CloneError, GitError
+from bot.git.mirror import Source
 from bot.git.process import Credential, Git
+from bot.git.workspace import Workspaces
 from localhub import LocalHub
 
 

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from agent_runtime.providers.scripted import ScriptedReply
-from bot.github import GitHub, PullDraft, Spot
+from bot.github.client import GitHub
+from bot.github.types import PullDraft, Spot
 from bot.publishing.redact import Redactor
 from bot.publishing.view import Published
 from localhub import LocalHub

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.job import Job, Origin
-from bot.github import CheckDraft, GitHub
+from bot.github.client import GitHub
+from bot.github.types import CheckDraft
 from bot.jobs.status import JobCheckRun, StatusComment
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import job_of, marker, render_check

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.github import GitHub, Spot
+from bot.github.client import GitHub
+from bot.github.types import Spot
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import marker, render_check, render_status

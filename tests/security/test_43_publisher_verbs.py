@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import PushRejectedError, Source, Tree, Workspaces
-from bot.github import GitHub
-from bot.github.commits import Commits
+from bot.git.errors import PushRejectedError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Workspaces
+from bot.github.client import GitHub
+from bot.github.repos import Commits
 from bot.publishing.publish import ForbiddenTargetError
 from localhub import LocalHub
 from tests.origin import Origin

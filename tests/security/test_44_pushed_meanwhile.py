@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import Source, Tree
 from bot.git.change import Change, LargeFile
+from bot.git.mirror import Source
+from bot.git.tree import Tree
 from bot.publishing.publish import Delivered, publish
 from localhub import LocalHub
 from tests.origin import git

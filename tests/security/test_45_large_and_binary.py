@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
-from bot.git import ChangeError
 from bot.git.diff import MAX_FILE_BYTES
+from bot.git.errors import ChangeError
 from bot.permissions.levels import Grant
 from bot.publishing.checks import Verdict
 from bot.publishing.markdown import Allowed

@@ -13,7 +13,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bot.domain.job import JobState, Repo
-from bot.git import ChangeError
+from bot.git.errors import ChangeError
 from bot.git.tree import Carried, CarriedFile, put
 from bot.jobs.handover import member_of
 from bot.jobs.storage import _SAVED, MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, _fernet_key, seal, unseal

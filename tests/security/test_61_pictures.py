@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientError, web
 
-from bot.github import ForeignAddressError, PictureError, TooLargeError, fetch_picture
+from bot.github.downloads import ForeignAddressError, PictureError, TooLargeError, fetch_picture
 from bot.prompt.brief import may_be_fetched
 
 ASSET = "6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"

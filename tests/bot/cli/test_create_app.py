@@ -17,7 +17,7 @@ import pytest
 from bot.cli.app import EVENTS, PERMISSIONS, AppOptions, check_options, create_app, manifest
 from bot.domain.errors import BotError
 from bot.git.process import connector
-from bot.github import describe_app
+from bot.github.app import describe_app
 from bot.server.build import app_access
 from bot.settings import load
 from localhub import LocalHub

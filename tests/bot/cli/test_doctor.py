@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from bot.cli import doctor
 from bot.cli.doctor import Finding, examine, examine_app
-from bot.git.workspace import open_blobs
+from bot.git.blobs import open_blobs
 from bot.queue.store import JobStore
 from bot.settings.load import survey
 from bot.settings.models import Settings

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from bot.dashboard.auth import ATTEMPT_SECONDS, People
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent_runtime import Outcome, Status, Usage
 from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunView, cost_weeks, run_row, run_view
 from bot.domain.job import Actor, JobState, Origin, Thread
-from bot.github import PullLink
+from bot.github.types import PullLink
 from bot.jobs import approvals
 from bot.publishing.view import CommitRef, Progress, Published, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine

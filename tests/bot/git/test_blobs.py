@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bot.domain.errors import BlobTooLargeError, StorageError
-from bot.git.blobs import BlobAccess, BlobStore, DirectoryBlobs
-from bot.git.workspace import open_blobs
+from bot.git.blobs import BlobAccess, BlobStore, DirectoryBlobs, open_blobs
 from tests import s3
 from tests.ports import free_port
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import SetupCache, WorkspaceError
+from bot.git.errors import WorkspaceError
+from bot.git.setup_cache import SetupCache
 
 REPO, OTHER = 7, 8
 KEY, KEY2 = "a" * 64, "b" * 64

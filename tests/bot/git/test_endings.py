@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bot.git import Source, Workspaces
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 _ATTRIBUTES = "* text=auto\n*.bat text eol=crlf\n*.bin -text\n*.sln eol=crlf -text\n"

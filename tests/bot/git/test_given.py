@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import Source, WorkspaceError, Workspaces
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin
 
 REPO = 4711

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import ChangeError, Source, WorkspaceError, Workspaces
 from bot.git.baseline import Baseline, Ignores, differences
+from bot.git.errors import ChangeError, WorkspaceError
 from bot.git.filesystem import DEEPEST
+from bot.git.mirror import Source
 from bot.git.process import Git
+from bot.git.workspace import Workspaces
 from tests.hostile_trees import nest
 from tests.origin import Origin
 

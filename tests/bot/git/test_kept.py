@@ -13,9 +13,11 @@ from threading import Event
 
 import pytest
 
-from bot.git import Source, WorkspaceError, WorkspaceGoneError, Workspaces
 from bot.git.change import Change
+from bot.git.errors import WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import discard, try_lock
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 from tests.waiting import eventually
 

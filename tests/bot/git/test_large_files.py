@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import ChangeError, LargeFileError, Source, Workspaces
-from bot.git.baseline import Attributes
 from bot.git.change import LargeFile
+from bot.git.diff import Attributes
+from bot.git.errors import ChangeError, LargeFileError
 from bot.git.lfs import is_as_safe, parse_pointer, pointer, upload
+from bot.git.mirror import Source
 from bot.git.process import Git, ProcessBounds
+from bot.git.workspace import Workspaces
 from localhub import LocalHub
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet, cause_of, reason_of

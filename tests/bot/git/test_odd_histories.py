@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import CloneError, Source, WorkspaceError, Workspaces
-from bot.git.mirror import Mirror
+from bot.git.errors import CloneError, WorkspaceError
+from bot.git.mirror import Mirror, Source
+from bot.git.workspace import Workspaces
 from tests.odd_histories import follow, two_authors, two_links, with_author, with_message, with_tree
 from tests.origin import Origin
 

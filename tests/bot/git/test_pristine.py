@@ -10,8 +10,10 @@ import pytest
 
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
-from bot.git import Source, WorkspaceError, Workspaces
+from bot.git.errors import WorkspaceError
 from bot.git.filesystem import cp
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin
 
 

@@ -13,7 +13,10 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from bot.git import CloneError, Source, Workspaces, git_variables
+from bot.git.errors import CloneError
+from bot.git.mirror import Source
+from bot.git.process import git_variables
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 REPO = 4711

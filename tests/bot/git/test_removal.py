@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import Source, Workspaces
 from bot.git.filesystem import discard, remove_tree
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.hostile_trees import freeze, nest
 from tests.origin import Origin
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import BranchGoneError, ChangeError, ConflictError, Source, Tree, Workspaces
 from bot.git.change import Change
+from bot.git.errors import BranchGoneError, ChangeError, ConflictError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 _LINES = "".join(f"line {number}\n" for number in range(20))

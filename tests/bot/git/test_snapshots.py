@@ -17,11 +17,12 @@ from uuid import uuid4
 import pytest
 
 from bot.domain.errors import QueueError, StorageError
-from bot.git import CloneError, Source, WorkspaceError, WorkspaceGoneError, Workspaces
-from bot.git.blobs import BlobStore
+from bot.git.blobs import BlobStore, open_blobs
+from bot.git.errors import CloneError, WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import locked, release, try_lock
+from bot.git.mirror import Source
 from bot.git.snapshots import _TICK_NS, Entry, SnapshotLimits, Snapshots, Vault, blob_id, restore_tracked
-from bot.git.workspace import Left, open_blobs
+from bot.git.workspace import Left, Workspaces
 from tests import s3
 from tests.hostile_trees import nest
 from tests.origin import Origin

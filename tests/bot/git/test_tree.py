@@ -11,9 +11,12 @@ from threading import Event
 import pytest
 from aiohttp import web
 
-from bot.git import ChangeError, PushRejectedError, Source, Tree, Workspaces, baseline
+from bot.git import baseline
+from bot.git.errors import ChangeError, PushRejectedError
 from bot.git.filesystem import Folder
-from bot.git.tree import INSEPARABLE
+from bot.git.mirror import Source
+from bot.git.tree import INSEPARABLE, Tree
+from bot.git.workspace import Workspaces
 from tests.origin import Origin
 from tests.tls_hosts import authority, serving
 from tests.waiting import eventually

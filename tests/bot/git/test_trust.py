@@ -10,12 +10,13 @@ import pytest
 from aiohttp import web
 from github import Auth
 
-from bot.git import LargeFileError
 from bot.git.change import LargeFile
+from bot.git.errors import LargeFileError
 from bot.git.lfs import upload
 from bot.git.process import connector, is_about_certificates
-from bot.github import GitHubError, LogError, PictureError, fetch_picture, save_log
-from bot.github.client import GitHubConnection
+from bot.github.connection import GitHubConnection
+from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
+from bot.github.types import GitHubError
 from tests.tls_hosts import LOOPBACK, authority, serving
 
 

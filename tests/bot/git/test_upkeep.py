@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import FetchTooLargeError, MirrorLimits, Source, Workspaces
+from bot.git.errors import FetchTooLargeError
+from bot.git.mirror import MirrorLimits, Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 REPO, MIB = 4711, 1024**2

@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import (
-    BranchGoneError,
-    CloneError,
-    CommitGoneError,
-    RepositoryEmptyError,
-    Source,
-    WorkspaceError,
-    Workspaces,
-)
+from bot.git.errors import BranchGoneError, CloneError, CommitGoneError, RepositoryEmptyError, WorkspaceError
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 from tests.origin import Origin, git
 
 REPO = 4711

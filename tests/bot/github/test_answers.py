@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from bot.github import GitHub, GitHubError
-from bot.github.types import remedy_for
+from bot.github.client import GitHub
+from bot.github.types import GitHubError, remedy_for
 from tests.changes import a_change, a_file
 from tests.github_world import World
 
@@ -56,7 +56,7 @@ async def odd(text: str, *, status: int = 200) -> AsyncIterator[Odd]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.github.client._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("bot.github.connection._FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(

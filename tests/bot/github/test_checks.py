@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.github import Annotation, Button, CheckDraft, GitHub, GitHubError, Spot
+from bot.github.client import GitHub
+from bot.github.types import Annotation, Button, CheckDraft, GitHubError, Spot
 from localhub import CheckRun
 from tests.github_world import SECRET, World
 

@@ -8,7 +8,8 @@ import logging
 import pytest
 
 from bot.git.change import Change
-from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft
+from bot.github.client import GitHub
+from bot.github.types import GitHubError, HeadMovedError, PullDraft
 from tests.changes import a_change, a_file
 from tests.github_world import SECRET, World
 

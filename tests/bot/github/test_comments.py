@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from bot.github import Spot
 from bot.github.issues import Text
+from bot.github.types import Spot
 from tests.github_world import SECRET, World
 from tests.waiting import eventually
 

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from bot.github import AppSession, GitHub, Urgency
-from bot.github.client import GitHubConnection
-from bot.github.rate_limit import BURST, Allowance, RequestPace
+from bot.github.client import GitHub
+from bot.github.connection import AppSession, GitHubConnection
+from bot.github.rate_limit import BURST, Allowance, RequestPace, Urgency
 from tests.github_world import World
 from tests.waiting import eventually
 

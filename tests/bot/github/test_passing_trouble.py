@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.github import GitHub, GitHubError
+from bot.github.client import GitHub
+from bot.github.types import GitHubError
 from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.github_world import World

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.github import FileTooLargeError, GitHubError
+from bot.github.types import FileTooLargeError, GitHubError
 from bot.jobs.repo_settings import find_recipes
 from bot.permissions.repo_config import MAX_BYTES, MAX_RECIPES
 from tests.github_world import World

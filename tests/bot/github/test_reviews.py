@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.github import GitHubError, ReviewDraft, ReviewNote
+from bot.github.types import GitHubError, ReviewDraft, ReviewNote
 from bot.publishing.publish import ReviewPlace, publish_review
 from bot.publishing.view import Published
 from tests.github_world import SECRET, World

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bot.github import GitHubError, LogError, LogGoneError, save_log
+from bot.github.downloads import LogError, LogGoneError, save_log
+from bot.github.types import GitHubError
 from localhub import EndedJob, WorkflowRun
 from tests.github_world import World
 

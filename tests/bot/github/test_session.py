@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from bot.github import AppSession, GitHub, GitHubError
 from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
-from bot.github.client import MOST_INSTALLATIONS, InstallationSession
+from bot.github.client import GitHub
+from bot.github.connection import MOST_INSTALLATIONS, AppSession, InstallationSession
 from bot.github.rate_limit import Limits, RequestBudget
+from bot.github.types import GitHubError
 from localhub import Exchange
 from tests.github_world import World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from tests.github_world import World
 
 

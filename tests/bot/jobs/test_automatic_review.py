@@ -12,7 +12,7 @@ from agent_runtime import RunLimits
 from bot.domain.access import Bounds
 from bot.domain.commands import Command, Fix, Review, ReviewEvent
 from bot.domain.job import Job, Origin
-from bot.github import ReviewFacts
+from bot.github.types import ReviewFacts
 from bot.jobs.context import JobContext, PhaseReader
 from bot.jobs.retry import early_skip_reason, is_unasked_review, review_skip_reason
 from bot.jobs.storage import KnownConfigs

@@ -9,8 +9,9 @@ import pytest
 
 from agent_runtime import Status
 from bot.domain.job import Job
-from bot.github import GitHub, GitHubError
+from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
+from bot.github.types import GitHubError
 from bot.jobs.status import JobCheckRun
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed

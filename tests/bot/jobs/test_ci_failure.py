@@ -11,16 +11,7 @@ import pytest
 
 from bot.domain.commands import Command, Explain, Fix
 from bot.domain.job import Job, JobState, Origin, Thread
-from bot.github import (
-    Annotation,
-    CommentFacts,
-    CommitFacts,
-    GitHubError,
-    JobFacts,
-    RedCheck,
-    RunFacts,
-    StepFacts,
-)
+from bot.github.types import Annotation, CommentFacts, CommitFacts, GitHubError, JobFacts, RedCheck, RunFacts, StepFacts
 from bot.jobs.ci import ci_skip_ending
 from bot.jobs.context import Ending, JobContext, PhaseReader, ShortReply
 from bot.jobs.storage import KnownConfigs

@@ -11,7 +11,7 @@ import pytest
 
 from agent_runtime import EventType, HookSystem, NoAnswer, PendingCall, Policy
 from bot.domain.commands import Fix
-from bot.git import Source
+from bot.git.mirror import Source
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import deny_unanswerable
 from bot.jobs.context import ThreadSnapshot

@@ -11,7 +11,9 @@ from typing import cast
 
 import pytest
 
-from bot.github import GitHub, GitHubError, JobFacts, LogError, LogGoneError
+from bot.github.client import GitHub
+from bot.github.downloads import LogError, LogGoneError
+from bot.github.types import GitHubError, JobFacts
 from bot.jobs import material
 from bot.jobs.material import FailedLogs
 

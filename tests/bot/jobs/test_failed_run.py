@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.github import RedCheck
+from bot.github.types import RedCheck
 from bot.jobs.material import run_behind
 
 SERVER = "https://github.com"

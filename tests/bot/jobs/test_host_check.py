@@ -14,7 +14,8 @@ from agent_runtime import Network, Outcome, Policy, SandboxSettings, Status, pic
 from bot.domain.commands import Explain, Fix, Work
 from bot.domain.errors import StorageError
 from bot.domain.job import Job, Origin
-from bot.git import Source, Tree
+from bot.git.mirror import Source
+from bot.git.tree import Tree
 from bot.jobs.admission import Assignment
 from bot.jobs.candidates import is_to_be_proven, keep, prove
 from bot.jobs.context import JobContext

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from bot.domain.job import JobState, Repo, Thread
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from bot.jobs.context import JobContext
 from bot.jobs.endings import LATE_SECONDS, keep, tell
 from bot.jobs.status import show_parts

@@ -12,8 +12,9 @@ import pytest
 from agent_runtime import Policy
 from bot.domain.commands import Ask, Fix, Work
 from bot.domain.job import Job, Origin, Thread
-from bot.git import Blob, Source, WorkspaceError
-from bot.github import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Blob, Source
+from bot.github.types import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
 from bot.jobs.admission import Assignment
 from bot.jobs.context import PhaseReader
 from bot.jobs.material import gather, linked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.domain.commands import Ask, Command, Fix, Options
-from bot.github import PullFacts
+from bot.github.types import PullFacts
 from bot.jobs.admission import continue_own_pull, still_open
 from bot.jobs.context import JobContext, ThreadSnapshot
 from bot.permissions.levels import Conventions, Refusal

@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
-from bot.git import ChangeError, Tree
 from bot.git.change import Change
+from bot.git.errors import ChangeError
+from bot.git.tree import Tree
 from bot.jobs.delivery import left_out
 from bot.publishing.screening import Objection
 from tests.changes import a_change, a_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from bot.jobs.approvals import ACCESS_PATIENCE_SECONDS, Patience
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import GitHubOutage, JobRecord, StoredRecord

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from agent_runtime import Task
-from bot.github import GitHubError, PictureError, TooLargeError
+from bot.github.downloads import PictureError, TooLargeError
+from bot.github.types import GitHubError
 from bot.jobs import material
 from bot.prompt.brief import LARGEST_BYTES, MOST, TOGETHER_BYTES, Brief, Picture, PictureText
 from bot.queue.memory import InMemoryEngine

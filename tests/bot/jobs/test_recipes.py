@@ -9,7 +9,7 @@ import pytest
 
 from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from bot.jobs.context import JobContext
 from bot.jobs.recipes import recipes_text, start_after_run, start_recipe
 from bot.jobs.storage import KnownConfigs

@@ -12,7 +12,10 @@ import pytest
 
 from agent_runtime import Policy
 from bot.domain.commands import Fix
-from bot.git import ChangeError, CloneError, Left, Source, Tree
+from bot.git.errors import ChangeError, CloneError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Left
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import is_current, record_generation, reopened, set_up
 from bot.jobs.context import JobContext

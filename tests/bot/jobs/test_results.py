@@ -9,10 +9,9 @@ import pytest
 
 from agent_runtime import Outcome, Status
 from bot.domain.errors import StorageError
-from bot.git import WorkspaceError
-from bot.git.blobs import BlobAccess, BlobStore
+from bot.git.blobs import BlobAccess, BlobStore, open_blobs
+from bot.git.errors import WorkspaceError
 from bot.git.snapshots import Vault
-from bot.git.workspace import open_blobs
 from bot.jobs.storage import PatchBlobs, PatchFiles, RunResults
 from bot.publishing.view import Activity, Progress
 from bot.queue.memory import InMemoryEngine

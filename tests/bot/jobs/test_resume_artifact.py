@@ -13,8 +13,9 @@ import pytest
 from bot.domain.commands import Continue, Retry, ShowStatus, Steering
 from bot.domain.job import Job, JobState, Origin, Repo
 from bot.git.tree import Carried
-from bot.github import CommentFacts, GitHub, GitHubError, Snapshot, Spot
+from bot.github.client import GitHub
 from bot.github.issues import Comments
+from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
 from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply, ThreadSnapshot
 from bot.jobs.handover import SESSION_FILE, steered
 from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal

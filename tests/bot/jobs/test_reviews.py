@@ -12,8 +12,8 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Review
-from bot.git import Source
-from bot.github import CommentFacts, GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
+from bot.git.mirror import Source
+from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.delivery import read_review, send_review

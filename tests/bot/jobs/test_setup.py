@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
-from bot.git import SetupCache, Source, WorkspaceError, Workspaces
+from bot.git.errors import WorkspaceError
+from bot.git.mirror import Source
+from bot.git.setup_cache import SetupCache
+from bot.git.workspace import Workspaces
 from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import RepoSettings, Setup, SetupResult
 from bot.permissions.repo_config import RepoConfigError, defaults_when_broken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_runtime import PendingCall, Policy
 from bot.domain.commands import Fix
-from bot.git import Source
+from bot.git.mirror import Source
 from bot.jobs import approvals
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import approves_alike

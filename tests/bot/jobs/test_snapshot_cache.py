@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bot.github import GitHub, Snapshot
+from bot.github.client import GitHub
+from bot.github.types import Snapshot
 from bot.jobs.context import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
 from tests.job_contexts import REPO
 

@@ -12,7 +12,7 @@ from agent_runtime import RunLimits
 from bot.domain.access import Bounds, TrustedBots
 from bot.domain.commands import Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Actor, JobState, Origin
-from bot.github import Snapshot
+from bot.github.types import Snapshot
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
 from bot.jobs.steering import steer

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runtime import Outcome, Status
 from bot.domain.errors import WrongInputError
-from bot.git import Blob, Source
+from bot.git.mirror import Blob, Source
 from bot.jobs.agent_run import output_schema_of, readable
 from bot.permissions.levels import Conventions
 from bot.queue.memory import InMemoryEngine

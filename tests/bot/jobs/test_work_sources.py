@@ -9,8 +9,8 @@ import pytest
 
 from bot.domain.commands import Bare, Command, Fix, Options, Review, Undo
 from bot.domain.job import Job, Thread
-from bot.git import BranchGoneError
-from bot.github import PullFacts
+from bot.git.errors import BranchGoneError
+from bot.github.types import PullFacts
 from bot.jobs.admission import at_base, base_of, wanted_base, work_source
 from bot.jobs.context import JobContext, ThreadSnapshot
 from bot.jobs.setup import RepoSettings

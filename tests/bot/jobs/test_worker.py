@@ -13,7 +13,7 @@ import pytest
 from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, Usage
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
-from bot.github import GitHubError
+from bot.github.types import GitHubError
 from bot.jobs import pipeline as worker_module
 from bot.jobs.approvals import Patience
 from bot.jobs.context import Ending, JobContext, JobContextFactory

@@ -8,7 +8,7 @@ import pytest
 
 from agent_runtime import Status
 from bot.domain.job import Thread
-from bot.github import ReviewDraft, ReviewNote
+from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowed
 from bot.publishing.render import render_check

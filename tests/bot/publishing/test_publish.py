@@ -11,8 +11,9 @@ import pytest
 
 from bot.git.errors import GitError
 from bot.git.process import Git
-from bot.github import GitHub, GitHubError
+from bot.github.client import GitHub
 from bot.github.rate_limit import Limits
+from bot.github.types import GitHubError
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
 from bot.publishing.view import Withheld

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
-from bot.github import AppSession
+from bot.github.connection import AppSession
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import Backlog
 from bot.server.observability import Metrics

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bot.github import AppAccess, Attempt, GitHubError, app_deliveries
-from bot.github.app import _attempts
+from bot.github.app import AppAccess, Attempt, _attempts, app_deliveries
+from bot.github.types import GitHubError
 from bot.server.redelivery import MOST_SECONDS, FileDeliverySweeps, Redelivery, SweptDeliveries, never_heard
 from localhub import App, LocalHub, WebhookDelivery
 

@@ -11,7 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.errors import QueueError
-from bot.github import AppAccess, GitHub, GitHubError, installation_ids
+from bot.github.app import AppAccess, installation_ids
+from bot.github.client import GitHub
+from bot.github.types import GitHubError
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.protocols import Schedules
 from bot.queue.store import SCHEDULES, JobStore

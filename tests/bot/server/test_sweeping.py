@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import override
 
 from bot.domain.errors import QueueError
-from bot.git import Workspaces
+from bot.git.workspace import Workspaces
 from bot.jobs.context import JobServices
 from bot.jobs.storage import FileJobSessions, PatchFiles, RunResults
 from bot.queue.memory import InMemoryEngine

@@ -1,0 +1,226 @@
+"""Download logs and pictures from the addresses that GitHub hands out.
+
+They are on other hosts, so each download has a session of its own that knows no token, cookie or `.netrc`, and is
+bounded in bytes, time and redirections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from opentelemetry.trace import SpanKind
+
+from agent_runtime import traced
+from bot.domain.errors import BotError
+from bot.git.process import AuthoritiesError, connector
+from bot.prompt.brief import may_be_fetched
+
+_MOVED = frozenset(
+    {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
+)
+_GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_REDIRECTS = 3
+_PIECE_BYTES = 256 * 1024
+LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
+"""A line of its own in a saved log that is not whole."""
+
+
+async def save_log(
+    address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool = False, ca_file: Path | None = None
+) -> None:
+    """Write what is at an address into a file; of what is too long, the beginning and the end.
+
+    Args:
+        address: from GitHub's API, where a token was needed to be told it.
+        file: where to; it is made.
+        most: bytes that are read in all. Where the server gives out parts, the last `tail` of them are the end of a
+            longer log; where it does not, they are not read.
+        tail: see `most`; 0 refuses what is longer, as half a zip file is of no use.
+        seconds: for all of it.
+        plain: whether an address without TLS will do, as it does where the API has none either.
+        ca_file: authorities that are trusted beside the system's.
+
+    Raises:
+        LogError: it is not available.
+        LogGoneError: it is there no longer.
+    """
+    try:
+        client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0), ca_file=ca_file)
+        async with asyncio.timeout(seconds), client:
+            with traced("download log", kind=SpanKind.CLIENT), await asyncio.to_thread(file.open, "wb") as target:
+                await _Saving(client, target, plain=plain).save(address, most, tail)
+    except TimeoutError as error:
+        raise LogError(f"The log did not arrive within {seconds:.0f} seconds.") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise LogError(f"The log could not be fetched ({type(error).__name__}).") from error
+    except AuthoritiesError as error:
+        raise LogError(f"The log could not be fetched: {error}.") from error
+
+
+async def fetch_picture(
+    address: str, *, server_url: str, limit: int, seconds: float, ca_file: Path | None = None
+) -> bytes:
+    """The bytes at an address of an attachment, from a session of its own that knows no token, cookie or `.netrc`.
+
+    Args:
+        address: where it is; checked here, and each time it leads elsewhere.
+        server_url: the configured server's, whose attachments may be fetched, too.
+        limit: the most bytes that are read; whatever the server says of the length.
+        seconds: the most time that all of it may take.
+        ca_file: authorities that are trusted beside the system's.
+
+    Raises:
+        PictureError: it may not be fetched, is not there, or did not come in time.
+        TooLargeError: it is larger.
+    """
+    try:
+        client = _anonymous_session(accept="image/*", seconds=seconds, ca_file=ca_file)
+        async with asyncio.timeout(seconds), client:
+            with traced("download picture", kind=SpanKind.CLIENT):
+                return await _followed(client, address, server_url, limit)
+    except TimeoutError as error:
+        raise PictureError(f"it did not arrive within {seconds:.0f} seconds") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise PictureError("it could not be fetched") from error
+    except AuthoritiesError as error:
+        raise PictureError(str(error)) from error
+
+
+class LogError(BotError):
+    """A log is not available; the text says why, in one sentence, for the agent and for people."""
+
+
+class LogGoneError(LogError):
+    """A log that GitHub no longer has."""
+
+
+class PictureError(BotError):
+    """A picture is not available; the text says why, for the agent."""
+
+
+class ForeignAddressError(PictureError):
+    """An address that is not an attachment on GitHub; nothing was asked of it."""
+
+
+class TooLargeError(PictureError):
+    """A picture of more bytes than may be read."""
+
+
+class _Saving:
+    """One log on its way into a file."""
+
+    def __init__(self, client: aiohttp.ClientSession, target: BinaryIO, *, plain: bool) -> None:
+        self._client, self._target = client, target
+        self._schemes = {"https", "http"} if plain else {"https"}
+
+    async def save(self, address: str, most: int, tail: int) -> None:
+        async with self._answer(address) as response:
+            size = response.content_length or 0
+            if size > most and not tail:
+                raise LogError(f"The log has {size:,} bytes; the limit is {most:,}.")
+            # The end first: the address is good for a minute, and the beginning may take longer.
+            end = await self._end_of(str(response.url), size, tail) if size > most else b""
+            cut = await self._copy(response, most - len(end))
+            if cut and not tail:
+                raise LogError(f"The log has more than the limit of {most:,} bytes.")
+            if cut:
+                await asyncio.to_thread(self._target.write, LEFT_OUT + end)
+
+    @asynccontextmanager
+    async def _answer(self, address: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """What stands at the end of all redirections."""
+        for _ in range(_REDIRECTS + 1):
+            parts = urlsplit(address)
+            if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
+                raise LogError("GitHub gave an invalid address for the log.")
+            async with self._client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+                if response.status == HTTPStatus.OK:
+                    yield response
+                    return
+                if response.status in _GONE:
+                    raise LogGoneError("GitHub no longer has the log.")
+                if response.status not in _MOVED:
+                    raise LogError(f"The log server answered {response.status}.")
+                address = urljoin(address, response.headers.get("Location", ""))
+        raise LogError("GitHub redirects the log too often.")
+
+    async def _end_of(self, address: str, size: int, tail: int) -> bytes:
+        """The last bytes, if the server gives out parts."""
+        headers = {"Range": f"bytes={size - tail}-"}
+        async with self._client.get(
+            address, allow_redirects=False, proxy=_proxy_for(address), headers=headers
+        ) as response:
+            if response.status != HTTPStatus.PARTIAL_CONTENT:
+                return b""
+            end = bytearray()
+            async for piece in response.content.iter_chunked(_PIECE_BYTES):
+                end += piece[: tail - len(end)]
+                if len(end) == tail:
+                    break
+            return bytes(end)
+
+    async def _copy(self, response: aiohttp.ClientResponse, most: int) -> bool:
+        """Write at most so many bytes; whether there are more."""
+        async for piece in response.content.iter_chunked(_PIECE_BYTES):
+            await asyncio.to_thread(self._target.write, piece[:most])
+            if len(piece) > most:
+                return True
+            most -= len(piece)
+        return False
+
+
+async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
+    for hop in range(_REDIRECTS + 1):
+        if not may_be_fetched(address, server_url, redirected=hop > 0):
+            raise ForeignAddressError("it is not an attachment on GitHub")
+        async with client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+            if response.status not in _MOVED:
+                return await _body(response, limit)
+            address = urljoin(address, response.headers.get("Location", ""))
+    raise PictureError("it redirects too often")
+
+
+async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    if response.status in _GONE:
+        raise PictureError("it was deleted, or is not for this repository")
+    if response.status != HTTPStatus.OK:
+        raise PictureError(f"GitHub answered {response.status}")
+    content = bytearray()
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        content += piece
+        if len(content) > limit:
+            raise TooLargeError(f"it has more than {limit:,} bytes")
+    return bytes(content)
+
+
+def _anonymous_session(*, accept: str, seconds: float, ca_file: Path | None) -> aiohttp.ClientSession:
+    """A session of its own that knows no secrets.
+
+    Args:
+        accept: the media types that are wanted.
+        seconds: for a connection, and between two pieces of an answer.
+        ca_file: authorities that are trusted beside the system's.
+    """
+    return aiohttp.ClientSession(
+        connector=connector(ca_file),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        # What is compressed could be far larger than what is read of it.
+        headers={"User-Agent": "codepilot-bot", "Accept": accept, "Accept-Encoding": "identity"},
+        trust_env=False,
+    )
+
+
+def _proxy_for(address: str) -> str | None:
+    """The proxy that the machine's other clients use for such an address."""
+    parts = urlsplit(address)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

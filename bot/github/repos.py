@@ -1,0 +1,349 @@
+"""Repositories: their files, branches, labels and commits, and the accounts that have a role in them.
+
+A commit is made through GraphQL, where GitHub signs it. There is no verb here that overwrites or deletes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, get_args
+from urllib.parse import quote
+
+from bot.domain.access import Role
+from bot.git.change import Change
+from bot.github import graphql, types
+from bot.github.connection import GitHubConnection
+from bot.github.types import (
+    Account,
+    BotIdentity,
+    CommitFacts,
+    FileTooLargeError,
+    FolderFile,
+    GitHubError,
+    HeadMovedError,
+    PullDraft,
+    PullLink,
+    RepoFacts,
+)
+
+# The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
+_ACTIONS_LOGIN = "github-actions[bot]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repos:
+    """Repositories, as they are now."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def get(self, repo: str) -> RepoFacts:
+        """The repository as it is now."""
+        return types.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
+
+    async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
+        """A file's bytes, or None when there is no file of that name, or no repository that we may see.
+
+        Args:
+            repo: `owner/name`.
+            path: relative to the repository's root.
+            ref: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            FileTooLargeError: it has more than 1 MB.
+        """
+        what = f"read {path} of {repo}"
+        query = {"ref": ref} if ref else None
+        answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
+        if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
+            return None
+        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
+            raise FileTooLargeError(repo, path, int(answer["size"]))
+        return base64.b64decode(answer["content"])
+
+    async def installed(self) -> tuple[RepoFacts, ...]:
+        """The repositories of the App's installation that we act for."""
+        what, path = "list the installation's repositories", "/installation/repositories"
+        entries = self.connection.entries(what, path, within="repositories")
+        return tuple([types.repo(each) async for each in entries])
+
+    async def files_in(self, repo: str, path: str) -> dict[str, FolderFile]:
+        """The files in a folder of the default branch, by name; empty where there is no such folder."""
+        answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
+        entries = answer if isinstance(answer, list) else ()  # a file is a mapping
+        return {
+            str(each["name"]): FolderFile(sha=str(each["sha"]), size=int(each["size"]))
+            for each in entries
+            if each["type"] == "file"
+        }
+
+    async def contents_of(self, repo: str, blobs: Collection[str]) -> dict[str, bytes]:
+        """The contents of small text files by their blobs' ids, all in one request.
+
+        Args:
+            repo: `owner/name`.
+            blobs: their ids. Those that are gone, or are no UTF-8, are not in the answer.
+        """
+        if not blobs:
+            return {}
+        owner, _, name = repo.partition("/")
+        ids = {f"a{number}": sha for number, sha in enumerate(dict.fromkeys(blobs))}
+        answer = await self.connection.graphql(
+            f"read files of {repo}",
+            graphql.blobs_query(len(ids)),
+            {"owner": owner, "name": name, **ids},
+            needs="repository",
+            writes=False,
+        )
+        return graphql.blob_texts(answer["repository"])
+
+    async def branch_head(self, repo: str, branch: str) -> str | None:
+        """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
+        what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
+        try:
+            answer = await self.connection.find(what, path)
+        except GitHubError as error:
+            # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            return None
+        return None if answer is None else str(answer["object"]["sha"])
+
+    async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
+        """The names of the branches that begin so."""
+        what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
+        found = await self.connection.find(what, path)
+        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
+
+    async def commit(self, repo: str, sha: str) -> CommitFacts:
+        """A commit's tree and parents."""
+        return types.commit(
+            await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
+        )
+
+    async def labels(self, repo: str) -> tuple[str, ...]:
+        """Names of the labels that a repository has."""
+        what, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
+        return types.label_names([each async for each in self.connection.entries(what, path)])
+
+    async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
+        """Make a label; one of that name will do as it is.
+
+        Args:
+            repo: `owner/name`.
+            name: at most 50 characters.
+            color: six hexadecimal digits, without `#`.
+            description: at most 100 characters.
+        """
+        body = {"name": name, "color": color, "description": self.redact(description)}
+        try:
+            await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of the bot's, and the branches that they are on. There is no verb that overwrites or deletes."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+    repos: Repos
+
+    async def create_branch(self, repo: str, name: str, sha: str) -> None:
+        """Create a branch at a commit, unless it is already there.
+
+        Raises:
+            HeadMovedError: a branch of this name stands elsewhere.
+        """
+        what = f"create branch {name} in {repo}"
+        body = {"ref": f"refs/heads/{name}", "sha": sha}
+        try:
+            await self.connection.json(what, "POST", f"/repos/{repo}/git/refs", body, repeat=True)
+        except GitHubError as error:
+            if (
+                error.status != HTTPStatus.UNPROCESSABLE_ENTITY
+                or (head := await self.repos.branch_head(repo, name)) is None
+            ):
+                raise
+            if head != sha:
+                raise HeadMovedError(
+                    what, error.status, f"it points to {head[:10]}", "Delete or rename that branch."
+                ) from error
+
+    async def on_branch(
+        self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
+    ) -> CommitFacts:
+        """Commit a change through GraphQL, signed by GitHub. What an earlier try has written is found, not repeated.
+
+        Raises:
+            CannotExpressError: this API cannot say it; nothing was sent.
+            HeadMovedError: the branch does not stand at `expected_head`.
+        """
+        data = self._commit_input(
+            repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+        )
+        what = f"commit to {branch} of {repo}"
+        try:
+            return graphql.committed(
+                await self.connection.graphql(what, graphql.COMMIT, {"commit": data}, needs="createCommitOnBranch")
+            )
+        except GitHubError as error:
+            head = await self.repos.branch_head(repo, branch)
+            if head is None:
+                raise HeadMovedError(
+                    what, error.status, "the branch was deleted", "Restore it and try again."
+                ) from error
+            done = await self.repos.commit(repo, head)
+            if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
+                return done
+            if types.is_stale(error.said) or types.is_stale(str(error.__cause__)):
+                raise HeadMovedError(
+                    what, error.status, error.said, "Somebody pushed in the meantime: try again."
+                ) from error
+            raise
+
+    async def on_new_branch(
+        self,
+        repo: str,
+        *,
+        node_id: str,
+        branch: str,
+        expected_head: str,
+        title: str,
+        body: str,
+        change: Change,
+        pull: PullDraft | None,
+    ) -> tuple[CommitFacts, PullLink | None]:
+        """Make a branch with a commit on it, and a pull request from it, in one request where GitHub does all of it.
+
+        What it does not do so is done step by step, but for the pull request: `Pulls.create` can be told why not.
+
+        Args:
+            repo: `owner/name`.
+            node_id: the repository's, for GraphQL.
+            branch: the branch.
+            expected_head: where the branch begins.
+            title: of the commit.
+            body: of the commit.
+            change: what to commit.
+            pull: the pull request, if there is to be one.
+
+        Raises:
+            CannotExpressError: this API cannot say it; nothing was sent.
+            HeadMovedError: there is another branch of this name.
+        """
+        data: dict[str, Any] = {
+            "ref": {"repositoryId": node_id, "name": f"refs/heads/{branch}", "oid": expected_head},
+            "commit": self._commit_input(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            ),
+        }
+        if pull is not None:
+            data["pull"] = {
+                "repositoryId": node_id,
+                "headRefName": branch,
+                "baseRefName": pull.base,
+                **pull.said(self.redact),
+            }
+        mutation = graphql.NEW_BRANCH if pull is None else graphql.NEW_BRANCH_WITH_PULL
+        try:
+            made = await self.connection.graphql(
+                f"create branch {branch} in {repo}", mutation, data, needs="createCommitOnBranch"
+            )
+        except GitHubError as error:
+            if error.limited:
+                raise
+            if await self.repos.branch_head(repo, branch) is None:
+                await self.create_branch(repo, branch, expected_head)
+            facts = await self.on_branch(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            )
+            return facts, None
+        return graphql.committed(made), graphql.opened(made)
+
+    def _commit_input(
+        self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
+    ) -> Mapping[str, Any]:
+        return graphql.commit_input(
+            repo=repo,
+            branch=branch,
+            expected_head=expected_head,
+            title=self.redact(title),
+            body=self.redact(body),
+            change=change,
+        )
+
+
+def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
+    """Whether a commit is the one that an earlier try made: these files, on that parent, and in our own words.
+
+    A person may well commit the same files; the message names the job.
+    """
+    same = facts.parents == (parent,) and facts.tree_sha == tree_sha
+    return same and " ".join(facts.message.split()).startswith(" ".join(message.split()))
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Accounts, as GitHub knows them now."""
+
+    connection: GitHubConnection
+
+    async def me(self) -> BotIdentity:
+        """Whom GitHub takes us for; asked once, as it is the same for every job."""
+        app = self.connection.session.app
+        if app.identity is not None:
+            return app.identity
+        app_id = None
+        if self.connection.app is not None:
+            answer = await self.connection.json("read the App", "GET", "/app", as_app=True)
+            login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
+        else:
+            try:
+                app.identity = types.identity(await self.connection.read("read our own account", "/user"))
+            except GitHubError as error:
+                if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
+                    raise
+                login = _ACTIONS_LOGIN
+            else:
+                return app.identity
+        answer = await self.connection.read(f"read the account {login}", f"/users/{quote(login, safe='')}")
+        app.identity = types.identity(answer, app_id=app_id)
+        return app.identity
+
+    async def get(self, account_id: int) -> Account | None:
+        """An account by its numeric id, which survives renames; None when it is gone."""
+        answer = await self.connection.find(f"read account {account_id}", f"/user/{account_id}")
+        return None if answer is None else types.account(answer)
+
+    async def role_of(self, repo: str, account_id: int, login: str) -> Role:
+        """A person's role in a repository; GitHub is asked by name, and a name can change hands.
+
+        Args:
+            repo: `owner/name`.
+            account_id: who is meant.
+            login: their name when they asked; where it is somebody else's now, their new one is looked up.
+
+        Raises:
+            GitHubError: it could not be found out; the caller must take that for a no.
+        """
+        answer = await self._permission(repo, login)
+        if answer is not None and types.account_id(answer) == account_id:
+            return types.role(answer, get_args(Role))
+        account = await self.get(account_id)
+        if account is None or account.login == login:
+            return "none"
+        answer = await self._permission(repo, account.login)
+        if answer is None or types.account_id(answer) != account_id:
+            return "none"
+        return types.role(answer, get_args(Role))
+
+    async def _permission(self, repo: str, login: str) -> Mapping[str, Any] | None:
+        path = f"/repos/{repo}/collaborators/{quote(login, safe='')}/permission"
+        answer = await self.connection.find(f"read the permission of {login} on {repo}", path)
+        return None if answer is None else dict(answer)
