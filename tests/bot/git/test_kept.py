@@ -296,7 +296,8 @@ async def test_a_sweep_spares_those_who_wait_and_nobody_else(
 _WORKER = """
 import asyncio, sys
 from pathlib import Path
-from bot.git import Source, Workspaces
+from bot.git.mirror import Source
+from bot.git.workspace import Workspaces
 
 async def main():
     state, url, sha = sys.argv[1:]
