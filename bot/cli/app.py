@@ -25,7 +25,8 @@ import yaml
 from aiohttp import web
 
 from bot.domain.errors import BotError
-from bot.github import CALLBACK_PATH, GitHubError, RegisteredApp, register_app
+from bot.github.app import CALLBACK_PATH, RegisteredApp, register_app
+from bot.github.types import GitHubError
 from bot.settings.models import api_of, server_of
 from bot.settings.parsing import url
 

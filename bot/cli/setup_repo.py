@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from bot.cli.app import AppEvent, AppPermission, find_missing
 from bot.domain.errors import BotError
-from bot.github import GitHub, installation_of
+from bot.github.app import installation_of
+from bot.github.client import GitHub
 from bot.permissions.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
 from bot.server.build import app_access, redactor_for
 from bot.settings.models import Settings

@@ -17,7 +17,7 @@ from bot.domain.commands import RecipeDue
 from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from bot.events.delivery import job_id
-from bot.github import Reserve
+from bot.github.rate_limit import Reserve
 from bot.permissions.repo_config import RepoConfig, next_due
 from bot.queue import jobs
 from bot.queue.records import decode_job
