@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 from bot.domain.job import Job
 from bot.github.client import GitHub
 from bot.github.types import CommentFacts, RepoFacts, ReviewCommentFacts, RunFacts, Snapshot
-from bot.jobs.context import AccessChecks, JobContext, JobServices, PhaseReader, ThreadSnapshot
+from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
+from bot.jobs.context import JobContext, JobServices
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
 from bot.queue.records import StoredRecord

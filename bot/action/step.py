@@ -32,10 +32,10 @@ from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
-from bot.jobs.approvals import Patience
-from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, check_access, spot_of
+from bot.jobs.access import check_access
+from bot.jobs.context import Ending, Handover, JobContextFactory, JobServices, Listener, spot_of
 from bot.jobs.handover import save
-from bot.jobs.pipeline import Worker
+from bot.jobs.pipeline import Patience, Worker
 from bot.publishing.markdown import Allowed, fenced
 from bot.publishing.redact import Redactor
 from bot.publishing.render import in_inputs, render_reply

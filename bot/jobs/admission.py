@@ -1,4 +1,9 @@
-"""Decide what a job may do: collect the facts, and ask the one function that decides."""
+"""The decision about a job, and the commit, branch and pull request that it works on.
+
+`decide` collects the facts for the one pure function that grants or refuses. An `Assignment` is a granted piece of
+work. The rest finds its base: the commit, which stays the same over all attempts of a job; the branch that new pull
+requests are for; the bot's own open pull request, in which another fix of an issue continues; a free branch name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,8 @@ from bot.git.change import Change
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
 from bot.jobs import approvals
-from bot.jobs.context import JobContext, ThreadSnapshot, head_of
+from bot.jobs.access import ThreadSnapshot, head_of
+from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import AccessRequest, Grant, Refusal
 from bot.permissions.permissions import grant_for, resolved
@@ -21,6 +27,37 @@ from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import one_line
 from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
 from bot.publishing.publish import Delivered
+
+_BRANCH_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a piece of work begins with.
+
+    Attributes:
+        command: what is to be done.
+        here: where, as GitHub has it now.
+        grant: what it may do.
+        asked: what the repository's configuration asks for.
+        source: the commit that is worked on.
+        output_schema: what the result must fit; None for a result in words.
+        closing: why it only ends what an attempt before this began: nothing is published any more; else empty.
+    """
+
+    command: Work
+    here: ThreadSnapshot
+    grant: Grant
+    asked: RepoSettings
+    source: Source
+    closing: str = ""
+    output_schema: dict[str, Any] | None = None
+
+    @property
+    def head_fact(self) -> str:
+        """A line for the agent that names commit and branch; a fork's branch is named by a stranger."""
+        branch = one_line(self.here.thread.head_ref, _BRANCH_CHARS)
+        return f"HEAD: {self.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
 
 
 async def decide(
@@ -64,44 +101,6 @@ async def decide(
     )
 
 
-# ---- The start of a piece of work: its command, its commit, and what it may do.
-
-
-_BRANCH_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """What a piece of work begins with.
-
-    Attributes:
-        command: what is to be done.
-        here: where, as GitHub has it now.
-        grant: what it may do.
-        asked: what the repository's configuration asks for.
-        source: the commit that is worked on.
-        output_schema: what the result must fit; None for a result in words.
-        closing: why it only ends what an attempt before this began: nothing is published any more; else empty.
-    """
-
-    command: Work
-    here: ThreadSnapshot
-    grant: Grant
-    asked: RepoSettings
-    source: Source
-    closing: str = ""
-    output_schema: dict[str, Any] | None = None
-
-    @property
-    def head_fact(self) -> str:
-        """A line for the agent that names commit and branch; a fork's branch is named by a stranger."""
-        branch = one_line(self.here.thread.head_ref, _BRANCH_CHARS)
-        return f"HEAD: {self.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
-
-
-# ---- Pin the commit that a job works on, and what was allowed for that commit only, over all its attempts.
-
-
 async def resume_base(context: JobContext) -> str | None:
     """The commit that an attempt before this worked on, when it left something to go on with; else None."""
     goes_on = (
@@ -122,9 +121,6 @@ async def pin_base(context: JobContext, grant: Grant) -> Grant:
     bound = not grant.replay or (before is not None and (await context.record.read()).bound)
     await context.record.update(lambda record: replace(record, base_sha=base, bound=bound))
     return replace(grant, bound_to_sha=base, replay=not bound)
-
-
-# ---- Find the commits that a job works on and compares its work with.
 
 
 async def work_source(context: JobContext, here: ThreadSnapshot) -> Source:
@@ -158,9 +154,6 @@ async def at_base(context: JobContext, here: ThreadSnapshot, base: str | None) -
         return here
     sha = await head_of(context.github, here, base)
     return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))
-
-
-# ---- The bot's open pull request for an issue: another fix continues in it.
 
 
 _MOST_BRANCHES = 20
@@ -239,9 +232,6 @@ def _at(here: ThreadSnapshot, pull: PullFacts) -> ThreadSnapshot:
         continues=pull.number,
     )
     return replace(here, thread=thread)
-
-
-# ---- Number the branches that fix one workflow run: each attempt has its own, and no other is touched.
 
 
 async def branch_number(context: JobContext, repo: str) -> int:

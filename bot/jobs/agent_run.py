@@ -1,12 +1,17 @@
-"""One piece of work: the agent's run in a workspace, its stops on the way, and what becomes of it."""
+"""The agent's run on a job: in a workspace, through its pauses, up to a result that can be published.
+
+`AgentRun.go` begins the work, continues it after a pause or the end of a process, or publishes a result that an earlier
+attempt has kept. A run that needs a person or waits for the model service ends as a job that waits. People's messages
+reach the agent while it works. Where nobody can be asked, a call that needs a person is denied with the reason.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +21,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from agent_runtime import (
     AsyncRuntime,
     ChildWatched,
+    CommandRunner,
     Event,
     HookSystem,
     MessageInjected,
@@ -27,23 +33,21 @@ from agent_runtime import (
     ResumeError,
     SessionInUseError,
     SessionUnavailableError,
-    SettingsError,
     Status,
     exact_patterns,
     is_covered,
-    require_output_schema,
 )
-from bot.domain.errors import QueueError, StorageError, WrongInputError
+from bot.domain.commands import Fix
+from bot.domain.errors import QueueError, StorageError
 from bot.domain.job import JobState
+from bot.git.change import Change
 from bot.git.errors import MissingDirectoryError, WorkspaceGoneError
-from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.git.workspace import Left
 from bot.jobs import approvals
 from bot.jobs import material as material_module
 from bot.jobs.admission import Assignment
-from bot.jobs.approvals import keep_log
-from bot.jobs.candidates import Candidates, is_to_be_proven, keep, prove
+from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, Ending, JobContext
 from bot.jobs.delivery import ResultDelivery
 from bot.jobs.material import gather
@@ -52,309 +56,13 @@ from bot.jobs.status import StatusReporter
 from bot.jobs.storage import opened
 from bot.permissions.levels import narrowed, reach
 from bot.prompt.brief import Brief, brief_for
-from bot.publishing.markdown import fenced
+from bot.publishing.checks import Rerun, is_other, reproduced
+from bot.publishing.markdown import fenced, one_line
 from bot.publishing.screening import denies_unshowable
-from bot.publishing.view import DeniedCall
+from bot.publishing.view import Activity, DeniedCall
 from bot.queue.records import ApprovalAnswer, JobRecords, RunResult, Signal, Waiting
 
-# ---- The files of a job: opened anew, as they were left, or made again from what another machine has stored.
-
-
-@asynccontextmanager
-async def opened_anew(context: JobContext, begun: Assignment, *, keep: Callable[[], bool]) -> AsyncIterator[Tree]:
-    """The files of the commit.
-
-    Args:
-        context: the job.
-        begun: what it may do, and where.
-        keep: asked as the body ends: whether the files stay.
-    """
-    repo_id = begun.here.repo.id
-    workspaces, current = context.services.workspaces, partial(is_current, context.queue)
-    async with workspaces.open(context.job.id, repo_id, begun.source, keep=keep, current=current) as tree:
-        yield tree
-
-
-@asynccontextmanager
-async def reopened(
-    context: JobContext, reporter: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
-) -> AsyncIterator[Tree]:
-    """The files as an earlier attempt, or an earlier leg, left them.
-
-    Args:
-        context: the job.
-        reporter: reports it.
-        begun: what it may do, and where.
-        keep: asked as the body ends: whether the files stay.
-
-    Raises:
-        WorkspaceGoneError: they are not there any more.
-        StorageError: they may be stored, but the store cannot be reached.
-        ChangeError: what was saved does not fit.
-    """
-    handover, job_id = context.services.handover, context.job.id
-    saved = handover.saved if handover is not None else {}
-    if job_id not in saved:
-        generation = (await context.record.read()).generation or ""
-        left = Left(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
-        current = partial(is_current, context.queue)
-        async with context.services.workspaces.reopen(job_id, left, keep=keep, current=current) as tree:
-            yield tree
-        return
-    async with opened_anew(context, begun, keep=keep) as tree:
-        # Files that git ignores were not saved; what of them set-up makes, it makes again.
-        await set_up(context, reporter, begun, tree)
-        await tree.put_back(saved[job_id].work)
-        # An attempt that could not put it back leaves it to the next one.
-        del saved[job_id]
-        yield tree
-
-
-async def record_generation(context: JobContext, tree: Tree) -> None:
-    """Before anything writes to the files: from now on only these are the job's, wherever older ones are."""
-    await context.record.update(lambda record: replace(record, generation=tree.generation))
-
-
-async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
-    """Whether a job's files are still those of a generation; see `Current`."""
-    return (await records.record(job_id)).generation == generation
-
-
-async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
-    """Have the repository's set-up run, where a job may execute anything."""
-    if not begun.grant.executes:
-        return SetupResult()
-    return await context.services.setup.run(
-        tree,
-        begun.asked,
-        repo_id=begun.here.repo.id,
-        tell=reporter.tell,
-        start_in=context.services.conventions.working_directory,
-    )
-
-
-# ---- Deliver people's messages to an agent while it works, each once.
-
-
-class Hears(Protocol):
-    """An agent, or several at once."""
-
-    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
-        """Tell it something; see `AsyncRuntime.send_message`."""
-        ...
-
-
-class Messages:
-    """The messages of one job, over all the legs of its run."""
-
-    def __init__(self) -> None:
-        self._signals: dict[str, Signal] = {}
-        self._told: set[str] = set()
-        self._agent: Hears | None = None
-
-    def hear(self, signal: Signal) -> None:
-        """Pass a message on, at once when the agent is at work."""
-        self._signals[signal.id] = signal
-        if self._agent is not None:
-            _send(self._agent, signal)
-
-    def go_to(self, runtime: AsyncRuntime | None) -> None:
-        """Pass on what an agent that begins to work has not been told yet; None when it has ended."""
-        for event in runtime.session.events if runtime is not None else ():
-            self.note(event)
-        self.go_on_to(runtime)
-
-    def go_on_to(self, agent: Hears | None) -> None:
-        """The same for an agent, or several at once, whose session tells nothing of messages."""
-        self._agent = agent
-        if agent is not None:
-            for signal in self.untold:
-                _send(agent, signal)
-
-    def note(self, event: Event) -> None:
-        """Take in an event of the run."""
-        if isinstance(event, MessageInjected):
-            self._told.add(event.id)
-
-    @property
-    def untold(self) -> tuple[Signal, ...]:
-        """Those that came too late for the agent."""
-        return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
-
-
-def _send(agent: Hears, signal: Signal) -> None:
-    # By id: people repeat themselves, and a redactor may change the text on its way.
-    agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
-
-
-# ---- A job whose model service is down: lets it wait without a worker, or ends it when it has waited for long
-# enough.
-
-
-async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
-    """Let a job wait when its run ended for the model's sake.
-
-    Args:
-        context: the job.
-        reporter: reports it.
-        outcome: how its run ended its leg.
-        stopped: who has stopped the job, as a sentence; empty when nobody has.
-
-    Returns:
-        That the job waits; or how its run ended for good, which of a job that was stopped says who has.
-    """
-    if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
-        return replace(outcome, status=Status.STOPPED, reason=stopped)
-    if outcome.status is not Status.MODEL_UNAVAILABLE:
-        return outcome
-    if not context.services.comes_back:  # nobody tries again later
-        return outcome
-    patience = context.services.model_patience
-    outage = await approvals.wait_out(context.record, outcome, patience=patience)
-    if outage is None:
-        return replace(outcome, reason=approvals.given_up(outcome, patience))
-    reporter.progress = replace(reporter.progress, awaits="")
-    reason = approvals.told(outage, outcome.reason or "", patience=patience)
-    view = reporter.now(state="parked", reason=reason)
-    return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
-
-
-async def policy_of(context: JobContext, policy: Policy) -> Policy:
-    """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
-    if await approvals.last_outage(context.record) is None:
-        return policy
-    return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
-
-
-async def taken_up(runtime: AsyncRuntime) -> Outcome:
-    """The leg after a process that ended at any moment, or after an outage: what it came to stands, else it goes on."""
-    outcome = runtime.outcome
-    if outcome is None or outcome.status is Status.MODEL_UNAVAILABLE:
-        return await runtime.resume()
-    return outcome
-
-
-# ---- Calls like one that was approved for the rest of the run.
-
-
-def approves_alike(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
-    """A handler of requests for permission that approves what fits a pattern which was approved in this run.
-
-    What was approved is looked up for each call: a push invalidates it during the run, and it survives the process.
-
-    Args:
-        context: the job.
-        assignment: what it may do, and where.
-    """
-    grant = assignment.grant
-    moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
-
-    async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await approvals.approved_alike(context.record)
-        return True if is_covered(grant.policy, patterns, pending) else None
-
-    return approve
-
-
-# ---- Calls that need a person in a run that can ask nobody: denied to the model with the reason, and kept.
-
-
-NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
-"""The agent's instructions about it, before it starts."""
-
-_ASKED_CHARS = 2_000
-_NOBODY = "nobody can be asked in this run"
-_DECIDE = f"{_NOBODY}; decide for yourself, and say in the completion what you decided"
-_INSTEAD = (
-    "Allowed without asking: reading and writing files, and the usual tests, builds and linters as plain commands, "
-    "without substitution, variables or redirection into files"
-)
-
-
-def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: Assignment) -> None:
-    """Answer all that a runtime asks, in the place of people who are not there.
-
-    Args:
-        hooks: the runtime's.
-        reporter: keeps what was denied.
-        assignment: says what would have allowed it.
-    """
-
-    # Async, so that both run on the event loop, which alone changes the progress.
-    async def deny(pending: PendingCall, **_: object) -> str:
-        setting, value = _allowing(assignment, pending)
-        asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
-        await reporter.denied(
-            DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value)
-        )
-        return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
-
-    async def decline(question: str, **_: object) -> NoAnswer:
-        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
-        return NoAnswer(why=_DECIDE)
-
-    # By arguments also for what is too long to be shown: nobody is shown anything.
-    hooks.register("permission_request", deny, by_arguments=True)
-    hooks.register("ask_user", decline)
-
-
-def _allowing(
-    begun: Assignment, pending: PendingCall
-) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
-    """The setting that would have allowed a call, and its value."""
-    if patterns := exact_patterns(begun.grant.policy, pending):
-        return "allow-commands", "; ".join(patterns)
-    thread, repo, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
-    if thread.head_repo_id != repo.id:  # of a fork neither input nor file can raise the level
-        return "label", names.auto
-    # The lowest of label, file and input holds.
-    if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
-        return "label-off", lowering
-    return "level", "auto"
-
-
-# ---- A result for a program: the schema that a workflow asks for, and how people read what fits it.
-
-
-_MAX_BYTES = 256 * 1024
-
-
-async def output_schema_of(context: JobContext, repo_id: int, base: Source) -> dict[str, Any] | None:
-    """The schema that results must fit, from the input itself or from the base branch's commit; None for no schema.
-
-    Raises:
-        WrongInputError: the commit has no such file, or it is no JSON schema.
-        WorkspaceError: what is there is not a file, or is too long.
-    """
-    wanted = context.services.conventions.output_schema
-    if wanted is None or isinstance(wanted, Mapping):
-        return None if wanted is None else dict(wanted)
-    place = f"The input `output-schema` names `{wanted}`"
-    file = await context.services.workspaces.read(repo_id, base, wanted, limit=_MAX_BYTES)
-    if file is None:
-        raise WrongInputError(f"{place}, which is not in commit {base.sha[:10]} of the base branch. Commit it there.")
-    try:
-        schema = json.loads(file.content)
-    except (ValueError, RecursionError) as error:
-        raise WrongInputError(f"{place}, which is not JSON: {error}.") from error
-    if not isinstance(schema, dict):
-        raise WrongInputError(f"{place}, which is not a JSON object.")
-    try:
-        await require_output_schema(schema)
-    except SettingsError as error:
-        raise WrongInputError(f"{place}. {error}") from error
-    return schema
-
-
-def readable(outcome: Outcome) -> Outcome:
-    """The same outcome, its summary as a block of code where it is nothing but JSON."""
-    if not outcome.output_json or not outcome.summary or "```" in outcome.summary:
-        return outcome
-    return replace(outcome, summary=fenced(outcome.summary, "json"))
-
-
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 
@@ -439,7 +147,7 @@ class AgentRun:
         self._reporter.progress = replace(self._fresh, usage=lost.usage, run_id=lost.run_id)
         if lost.usage.requests:
             await self._reporter.keep()
-        await keep_log(self._context.services, self._context.job)
+        await self._context.services.keep_log(self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
         async with opened_anew(self._context, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_interrupted():
@@ -649,3 +357,313 @@ class AgentRun:
 
 def _nothing() -> None:
     """Nothing is under way that could be interrupted."""
+
+
+@asynccontextmanager
+async def opened_anew(context: JobContext, begun: Assignment, *, keep: Callable[[], bool]) -> AsyncIterator[Tree]:
+    """The files of the commit.
+
+    Args:
+        context: the job.
+        begun: what it may do, and where.
+        keep: asked as the body ends: whether the files stay.
+    """
+    repo_id = begun.here.repo.id
+    workspaces, current = context.services.workspaces, partial(is_current, context.queue)
+    async with workspaces.open(context.job.id, repo_id, begun.source, keep=keep, current=current) as tree:
+        yield tree
+
+
+@asynccontextmanager
+async def reopened(
+    context: JobContext, reporter: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
+) -> AsyncIterator[Tree]:
+    """The files as an earlier attempt, or an earlier leg, left them.
+
+    Args:
+        context: the job.
+        reporter: reports it.
+        begun: what it may do, and where.
+        keep: asked as the body ends: whether the files stay.
+
+    Raises:
+        WorkspaceGoneError: they are not there any more.
+        StorageError: they may be stored, but the store cannot be reached.
+        ChangeError: what was saved does not fit.
+    """
+    handover, job_id = context.services.handover, context.job.id
+    saved = handover.saved if handover is not None else {}
+    if job_id not in saved:
+        generation = (await context.record.read()).generation or ""
+        left = Left(generation=generation, repo_id=begun.here.repo.id, source=begun.source)
+        current = partial(is_current, context.queue)
+        async with context.services.workspaces.reopen(job_id, left, keep=keep, current=current) as tree:
+            yield tree
+        return
+    async with opened_anew(context, begun, keep=keep) as tree:
+        # Files that git ignores were not saved; what of them set-up makes, it makes again.
+        await set_up(context, reporter, begun, tree)
+        await tree.put_back(saved[job_id].work)
+        # An attempt that could not put it back leaves it to the next one.
+        del saved[job_id]
+        yield tree
+
+
+async def record_generation(context: JobContext, tree: Tree) -> None:
+    """Before anything writes to the files: from now on only these are the job's, wherever older ones are."""
+    await context.record.update(lambda record: replace(record, generation=tree.generation))
+
+
+async def is_current(records: JobRecords, job_id: str, generation: str) -> bool:
+    """Whether a job's files are still those of a generation; see `Current`."""
+    return (await records.record(job_id)).generation == generation
+
+
+async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
+    """Have the repository's set-up run, where a job may execute anything."""
+    if not begun.grant.executes:
+        return SetupResult()
+    return await context.services.setup.run(
+        tree,
+        begun.asked,
+        repo_id=begun.here.repo.id,
+        tell=reporter.tell,
+        start_in=context.services.conventions.working_directory,
+    )
+
+
+class Messages:
+    """The messages of one job, over all the legs of its run."""
+
+    def __init__(self) -> None:
+        self._signals: dict[str, Signal] = {}
+        self._told: set[str] = set()
+        self._agent: Hears | None = None
+
+    def hear(self, signal: Signal) -> None:
+        """Pass a message on, at once when the agent is at work."""
+        self._signals[signal.id] = signal
+        if self._agent is not None:
+            _send(self._agent, signal)
+
+    def go_to(self, runtime: AsyncRuntime | None) -> None:
+        """Pass on what an agent that begins to work has not been told yet; None when it has ended."""
+        for event in runtime.session.events if runtime is not None else ():
+            self.note(event)
+        self.go_on_to(runtime)
+
+    def go_on_to(self, agent: Hears | None) -> None:
+        """The same for an agent, or several at once, whose session tells nothing of messages."""
+        self._agent = agent
+        if agent is not None:
+            for signal in self.untold:
+                _send(agent, signal)
+
+    def note(self, event: Event) -> None:
+        """Take in an event of the run."""
+        if isinstance(event, MessageInjected):
+            self._told.add(event.id)
+
+    @property
+    def untold(self) -> tuple[Signal, ...]:
+        """Those that came too late for the agent."""
+        return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
+
+
+class Hears(Protocol):
+    """An agent, or several at once."""
+
+    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
+        """Tell it something; see `AsyncRuntime.send_message`."""
+        ...
+
+
+def _send(agent: Hears, signal: Signal) -> None:
+    # By id: people repeat themselves, and a redactor may change the text on its way.
+    agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
+
+
+async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
+    """Let a job wait when its run ended for the model's sake.
+
+    Args:
+        context: the job.
+        reporter: reports it.
+        outcome: how its run ended its leg.
+        stopped: who has stopped the job, as a sentence; empty when nobody has.
+
+    Returns:
+        That the job waits; or how its run ended for good, which of a job that was stopped says who has.
+    """
+    if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
+        return replace(outcome, status=Status.STOPPED, reason=stopped)
+    if outcome.status is not Status.MODEL_UNAVAILABLE:
+        return outcome
+    if not context.services.comes_back:  # nobody tries again later
+        return outcome
+    patience = context.services.model_patience
+    outage = await approvals.wait_out(context.record, outcome, patience=patience)
+    if outage is None:
+        return replace(outcome, reason=approvals.given_up(outcome, patience))
+    reporter.progress = replace(reporter.progress, awaits="")
+    reason = approvals.told(outage, outcome.reason or "", patience=patience)
+    view = reporter.now(state="parked", reason=reason)
+    return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
+
+
+async def policy_of(context: JobContext, policy: Policy) -> Policy:
+    """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
+    if await approvals.last_outage(context.record) is None:
+        return policy
+    return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
+
+
+async def taken_up(runtime: AsyncRuntime) -> Outcome:
+    """The leg after a process that ended at any moment, or after an outage: what it came to stands, else it goes on."""
+    outcome = runtime.outcome
+    if outcome is None or outcome.status is Status.MODEL_UNAVAILABLE:
+        return await runtime.resume()
+    return outcome
+
+
+def approves_alike(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
+    """A handler of requests for permission that approves what fits a pattern which was approved in this run.
+
+    What was approved is looked up for each call: a push invalidates it during the run, and it survives the process.
+
+    Args:
+        context: the job.
+        assignment: what it may do, and where.
+    """
+    grant = assignment.grant
+    moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
+
+    async def approve(pending: PendingCall, **_: object) -> bool | None:
+        patterns = () if moved else await approvals.approved_alike(context.record)
+        return True if is_covered(grant.policy, patterns, pending) else None
+
+    return approve
+
+
+NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
+"""The agent's instructions about it, before it starts."""
+_ASKED_CHARS = 2_000
+_NOBODY = "nobody can be asked in this run"
+_DECIDE = f"{_NOBODY}; decide for yourself, and say in the completion what you decided"
+_INSTEAD = (
+    "Allowed without asking: reading and writing files, and the usual tests, builds and linters as plain commands, "
+    "without substitution, variables or redirection into files"
+)
+
+
+def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: Assignment) -> None:
+    """Answer all that a runtime asks, in the place of people who are not there.
+
+    Args:
+        hooks: the runtime's.
+        reporter: keeps what was denied.
+        assignment: says what would have allowed it.
+    """
+
+    # Async, so that both run on the event loop, which alone changes the progress.
+    async def deny(pending: PendingCall, **_: object) -> str:
+        setting, value = _allowing(assignment, pending)
+        asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
+        await reporter.denied(
+            DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value)
+        )
+        return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
+
+    async def decline(question: str, **_: object) -> NoAnswer:
+        await reporter.denied(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
+        return NoAnswer(why=_DECIDE)
+
+    # By arguments also for what is too long to be shown: nobody is shown anything.
+    hooks.register("permission_request", deny, by_arguments=True)
+    hooks.register("ask_user", decline)
+
+
+def _allowing(
+    begun: Assignment, pending: PendingCall
+) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
+    """The setting that would have allowed a call, and its value."""
+    if patterns := exact_patterns(begun.grant.policy, pending):
+        return "allow-commands", "; ".join(patterns)
+    thread, repo, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
+    if thread.head_repo_id != repo.id:  # of a fork neither input nor file can raise the level
+        return "label", names.auto
+    # The lowest of label, file and input holds.
+    if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
+        return "label-off", lowering
+    return "level", "auto"
+
+
+def readable(outcome: Outcome) -> Outcome:
+    """The same outcome, its summary as a block of code where it is nothing but JSON."""
+    if not outcome.output_json or not outcome.summary or "```" in outcome.summary:
+        return outcome
+    return replace(outcome, summary=fenced(outcome.summary, "json"))
+
+
+RERUN_SECONDS = 600.0
+_CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
+
+
+def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
+    """Whether a change is published only when the failed command passes after it: a fix that failed checks began."""
+    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
+
+
+async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
+    """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
+
+    Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
+
+    Raises:
+        SandboxError: the sandbox cannot be started.
+    """
+    beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
+    progress, tell = reporter.progress, reporter.tell
+    shown = reproduced(progress.checks, progress.edits, progress.failing)
+    if shown is None:
+        reporter.progress = replace(progress, rerun=Rerun(beside=beside))
+        return True
+    # On a line of its own: without the directory nothing of the command is run, whatever it is made of.
+    place = f"cd {shlex.quote(shown.directory)}\n" if shown.directory else ""
+    doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
+    tell(doing)
+    async with CommandRunner(
+        context.services.setup.sandbox,
+        tree.path,
+        network=narrowed(context.services.network, begun.asked.config.network).network,
+        start_in=context.services.conventions.working_directory,
+        told=lambda connection: log.info("proof: network: %s", connection),
+    ) as runner:
+        end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
+    tell(replace(doing, state="done" if end.ok else "failed"))
+    log.info(
+        "proof: exit code %s after %.1f s; it wrote:\n%s",
+        end.exit_code,
+        end.seconds,
+        end.output,
+    )
+    check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
+    rerun = Rerun(
+        command=shown.command,
+        before=shown.exit_code or 0,
+        after=end.exit_code,
+        seconds=end.seconds,
+        other=is_other(shown, progress.failing),
+        passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
+        beside=beside,
+    )
+    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, check))
+    return True
+
+
+async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
+    """Keep what a run came to before any of it is published; its session is needed no more."""
+    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    await context.services.work.keep(context.job.id, context.record, work, change)
+    await context.services.keep_log(context.job)
+    await asyncio.to_thread(context.services.forget_session, context.job)

@@ -1,39 +1,20 @@
-"""Requests for approval and their answers, kept with the job so that both outlive the process."""
+"""Requests that a job waits for: a person's answer, or the model service's return.
+
+Both are kept in the job's record, so that they outlive the process. The first answer to a request counts.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from agent_runtime import Outcome, PendingCall, SessionError, alike_patterns
-from bot.domain.errors import QueueError
-from bot.domain.job import Job
-from bot.github.types import GitHubError
-from bot.jobs.context import JobServices
+from agent_runtime import Outcome, PendingCall, alike_patterns
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
-from bot.publishing.view import following, log_of, pack_log, unpack_log
-from bot.queue.records import ApprovalAnswer, ApprovalsRecord, GitHubOutage, Outage, ShownRequest, StoredRecord, Waiting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalVerdict:
-    """What was said about a change that waited to be published.
-
-    Attributes:
-        approved: whether it may be.
-        why: else: why not.
-        tree_sha: the git tree that was looked at.
-    """
-
-    approved: bool
-    why: str = ""
-    tree_sha: str = ""
+from bot.queue.records import ApprovalAnswer, ApprovalsRecord, Outage, ShownRequest, StoredRecord, Waiting
 
 
 def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
@@ -101,6 +82,12 @@ async def answered(record: StoredRecord, asked: Waiting) -> ApprovalAnswer | Non
     return (await record.read()).approvals.answers.get(asked.request_id)
 
 
+async def is_answered(record: StoredRecord) -> bool:
+    """Whether what the job waits for has been answered."""
+    kept = (await record.read()).approvals
+    return kept.waiting is not None and kept.waiting.request_id in kept.answers
+
+
 async def approved_alike(record: StoredRecord) -> tuple[str, ...]:
     """The patterns of commands that were approved for the rest of the job's run."""
     kept = (await record.read()).approvals
@@ -114,12 +101,6 @@ async def void_alike(record: StoredRecord) -> None:
     await _update(record, lambda kept: replace(kept, alike_void=True))
 
 
-async def is_answered(record: StoredRecord) -> bool:
-    """Whether what the job waits for has been answered."""
-    kept = (await record.read()).approvals
-    return kept.waiting is not None and kept.waiting.request_id in kept.answers
-
-
 async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], ApprovalsRecord]) -> ApprovalsRecord:
     return (await record.update(lambda kept: replace(kept, approvals=change(kept.approvals)))).approvals
 
@@ -128,49 +109,6 @@ def unanswered(waits: Waiting) -> str:
     """Why a job ends that nobody answered."""
     what = "question" if waits.kind == "question" else "request"
     return f"Nobody answered the {what} `{waits.request_id}` in time."
-
-
-# ---- Limit how long a job is put off because GitHub does not respond.
-
-
-PATIENCE_SECONDS = 6 * 3600.0
-"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
-
-ACCESS_PATIENCE_SECONDS = 600.0
-"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
-
-_FIRST_PAUSE_SECONDS = 2.0
-_FORGOTTEN_SECONDS = 1800.0
-"""After so much time without trouble, and more than any pause, the next trouble is another one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """When to ask again.
-
-    Attributes:
-        seconds: for how long GitHub is asked again in all.
-        longest_pause: between two times.
-    """
-
-    seconds: float = PATIENCE_SECONDS
-    longest_pause: float = 60.0
-
-    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
-        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
-        if not (error.passing or error.unsettled):
-            return None
-        now = time.time()
-        met = (await record.read()).github_outage
-        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
-        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
-        lasts = now - begun
-        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
-            return None
-        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))
-
-
-# ---- Schedule the next attempt of a job that waits for a model service; kept with the job.
 
 
 FIRST_PAUSE = 120.0
@@ -230,30 +168,3 @@ def given_up(outcome: Outcome, patience: float) -> str:
 def _clock(seconds: float) -> str:
     when = datetime.fromtimestamp(seconds, UTC)
     return f"{when:%H:%M} UTC on {when.day} {when:%B}"
-
-
-# ---- Keep the log of a job's run for the dashboard, before its session is dropped.
-
-
-log = logging.getLogger(__name__)
-
-
-async def keep_log(services: JobServices, job: Job) -> None:
-    """Keep what the session of a job tells, where there is a session and a dashboard; no job fails for that."""
-    if services.history is None:
-        return
-
-    def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
-        events = services.session_events(job)
-        told = log_of(events, lambda text: services.without_places(services.redactor.redact(text)))
-        found = following(told, None if before is None else unpack_log(before))
-        return (pack_log(found), found.usage.cost_usd) if events else None
-
-    try:
-        kept = await asyncio.to_thread(packed, await services.history.log_of(job.id))
-        if kept is not None:
-            await services.history.keep_log(job, kept[0], cost_usd=kept[1])
-    except (SessionError, QueueError) as error:
-        log.warning("the log of the run is not kept for the dashboard: %s", error)
-    except Exception:  # also where a job is given up for a fault of ours, which may be this one
-        log.exception("the log of the run is not kept for the dashboard")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import shlex
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 from agent_runtime import (
     AsyncRuntime,
     ChildWatched,
-    CommandRunner,
     Delegation,
     Event,
     Outcome,
@@ -25,21 +22,11 @@ from agent_runtime import (
     Usage,
     UsageError,
 )
-from bot.domain.commands import Fix
-from bot.git.change import Change
-from bot.git.tree import Tree
-from bot.jobs.admission import Assignment
-from bot.jobs.approvals import keep_log
-from bot.jobs.context import JobContext
 from bot.jobs.status import StatusReporter
-from bot.permissions.levels import narrowed
-from bot.publishing.checks import Edits, Rerun, Verdict, is_other, reproduced, verdict_of
-from bot.publishing.markdown import one_line
-from bot.publishing.view import Activity, CandidateView, Progress
-from bot.queue.records import RunResult
+from bot.publishing.checks import Edits, Verdict, verdict_of
+from bot.publishing.view import CandidateView, Progress
 
 log = logging.getLogger(__name__)
-
 _ORDER = (Verdict.VERIFIED, Verdict.UNVERIFIED, Verdict.SETUP_FAILED, Verdict.RED, Verdict.UNCHANGED)
 _SUMMARY_CHARS = 2_000
 
@@ -197,70 +184,3 @@ def _written(copy: Path, changes: Sequence[tuple[str, str]]) -> list[float]:
             if kind != "deleted":
                 return [math.inf]
     return times
-
-
-# ---- The result of a finished run: checked by the host where it must be, and kept.
-
-
-RERUN_SECONDS = 600.0
-_CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
-
-
-def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
-    """Whether a change is published only when the failed command passes after it: a fix that failed checks began."""
-    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
-
-
-async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
-    """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
-
-    Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
-
-    Raises:
-        SandboxError: the sandbox cannot be started.
-    """
-    beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
-    progress, tell = reporter.progress, reporter.tell
-    shown = reproduced(progress.checks, progress.edits, progress.failing)
-    if shown is None:
-        reporter.progress = replace(progress, rerun=Rerun(beside=beside))
-        return True
-    # On a line of its own: without the directory nothing of the command is run, whatever it is made of.
-    place = f"cd {shlex.quote(shown.directory)}\n" if shown.directory else ""
-    doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
-    tell(doing)
-    async with CommandRunner(
-        context.services.setup.sandbox,
-        tree.path,
-        network=narrowed(context.services.network, begun.asked.config.network).network,
-        start_in=context.services.conventions.working_directory,
-        told=lambda connection: log.info("proof: network: %s", connection),
-    ) as runner:
-        end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
-    tell(replace(doing, state="done" if end.ok else "failed"))
-    log.info(
-        "proof: exit code %s after %.1f s; it wrote:\n%s",
-        end.exit_code,
-        end.seconds,
-        end.output,
-    )
-    check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
-    rerun = Rerun(
-        command=shown.command,
-        before=shown.exit_code or 0,
-        after=end.exit_code,
-        seconds=end.seconds,
-        other=is_other(shown, progress.failing),
-        passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
-        beside=beside,
-    )
-    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, check))
-    return True
-
-
-async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
-    """Keep what a run came to before any of it is published; its session is needed no more."""
-    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.keep(context.job.id, context.record, work, change)
-    await keep_log(context.services, context.job)
-    await asyncio.to_thread(context.services.forget_session, context.job)

@@ -1,56 +1,46 @@
-"""One job with its client, its record and its services; and how it ended."""
+"""The job's context: its services, its client of GitHub, its record; and how it ended.
+
+`JobServices` are what all jobs share; a `JobContextFactory` adds what belongs to one job. An `Ending` is the result of
+every path through the pipeline.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self
+from weakref import WeakValueDictionary
 
-from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, Status, traced
-from bot.domain.access import Bounds, Role, commanded_by_workflow, is_app, may_command
-from bot.domain.errors import BotError
-from bot.domain.job import Actor, Job, JobState
-from bot.git.errors import BranchGoneError
+from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError, Status, traced
+from bot.domain.access import Bounds
+from bot.domain.errors import QueueError
+from bot.domain.job import Job, JobState
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.issues import Reaction
 from bot.github.rate_limit import Urgency
-from bot.github.types import (
-    Annotation,
-    BotIdentity,
-    CommentFacts,
-    GitHubError,
-    JobFacts,
-    PullFacts,
-    PullLink,
-    RedCheck,
-    RepoFacts,
-    ReviewDraft,
-    ReviewFacts,
-    RunFacts,
-    Snapshot,
-    Spot,
-    thread_is_gone,
-)
+from bot.github.types import GitHubError, PullFacts, ReviewDraft, Spot
+from bot.jobs.access import AccessChecks
 from bot.jobs.setup import Setup
-from bot.jobs.storage import FileJobSessions, JobSessions, KnownConfigs, RunResults, SavedJob
-from bot.permissions.levels import Conventions, Refusal, ThreadState
+from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
+from bot.permissions.levels import Conventions, Refusal
+from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job, in_inputs, job_of, marker
-from bot.publishing.view import StatusView
+from bot.publishing.view import StatusView, following, log_of, pack_log, unpack_log
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
 from bot.queue.records import StoredRecord
 
-# ---- Services that all jobs share.
-
-
+log = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
 
 
@@ -119,6 +109,40 @@ class Handover:
 def artifact_name(job: Job) -> str:
     """What the artifact is called that keeps a waiting job: who answers knows no more than the thread."""
     return f"codepilot-session-{job.thread.number}"
+
+
+CONFIG_SECONDS = 60.0
+"""For how long what a repository's file said is taken for what it says now."""
+_MOST_REPOSITORIES = 10_000
+
+
+class KnownConfigs:
+    """What the files of repositories said when somebody last looked, for a short while.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
+        self._reading: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    def learn(self, repo_id: int, config: RepoConfig) -> None:
+        """Keep what was just read on the default branch."""
+        self._known[repo_id] = (self._clock() + CONFIG_SECONDS, config)
+        self._known.move_to_end(repo_id)
+        if len(self._known) > _MOST_REPOSITORIES:
+            self._known.popitem(last=False)
+
+    def reading(self, repo_id: int) -> asyncio.Lock:
+        """Held while somebody reads a repository's files, so that events that come at once ask GitHub once."""
+        return self._reading.setdefault(repo_id, asyncio.Lock())
+
+    def of(self, repo_id: int) -> RepoConfig | None:
+        """What it says; None when nobody has looked lately."""
+        until, config = self._known.get(repo_id, (0.0, None))
+        return config if self._clock() < until else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,264 +276,25 @@ class JobServices:
         if self.sessions is not None:
             self.sessions.forget(job.id)
 
+    async def keep_log(self, job: Job) -> None:
+        """Keep the log of a job's run for the dashboard, before its session is dropped; no job fails for that."""
+        if self.history is None:
+            return
 
-# ---- Reads from GitHub, each question asked once for as long as a phase of a job lasts.
+        def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
+            events = self.session_events(job)
+            told = log_of(events, lambda text: self.without_places(self.redactor.redact(text)))
+            found = following(told, None if before is None else unpack_log(before))
+            return (pack_log(found), found.usage.cost_usd) if events else None
 
-
-T = TypeVar("T")
-
-_ANNOTATIONS = 20
-
-
-class PhaseReader:
-    """What GitHub says while a job begins, or while it publishes; later decisions use new requests.
-
-    Args:
-        github: acts for the job.
-    """
-
-    def __init__(self, github: GitHub) -> None:
-        self._github = github
-        self._answers: dict[Hashable, Any] = {}
-
-    def continued_by(self, github: GitHub) -> PhaseReader:
-        """The same phase with another client: the one that began it is closed."""
-        reader = PhaseReader(github)
-        reader._answers = self._answers
-        return reader
-
-    async def me(self) -> BotIdentity:
-        """See `Accounts.me`."""
-        return await self._github.accounts.me()
-
-    async def role_of(self, repo: str, account_id: int, login: str) -> Role:
-        """See `Accounts.role_of`."""
-        return await self._once(
-            ("role", repo, account_id, login), lambda: self._github.accounts.role_of(repo, account_id, login)
-        )
-
-    async def file_at(self, repo: str, path: str) -> bytes | None:
-        """A file on the default branch; see `Repos.file_at`."""
-        return await self._once(("file", repo, path), lambda: self._github.repos.file_at(repo, path))
-
-    async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
-        """See `Comments.of_thread`."""
-        return await self._once(("comments", repo, number), lambda: self._github.comments.of_thread(repo, number))
-
-    async def reviews(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
-        """See `Reviews.of_pull`."""
-        return await self._once(("reviews", repo, number), lambda: self._github.reviews.of_pull(repo, number))
-
-    async def failing_checks(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
-        """See `Checks.failing`."""
-        return await self._once(("checks", repo, sha), lambda: self._github.checks.failing(repo, sha))
-
-    async def annotations(self, repo: str, check_id: int) -> tuple[Annotation, ...]:
-        """The first annotations of a check run."""
-        return await self._once(
-            ("annotations", repo, check_id), lambda: self._github.checks.annotations(repo, check_id, _ANNOTATIONS)
-        )
-
-    async def run(self, repo: str, run_id: int) -> RunFacts:
-        """See `Runs.get`."""
-        return await self._once(("run", repo, run_id), lambda: self._github.runs.get(repo, run_id))
-
-    async def jobs_of_run(self, repo: str, run_id: int) -> tuple[JobFacts, ...]:
-        """See `Runs.jobs`."""
-        return await self._once(("jobs", repo, run_id), lambda: self._github.runs.jobs(repo, run_id))
-
-    async def _once(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
-        if question not in self._answers:
-            self._answers[question] = await ask()
-        answer: T = self._answers[question]
-        return answer
-
-
-# ---- Everything that permissions are decided by, asked of GitHub now.
-
-
-class ReplacedRepositoryError(BotError):
-    """The repository was deleted, and its name given to another, which is nobody's to answer in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessCheck:
-    """What GitHub was asked about a job's place: enough to turn away who may not command.
-
-    Attributes:
-        snapshot: the repository and the thread.
-        roles: of the job's actor, and of the others that count.
-        by_workflow: whether a workflow's file is what commands.
-        reader: asks GitHub what else this phase of the job needs.
-    """
-
-    snapshot: Snapshot
-    roles: tuple[Role, ...]
-    reader: PhaseReader = field(compare=False)
-    by_workflow: bool = False
-
-    @property
-    def repo(self) -> RepoFacts:
-        """The repository."""
-        return self.snapshot.repo
-
-    @property
-    def may_command(self) -> bool:
-        """Whether everybody who asked may command the bot at all; only who may write can change a workflow's file."""
-        return self.by_workflow or all(map(may_command, self.roles))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadSnapshot(AccessCheck):
-    """The place a job is about, as GitHub has it now.
-
-    Attributes:
-        thread: the issue or pull request.
-        labels: the names of its labels.
-    """
-
-    thread: ThreadState
-    labels: tuple[str, ...]
-
-    @property
-    def pull_link(self) -> PullLink | None:
-        """The bot's own pull request in which work on an issue continues."""
-        number = self.thread.continues
-        return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
-
-
-async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessCheck:
-    """See where a job is about, and who asks. Two requests: strangers can make the bot come as often as they comment.
-
-    Args:
-        github: acts for the job.
-        job: the job.
-        bounds: which bots and people may command at all; others have no rights here.
-
-    Raises:
-        ReplacedRepositoryError: the name belongs to another repository now.
-        GitHubError: something could not be found out, which nobody may take for a yes.
-    """
-    name = job.repo.full_name
-    place = job.thread
-    asking = (
-        github.threads.branch_snapshot(name, place.branch)
-        if place.branch
-        else github.threads.snapshot(name, place.number)
-    )
-    snapshot = await asking
-    if snapshot.repo.id != job.repo.id:
-        raise ReplacedRepositoryError(f"{name} is no longer the repository for which the command was given.")
-    reader, people = PhaseReader(github), (job.actor, *job.others)
-    roles = tuple([await _role(reader, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return AccessCheck(snapshot=snapshot, roles=roles, reader=reader, by_workflow=commanded_by_workflow(job))
-
-
-def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
-    """Look at the thread, or at the branch, too.
-
-    Raises:
-        GitHubError: it is gone.
-    """
-    repo, thread, pull = access.repo, access.snapshot.thread, access.snapshot.pull
-    head: tuple[str, str, int | None, str]
-    if job.thread.kind == "branch":  # it has no thread, which somebody could close or lock
-        thread, branch = None, job.thread.branch
-        head = (access.snapshot.branch_head or "", branch, repo.id, branch)
-    elif thread is None or (job.thread.kind == "pull" and pull is None):
-        raise thread_is_gone(repo.full_name, job.thread.number)
-    elif pull is not None:
-        head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
-    else:
-        head = (access.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
-    return ThreadSnapshot(
-        snapshot=access.snapshot,
-        labels=thread.labels if thread is not None else (),
-        roles=access.roles,
-        reader=access.reader,
-        by_workflow=access.by_workflow,
-        thread=ThreadState(
-            default_branch=repo.default_branch,
-            head_sha=head[0],
-            head_ref=head[1],
-            head_repo_id=head[2],
-            base_ref=head[3],
-            is_open=thread is None or thread.state == "open",
-            locked=thread is not None and thread.locked,
-            archived=repo.archived,
-            private=repo.private,
-            author_id=thread.author_id if thread is not None else None,
-        ),
-    )
-
-
-async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
-    """The commit that a branch stands at.
-
-    Raises:
-        BranchGoneError: there is no such branch.
-        GitHubError: it could not be found out.
-    """
-    seen = here.snapshot
-    if seen.pull is not None and seen.pull.base_ref == branch:
-        sha = seen.base_head
-    else:
-        sha = await github.repos.branch_head(here.repo.full_name, branch)
-    if sha is None:
-        raise BranchGoneError(
-            f"The branch `{branch}`, which the work is for, does not exist.", "Choose another and try again."
-        )
-    return sha
-
-
-async def _role(reader: PhaseReader, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
-    """What somebody may do, as far as the bot listens to them.
-
-    CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
-    does not say what they may do in a repository, so the operator's word counts.
-    """
-    if job.origin.kind in {"workflow", "recipe"} and job.origin.vouched:
-        return "write"
-    if bounds.trusted_bots.hold(who.id, who.login):
-        return "write" if is_app(who.login) else await reader.role_of(repo, who.id, who.login)
-    if is_app(who.login):
-        return "write" if job.origin.kind == "ci" and who.id == (await reader.me()).id else "none"
-    return await reader.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"
-
-
-# ---- Hand the snapshot of the acknowledgement to the worker that starts the job right after.
-
-
-FRESH_SECONDS = 15.0
-"""Older answers are requested again. All are requested again before anything is published."""
-
-
-class AccessChecks:
-    """What was asked about jobs that are about to begin; each is given out once.
-
-    Args:
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._kept: dict[str, tuple[float, AccessCheck]] = {}
-
-    def keep(self, job_id: str, access: AccessCheck) -> None:
-        """Keep what was asked just now."""
-        now = self._clock()
-        self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] <= FRESH_SECONDS}
-        self._kept[job_id] = now, access
-
-    def take(self, job_id: str, github: GitHub) -> AccessCheck | None:
-        """What was asked about a job, if that was just now; `github` goes on asking."""
-        at, access = self._kept.pop(job_id, (0.0, None))
-        if access is None or self._clock() - at > FRESH_SECONDS:
-            return None
-        return replace(access, reader=access.reader.continued_by(github))
-
-
-# ---- The phase of its job that an attempt is in, as a span.
+        try:
+            kept = await asyncio.to_thread(packed, await self.history.log_of(job.id))
+            if kept is not None:
+                await self.history.keep_log(job, kept[0], cost_usd=kept[1])
+        except (SessionError, QueueError) as error:
+            log.warning("the log of the run is not kept for the dashboard: %s", error)
+        except Exception:  # also where a job is given up for a fault of ours, which may be this one
+            log.exception("the log of the run is not kept for the dashboard")
 
 
 Phase = Literal["admit", "prepare", "run", "publish"]
@@ -538,102 +323,6 @@ class Phases:
     ) -> None:
         """End the last phase."""
         self._open.__exit__(kind, error, trace)
-
-
-log = logging.getLogger(__name__)
-
-
-def spot_of(job: Job) -> Spot:
-    """Where the job is answered: in the thread about the lines that it came from, else below the issue."""
-    if job.origin.kind == "review_comment":
-        return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
-    return Spot(kind="thread", number=job.thread.number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortReply:
-    """A short answer in a comment of its own.
-
-    Attributes:
-        text: Markdown; rendering makes it harmless.
-        refused: whether it says no.
-    """
-
-    text: str
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a job ended, or that it waits now; no view for what nobody is to be told in words.
-
-    Attributes:
-        state: the state it goes to.
-        reason: why, for the queue and the log.
-        view: what its comment says.
-        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
-        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
-        status: how the agent's run ended, when there was one.
-        patch: the change that was not published, when there is one.
-        partial: whether that is only what was left out of what was published.
-        review: the comments on lines that were made.
-        proven: whether the asker is known to have access; else nobody is told before that is.
-        misconfigured: whether it failed for a permission that the bot does not have.
-        output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
-    """
-
-    state: JobState
-    reason: str = ""
-    view: StatusView | ShortReply | None = None
-    until: float = 0.0
-    request_id: str = ""
-    status: Status | None = None
-    patch: str = ""
-    partial: bool = False
-    review: ReviewDraft | None = None
-    proven: bool = True
-    misconfigured: bool = False
-    output_json: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobContextFactory:
-    """Makes the context of each job from what all jobs have in common.
-
-    Attributes:
-        services: what all jobs share.
-        queue: where they come from.
-        ledger: what is kept of threads beside their jobs.
-        github_for: the client that may act for a job.
-        access_checks: what was asked of GitHub for jobs that are about to begin.
-        ended: told how each job ended, or that it waits, before people are.
-    """
-
-    services: JobServices
-    queue: JobEngine
-    ledger: Ledger
-    github_for: Callable[[Job], GitHub]
-    access_checks: AccessChecks = field(default_factory=AccessChecks)
-    ended: Callable[[Ending], None] = lambda _ending: None
-
-    @asynccontextmanager
-    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
-        """The context of a job, with a client that acts for it until the body ends."""
-        async with self.github_for(job) as github:
-            if job.lane == "steer":
-                github.hurry(Urgency.ANSWER)
-            context = JobContext(
-                job=job,
-                services=self.services,
-                github=github,
-                queue=self.queue,
-                ledger=self.ledger,
-                record=StoredRecord(self.queue, job.id),
-                access_checks=self.access_checks,
-                marker=self.services.marker(job),
-            )
-            with context.phases:
-                yield context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -730,3 +419,96 @@ class JobContext:
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = ShortReply(text=refusal.reason, refused=True)
         return Ending(state=JobState.REFUSED, reason=refusal.reason, view=view)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContextFactory:
+    """Makes the context of each job from what all jobs have in common.
+
+    Attributes:
+        services: what all jobs share.
+        queue: where they come from.
+        ledger: what is kept of threads beside their jobs.
+        github_for: the client that may act for a job.
+        access_checks: what was asked of GitHub for jobs that are about to begin.
+        ended: told how each job ended, or that it waits, before people are.
+    """
+
+    services: JobServices
+    queue: JobEngine
+    ledger: Ledger
+    github_for: Callable[[Job], GitHub]
+    access_checks: AccessChecks = field(default_factory=AccessChecks)
+    ended: Callable[[Ending], None] = lambda _ending: None
+
+    @asynccontextmanager
+    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
+        """The context of a job, with a client that acts for it until the body ends."""
+        async with self.github_for(job) as github:
+            if job.lane == "steer":
+                github.hurry(Urgency.ANSWER)
+            context = JobContext(
+                job=job,
+                services=self.services,
+                github=github,
+                queue=self.queue,
+                ledger=self.ledger,
+                record=StoredRecord(self.queue, job.id),
+                access_checks=self.access_checks,
+                marker=self.services.marker(job),
+            )
+            with context.phases:
+                yield context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortReply:
+    """A short answer in a comment of its own.
+
+    Attributes:
+        text: Markdown; rendering makes it harmless.
+        refused: whether it says no.
+    """
+
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ended, or that it waits now; no view for what nobody is to be told in words.
+
+    Attributes:
+        state: the state it goes to.
+        reason: why, for the queue and the log.
+        view: what its comment says.
+        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
+        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
+        status: how the agent's run ended, when there was one.
+        patch: the change that was not published, when there is one.
+        partial: whether that is only what was left out of what was published.
+        review: the comments on lines that were made.
+        proven: whether the asker is known to have access; else nobody is told before that is.
+        misconfigured: whether it failed for a permission that the bot does not have.
+        output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
+    """
+
+    state: JobState
+    reason: str = ""
+    view: StatusView | ShortReply | None = None
+    until: float = 0.0
+    request_id: str = ""
+    status: Status | None = None
+    patch: str = ""
+    partial: bool = False
+    review: ReviewDraft | None = None
+    proven: bool = True
+    misconfigured: bool = False
+    output_json: str = ""
+
+
+def spot_of(job: Job) -> Spot:
+    """Where the job is answered: in the thread about the lines that it came from, else below the issue."""
+    if job.origin.kind == "review_comment":
+        return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
+    return Spot(kind="thread", number=job.thread.number)

@@ -1,8 +1,14 @@
-"""Publish a run's result, hold it back until a person approves, or keep it; and report which."""
+"""Publish a run's result, hold it back until a person approves, or keep it; revert the bot's last commit.
+
+`ResultDelivery.deliver` checks access again, plans everything that will be sent, and sends it. A change of which some
+files need an approval that nobody can give is published without them. `undo` publishes the reversal of a commit in the
+same way.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -12,151 +18,48 @@ from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
 from bot.domain.commands import Fix, Plan, Review
-from bot.domain.job import JobState
+from bot.domain.job import Job, JobState, Thread
+from bot.events.delivery import job_id
 from bot.git.change import Change
 from bot.git.errors import ChangeError, WorkflowsForbiddenError
+from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.github.rate_limit import Urgency
 from bot.github.types import ReviewDraft
 from bot.jobs import approvals
+from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, branch_number, decide, still_open, with_own_pull
-from bot.jobs.approvals import ApprovalVerdict
-from bot.jobs.context import Ending, JobContext, ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.context import Ending, JobContext
 from bot.jobs.material import pull_diff
-from bot.jobs.retry import carried_out
 from bot.jobs.status import StatusReporter, show_parts
-from bot.permissions.levels import Refusal
-from bot.publishing.markdown import clean
-from bot.publishing.plan import REMEDIES, CommitTarget, Publication, held_back, marked, plan
+from bot.permissions.levels import Grant, Refusal
+from bot.permissions.permissions import NO_WRITE_ACCESS
+from bot.publishing.markdown import clean, code
+from bot.publishing.plan import REMEDIES, CommitTarget, Publication, held_back, marked, plan, plan_undo
 from bot.publishing.publish import Delivered, ReviewPlace, Target, publish, publish_review
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import parse_review, prose_of, words_of
 from bot.publishing.screening import Objection, ShownChange, fits, sections, show_files
-from bot.publishing.view import PendingView, Withheld
+from bot.publishing.view import CommitRef, PendingView, Withheld
 from bot.queue.records import Waiting
-
-# ---- A change of which some files need an approval that nobody can give: those are left out, and kept.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialChange:
-    """What is left out of a change.
-
-    Attributes:
-        rest: the change without it; None where that is nothing, or cannot stand alone.
-        diff: what is left out, for people; empty where it cannot be shown.
-        patch: the same for `git apply`.
-    """
-
-    rest: Change | None
-    diff: str
-    patch: str
-
-
-async def left_out(
-    tree: Tree, change: Change, blocked: tuple[Objection, ...], redacted: Callable[[str], str]
-) -> PartialChange:
-    """Take files out of a change.
-
-    Args:
-        tree: the workspace.
-        change: all of it.
-        blocked: what a person would have to approve.
-        redacted: what becomes of a text on its way out.
-    """
-    paths = {path for each in blocked for path in each.files}
-    shown = await asyncio.to_thread(show_files, change, sorted(paths), redacted)
-    try:
-        rest = await tree.without(change, paths)
-    except ChangeError:
-        return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
-    patch = "".join([section for path, section in sections(change.patch) if path in paths])
-    return PartialChange(rest=rest or None, diff=shown.diff, patch=patch)
-
-
-# ---- Ask people to approve a change, and show the request.
-
-
-async def publication_request(
-    context: JobContext, publication: Publication, change: Change, shown: ShownChange
-) -> Waiting:
-    """The request to approve what may not be published without a person.
-
-    Args:
-        context: the job.
-        publication: what is blocked.
-        change: all of it.
-        shown: the part that the person has to read.
-    """
-    why = [each.words for each in publication.blocked]
-    if shown.spells:
-        why.append("Invisible characters are escaped below, as in `[U+202E]`.")
-    if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
-        why.append(f"Other changed files, which require no approval: {others}.")
-    if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
-        why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
-    return Waiting(
-        kind="publication",
-        request_id=secrets.token_hex(4),
-        reason=" ".join(why),
-        preview=shown.diff,
-        bound_to=change.base_sha,
-        until=time.time() + context.services.bounds.approval_seconds,
-        tree_sha=change.tree_sha,
-    )
-
-
-def pending_view(context: JobContext, asked: Waiting) -> PendingView:
-    """A request as the job's comment shows it."""
-    until = datetime.fromtimestamp(asked.until, UTC)
-    language: Literal["diff", "bash", ""] = "bash" if asked.kind == "permission" else ""
-    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
-        language = "diff"
-    return PendingView(
-        kind=asked.kind,
-        request_id=asked.request_id,
-        trigger=context.job.trigger,
-        # On its own: what looks like the beginning of a secret must not take what follows with it.
-        reason=context.github.redacted(asked.reason),
-        preview=asked.preview,
-        language=language,
-        like=asked.like,
-        expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
-    )
-
-
-# ---- The review that a run came to: read from its completion, and sent.
-
-
-_WHOLE_DIFF = 2_000_000
-
-
-async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) -> ReviewDraft:
-    """The review that the agent wrote, as far as GitHub takes it."""
-    diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
-    me = (await context.github.accounts.me()).id
-    earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
-    said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
-    return await asyncio.to_thread(
-        parse_review,
-        outcome.summary or "",
-        diff,
-        context.services.allowed(context.job),
-        commit_sha=begun.grant.bound_to_sha,
-        earlier=said,
-    )
-
-
-async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
-    """Send it, once however often this is started again."""
-    place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
-    return await publish_review(
-        context.github, context.record.published, review, place=place, dry_run=begun.grant.dry_run
-    )
-
 
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalVerdict:
+    """What was said about a change that waited to be published.
+
+    Attributes:
+        approved: whether it may be.
+        why: else: why not.
+        tree_sha: the git tree that was looked at.
+    """
+
+    approved: bool
+    why: str = ""
+    tree_sha: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,3 +295,215 @@ class ResultDelivery:
             review=review,
             output_json=context.github.redacted(outcome.output_json),
         )
+
+
+def carried_out(planned: Job, command: Plan, plan: str) -> Job:
+    """The job that carries out an approved plan, for the person who asked for the plan."""
+    return replace(
+        planned,
+        id=job_id("plan", planned.repo.id, planned.id),
+        delivery_id=f"{planned.delivery_id}.plan",
+        # A model may write what UTF-8 cannot hold, and so no queue.
+        command=Fix(goal=command.goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
+        head_sha="",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialChange:
+    """What is left out of a change.
+
+    Attributes:
+        rest: the change without it; None where that is nothing, or cannot stand alone.
+        diff: what is left out, for people; empty where it cannot be shown.
+        patch: the same for `git apply`.
+    """
+
+    rest: Change | None
+    diff: str
+    patch: str
+
+
+async def left_out(
+    tree: Tree, change: Change, blocked: tuple[Objection, ...], redacted: Callable[[str], str]
+) -> PartialChange:
+    """Take files out of a change.
+
+    Args:
+        tree: the workspace.
+        change: all of it.
+        blocked: what a person would have to approve.
+        redacted: what becomes of a text on its way out.
+    """
+    paths = {path for each in blocked for path in each.files}
+    shown = await asyncio.to_thread(show_files, change, sorted(paths), redacted)
+    try:
+        rest = await tree.without(change, paths)
+    except ChangeError:
+        return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
+    patch = "".join([section for path, section in sections(change.patch) if path in paths])
+    return PartialChange(rest=rest or None, diff=shown.diff, patch=patch)
+
+
+async def publication_request(
+    context: JobContext, publication: Publication, change: Change, shown: ShownChange
+) -> Waiting:
+    """The request to approve what may not be published without a person.
+
+    Args:
+        context: the job.
+        publication: what is blocked.
+        change: all of it.
+        shown: the part that the person has to read.
+    """
+    why = [each.words for each in publication.blocked]
+    if shown.spells:
+        why.append("Invisible characters are escaped below, as in `[U+202E]`.")
+    if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
+        why.append(f"Other changed files, which require no approval: {others}.")
+    if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
+        why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
+    return Waiting(
+        kind="publication",
+        request_id=secrets.token_hex(4),
+        reason=" ".join(why),
+        preview=shown.diff,
+        bound_to=change.base_sha,
+        until=time.time() + context.services.bounds.approval_seconds,
+        tree_sha=change.tree_sha,
+    )
+
+
+def pending_view(context: JobContext, asked: Waiting) -> PendingView:
+    """A request as the job's comment shows it."""
+    until = datetime.fromtimestamp(asked.until, UTC)
+    language: Literal["diff", "bash", ""] = "bash" if asked.kind == "permission" else ""
+    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
+        language = "diff"
+    return PendingView(
+        kind=asked.kind,
+        request_id=asked.request_id,
+        trigger=context.job.trigger,
+        # On its own: what looks like the beginning of a secret must not take what follows with it.
+        reason=context.github.redacted(asked.reason),
+        preview=asked.preview,
+        language=language,
+        like=asked.like,
+        expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
+    )
+
+
+_WHOLE_DIFF = 2_000_000
+
+
+async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) -> ReviewDraft:
+    """The review that the agent wrote, as far as GitHub takes it."""
+    diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
+    me = (await context.github.accounts.me()).id
+    earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
+    said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
+    return await asyncio.to_thread(
+        parse_review,
+        outcome.summary or "",
+        diff,
+        context.services.allowed(context.job),
+        commit_sha=begun.grant.bound_to_sha,
+        earlier=said,
+    )
+
+
+async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
+    """Send it, once however often this is started again."""
+    place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
+    return await publish_review(
+        context.github, context.record.published, review, place=place, dry_run=begun.grant.dry_run
+    )
+
+
+_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")
+
+
+async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
+    """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
+    before = (await context.record.read()).undoing
+    aim = before or await _last_commit(context, here)
+    if aim is None:
+        return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
+    sha, branch = aim.sha, aim.branch
+    if before is None:
+        head = await context.github.repos.branch_head(here.repo.full_name, branch)
+        if head is None:
+            return Refusal(cause="undo-gone", reason=f"The branch `{branch}` with my commit has been deleted.")
+        if head != sha:
+            reason = (
+                f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I only revert the last "
+                f"commit of a branch; use `git revert {sha[:10]}`."
+            )
+            return Refusal(cause="undo-moved", reason=reason)
+        await context.record.update(lambda record: replace(record, undoing=aim))
+    thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
+    return replace(here, thread=thread)
+
+
+async def undo(
+    context: JobContext, reporter: StatusReporter, here: ThreadSnapshot, grant: Grant, source: Source
+) -> Ending:
+    """Make the opposite commit."""
+    async with context.services.workspaces.open(context.job.id, here.repo.id, source) as tree:
+        change = await tree.reversal(grant.bound_to_sha)
+        publication = plan_undo(
+            context.job,
+            grant,
+            change,
+            branch=here.thread.head_ref,
+            undone=grant.bound_to_sha,
+            title=await tree.title(grant.bound_to_sha),
+            run_url=reporter.run_url,
+        )
+        # Git may have taken minutes, in which people lose their role.
+        access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        if not access.may_command:
+            withheld = Withheld(cause="refused", reason=NO_WRITE_ACCESS.reason)
+            publication = Publication(commit=None, pull_request=None, withheld=withheld)
+        delivered = await publish(
+            context.github,
+            context.record.published,
+            publication,
+            job=context.job,
+            target=Target.of(access.repo, context.services.conventions.branch_prefix),
+            pusher=tree,
+            redactor=context.services.redactor,
+            dry_run=grant.dry_run,
+        )
+    why = delivered.withheld.reason if delivered.withheld else ""
+    view = reporter.now(
+        state="failed" if why else "done",
+        completion=None if why or delivered.would else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
+        withheld=why,
+        would=delivered.would,
+        files=change.files,
+        commit_sha=delivered.commit_sha,
+        commit_url=delivered.commit_url,
+        ci_note=context.services.ci_note if delivered.commit_sha else "",
+    )
+    return Ending(state=JobState.FAILED if why else JobState.DONE, reason=why, view=view)
+
+
+async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef | None:
+    """The commit of the newest job of this thread that made one.
+
+    In a pull request of the bot's own also of the jobs on its branch that were asked for in another thread.
+    """
+    job, thread = context.job, here.thread
+    jobs = list(await context.queue.of_thread(job.repo.id, job.thread.key))
+    is_ours = thread.head_ref.startswith(context.services.conventions.branch_prefix)
+    is_here = job.thread.kind == "pull" and thread.head_repo_id == here.repo.id
+    own = _OWN_BRANCH.search(thread.head_ref) if is_ours and is_here else None
+    if own is not None:
+        asked_in = int(own[1]) if own[1] else Thread.of_branch(thread.base_ref).key
+        jobs += await context.queue.of_thread(job.repo.id, asked_in, limit=100)
+    for each in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
+        noted = (await context.of(each.job).read()).published.commit
+        if noted is not None and each.job.id != job.id and (own is None or noted.branch == thread.head_ref):
+            return noted
+    return None

@@ -1,4 +1,7 @@
-"""Report how jobs ended, in their comments and check runs, until GitHub accepts it."""
+"""Report how jobs ended, in their comments and check runs, until GitHub accepts it.
+
+An ending is kept in the job's record before it is reported, so that another worker can report it without working again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState
 from bot.github.rate_limit import Urgency
 from bot.github.types import CHECK_TEXT_LIMIT, GitHubError
-from bot.jobs.context import Ending, JobContext, JobContextFactory, check_access
+from bot.jobs.access import check_access
+from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, further_comment, notice_of, notify
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import clip
@@ -22,7 +26,6 @@ from bot.queue.protocols import KEEP_SECONDS, Owed
 from bot.queue.records import RecordedEnding, StoredRecord
 
 log = logging.getLogger(__name__)
-
 LATE_SECONDS = 120.0
 """How long after the end a comment is looked for that GitHub may have made long after it was asked to."""
 

@@ -1,13 +1,17 @@
-"""Events of a repository that are not commands: they are not answered, and only narrow what the bot may do."""
+"""Events of a repository that are not commands: dropped on receipt, or turned into jobs, stops and invalidations.
+
+They are not answered. `Receipt` drops an event before it is stored if nothing could follow from it; `handle_event`
+does the rest. A push invalidates what was requested and allowed for the commit before it; a label or an assignment
+asks for a fix; all failures on one commit become one job.
+"""
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from dataclasses import replace
 from datetime import datetime
-from typing import assert_never
+from typing import Literal, assert_never
 
 from bot.domain.access import LabelGrant, may_command, text_binding
 from bot.domain.commands import (
@@ -21,29 +25,188 @@ from bot.domain.commands import (
     Pushed,
     RecipeDue,
     RepoEvent,
+    Review,
+    ReviewEvent,
 )
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
-from bot.git.mirror import Source
 from bot.jobs import approvals, endings
+from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
-from bot.jobs.approvals import keep_log
-from bot.jobs.context import Ending, JobContext, PhaseReader, ShortReply, ThreadSnapshot, check_access
+from bot.jobs.automatic import is_unasked_review
+from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
 from bot.jobs.recipes import start_after_run, start_labelled, start_scheduled
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
-from bot.jobs.retry import fix_for, is_unasked_review, review_of_push
 from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
-from bot.permissions.levels import Grant, Refusal
-from bot.permissions.permissions import NO_WRITE_ACCESS
+from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
-from bot.publishing.plan import Publication, plan_undo
-from bot.publishing.publish import Target, publish
-from bot.publishing.view import CommitRef, Withheld
+from bot.queue.protocols import JobIndex, Ledger
 from bot.queue.records import Signal, Stored
 
-# ---- Failed checks: whether fixes are enabled, and one job for all failures on a commit.
+log = logging.getLogger(__name__)
+_RAISING = frozenset({"ask", "auto"})
+"""Levels that a label may raise a run to, and so are bound to a commit."""
+
+
+async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
+    """Take in what happened."""
+    match command:
+        case Labelled():
+            return await _labelled(context, command)
+        case Assigned(assignee_id=assignee_id):
+            if assignee_id == (await context.github.accounts.me()).id:
+                await context.queue.accept(fix_for(context.job, "assignment"))
+        case Pushed(head_sha=head_sha):
+            return await _pushed(context, head_sha)
+        case Closed(how=how):
+            await stop_all(context, await _jobs(context), f"The thread was {how}.")
+        case AccessLost(repo_ids=repo_ids):
+            await _access_lost(context, repo_ids)
+        case RecipeDue():
+            return await start_scheduled(context, command)
+        case ChecksFailed():
+            return await start_ci_fix(context, command)
+        case other:
+            assert_never(other)
+    return Ending(state=JobState.DONE)
+
+
+async def _labelled(context: JobContext, command: Labelled) -> Ending:
+    """Keep who set a permission label on what.
+
+    The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
+    """
+    job, config = context.job, await lately_on_default_branch(context)
+    names = config.labels
+    if names.is_start(command.label) or any(each.is_started_by(command.label) for each in config.recipes):
+        thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
+        if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
+            reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
+            silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
+            return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
+        words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
+        asked = replace(job, thread=words)
+        if names.is_start(command.label):
+            await context.queue.accept(fix_for(asked, "label"))
+        await start_labelled(context, command.label, asked)
+    elif names.means_something(command.label):
+        try:
+            at = datetime.fromisoformat(command.at).timestamp()
+        except ValueError:  # GitHub does not say
+            at = time.time()
+        label = LabelGrant(
+            repo_id=job.repo.id,
+            number=job.thread.number,
+            name=command.label,
+            labeller=job.actor,
+            bound_to=command.bound_to,
+            at=at,
+        )
+        await context.ledger.keep_label(label)
+    return Ending(state=JobState.DONE)
+
+
+async def _pushed(context: JobContext, head_sha: str) -> Ending:
+    """Invalidate what was requested and allowed for the previous commit; the bot's own commits invalidate nothing."""
+    job = context.job
+    if job.actor.id == (await context.github.accounts.me()).id:
+        return Ending(state=JobState.DONE)
+    for each in await _working_on(context):
+        if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
+            await approvals.void_alike(context.of(each.job))
+        asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
+        if asked is not None and not await _holds(context, asked.bound_to, head_sha):
+            why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
+            await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
+            await context.queue.wake(each.job.id)
+    if (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
+        review = review_of_push(job)
+        for each in await _jobs(context):
+            if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
+                await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
+        # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
+        await context.queue.accept(review, held_seconds=context.services.push_pause)
+        await context.record.update(lambda record: replace(record, leads_to=review.id))
+    kept = await context.ledger.labels(job.repo.id, job.thread.key)
+    if not kept:
+        return Ending(state=JobState.DONE)
+    path = context.services.conventions.repo_file
+    config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
+    raising = [each for each in kept if config.labels.level_of(each.name) in _RAISING]
+    gone = [each.name for each in raising if not await _holds(context, each.bound_to, head_sha)]
+    await context.void(gone)
+    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void", by=job.id):
+        return Ending(state=JobState.DONE)
+    names = ", ".join(map(code, gone))
+    text = (
+        f"I removed {names}: it was set for another commit than {head_sha[:10]}. Review what was pushed, and set it "
+        "again."
+    )
+    return Ending(state=JobState.DONE, view=ShortReply(text=text))
+
+
+async def _access_lost(context: JobContext, repo_ids: tuple[int, ...]) -> None:
+    if context.job.installation is not None:
+        for each in await context.queue.live_of(context.job.installation, repo_ids):
+            await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
+
+
+async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
+    """End a job that waits at once, and tell that where people see it, if they do; have one that runs stop."""
+    other = context.about(live.job)
+    record, ending = await other.record.read(), None
+    if record.is_shown:
+        view = StatusReporter(other).now(state="stopped", reason=why)
+        stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
+        ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
+    if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
+        await other.services.keep_log(other.job)
+        await context.services.workspaces.discard(live.job.id)
+    else:
+        await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
+
+
+async def _working_on(context: JobContext) -> tuple[Stored, ...]:
+    """The jobs of a pull request, and those of issues whose work goes on in it."""
+    job, jobs = context.job, await _jobs(context)
+    if job.installation is None:  # a workflow's run knows only its own thread
+        return jobs
+    found = [each for each in await context.queue.live_of(job.installation, (job.repo.id,)) if each not in jobs]
+    there = [each for each in found if (await context.of(each.job).read()).continues == job.thread.number]
+    return (*jobs, *there)
+
+
+async def _jobs(context: JobContext) -> tuple[Stored, ...]:
+    return await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
+
+
+async def _holds(context: JobContext, bound_to: str, pushed: str) -> bool:
+    """Whether what is bound to a commit outlasts a push: deliveries come in any order, and it may be the newer head."""
+    now = await context.github.pulls.get(context.job.repo.full_name, context.job.thread.number)
+    return bound_to in {pushed, now.head_sha}
+
+
+def fix_for(happened: Job, kind: Literal["label", "assignment"]) -> Job:
+    """The fix that somebody asked for by what they did, without a command."""
+    return replace(
+        happened,
+        id=job_id(kind, happened.repo.id, happened.id),
+        delivery_id=f"{happened.delivery_id}.{kind}",
+        command=Fix(),
+        origin=replace(happened.origin, kind=kind),
+    )
+
+
+def review_of_push(pushed: Job) -> Job:
+    """The review of what was pushed; another job when a branch is set back to a commit that was pushed before."""
+    return replace(
+        pushed,
+        id=job_id("push", pushed.repo.id, pushed.id),
+        delivery_id=f"{pushed.delivery_id}.review",
+        command=Review(on="push"),
+    )
 
 
 async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
@@ -133,237 +296,73 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
     )
 
 
-log = logging.getLogger(__name__)
+class Receipt:
+    """Says of a job, before it is stored, whether anything could follow from it.
 
-_RAISING = frozenset({"ask", "auto"})
-"""Levels that a label may raise a run to, and so are bound to a commit."""
-
-
-async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
-    """Take in what happened."""
-    match command:
-        case Labelled():
-            return await _labelled(context, command)
-        case Assigned(assignee_id=assignee_id):
-            if assignee_id == (await context.github.accounts.me()).id:
-                await context.queue.accept(fix_for(context.job, "assignment"))
-        case Pushed(head_sha=head_sha):
-            return await _pushed(context, head_sha)
-        case Closed(how=how):
-            await stop_all(context, await _jobs(context), f"The thread was {how}.")
-        case AccessLost(repo_ids=repo_ids):
-            await _access_lost(context, repo_ids)
-        case RecipeDue():
-            return await start_scheduled(context, command)
-        case ChecksFailed():
-            return await start_ci_fix(context, command)
-        case other:
-            assert_never(other)
-    return Ending(state=JobState.DONE)
-
-
-async def _access_lost(context: JobContext, repo_ids: tuple[int, ...]) -> None:
-    if context.job.installation is not None:
-        for each in await context.queue.live_of(context.job.installation, repo_ids):
-            await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
-
-
-async def _labelled(context: JobContext, command: Labelled) -> Ending:
-    """Keep who set a permission label on what.
-
-    The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
+    Args:
+        queue: the jobs that there are.
+        ledger: the labels that are kept, and what repositories ask for, as far as any process has looked lately.
+        configs: what they ask for, as far as this process has.
+        review_on: what starts a review without a command, where a repository does not say.
     """
-    job, config = context.job, await lately_on_default_branch(context)
-    names = config.labels
-    if names.is_start(command.label) or any(each.is_started_by(command.label) for each in config.recipes):
-        thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
-        if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
-            reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
-            silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
-            return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
-        words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-        asked = replace(job, thread=words)
-        if names.is_start(command.label):
-            await context.queue.accept(fix_for(asked, "label"))
-        await start_labelled(context, command.label, asked)
-    elif names.means_something(command.label):
-        try:
-            at = datetime.fromisoformat(command.at).timestamp()
-        except ValueError:  # GitHub does not say
-            at = time.time()
-        label = LabelGrant(
-            repo_id=job.repo.id,
-            number=job.thread.number,
-            name=command.label,
-            labeller=job.actor,
-            bound_to=command.bound_to,
-            at=at,
-        )
-        await context.ledger.keep_label(label)
-    return Ending(state=JobState.DONE)
 
+    def __init__(
+        self,
+        queue: JobIndex,
+        ledger: Ledger,
+        configs: KnownConfigs,
+        *,
+        review_on: frozenset[ReviewEvent] = frozenset(),
+    ) -> None:
+        self._queue = queue
+        self._ledger = ledger
+        self._configs = configs
+        self._review_on = review_on
 
-async def _pushed(context: JobContext, head_sha: str) -> Ending:
-    """Invalidate what was requested and allowed for the previous commit; the bot's own commits invalidate nothing."""
-    job = context.job
-    if job.actor.id == (await context.github.accounts.me()).id:
-        return Ending(state=JobState.DONE)
-    for each in await _working_on(context):
-        if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
-            await approvals.void_alike(context.of(each.job))
-        asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
-        if asked is not None and not await _holds(context, asked.bound_to, head_sha):
-            why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
-            await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
-            await context.queue.wake(each.job.id)
-    if (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
-        review = review_of_push(job)
-        for each in await _jobs(context):
-            if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
-                await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
-        # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
-        await context.queue.accept(review, held_seconds=context.services.push_pause)
-        await context.record.update(lambda record: replace(record, leads_to=review.id))
-    kept = await context.ledger.labels(job.repo.id, job.thread.key)
-    if not kept:
-        return Ending(state=JobState.DONE)
-    path = context.services.conventions.repo_file
-    config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
-    raising = [each for each in kept if config.labels.level_of(each.name) in _RAISING]
-    gone = [each.name for each in raising if not await _holds(context, each.bound_to, head_sha)]
-    await context.void(gone)
-    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void", by=job.id):
-        return Ending(state=JobState.DONE)
-    names = ", ".join(map(code, gone))
-    text = (
-        f"I removed {names}: it was set for another commit than {head_sha[:10]}. Review what was pushed, and set it "
-        "again."
-    )
-    return Ending(state=JobState.DONE, view=ShortReply(text=text))
+    async def unneeded(self, job: Job) -> str:
+        """Why a job can be dropped; empty for one that must be kept, as every word of a person must.
 
+        Raises:
+            QueueError: the database could not be read.
+        """
+        command = job.command
+        if isinstance(command, Review) and command.on is not None:
+            wanted = await self._may_be_reviewed(job.repo.id, command.on)
+            return "" if wanted else "the repository wants no review for this"
+        return await self._nothing_follows(job, command) if isinstance(command, RepoEvent) else ""
 
-async def _holds(context: JobContext, bound_to: str, pushed: str) -> bool:
-    """Whether what is bound to a commit outlasts a push: deliveries come in any order, and it may be the newer head."""
-    now = await context.github.pulls.get(context.job.repo.full_name, context.job.thread.number)
-    return bound_to in {pushed, now.head_sha}
+    async def _config(self, repo_id: int) -> RepoConfig | None:
+        return self._configs.of(repo_id) or await self._ledger.config(repo_id)
 
+    async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
+        config = await self._config(repo_id)
+        return config is None or config.reviews(on, self._review_on)
 
-async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
-    """End a job that waits at once, and tell that where people see it, if they do; have one that runs stop."""
-    other = context.about(live.job)
-    record, ending = await other.record.read(), None
-    if record.is_shown:
-        view = StatusReporter(other).now(state="stopped", reason=why)
-        stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
-        ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
-    if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
-        await keep_log(other.services, other.job)
-        await context.services.workspaces.discard(live.job.id)
-    else:
-        await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
-
-
-async def _working_on(context: JobContext) -> tuple[Stored, ...]:
-    """The jobs of a pull request, and those of issues whose work goes on in it."""
-    job, jobs = context.job, await _jobs(context)
-    if job.installation is None:  # a workflow's run knows only its own thread
-        return jobs
-    found = [each for each in await context.queue.live_of(job.installation, (job.repo.id,)) if each not in jobs]
-    there = [each for each in found if (await context.of(each.job).read()).continues == job.thread.number]
-    return (*jobs, *there)
-
-
-async def _jobs(context: JobContext) -> tuple[Stored, ...]:
-    return await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
-
-
-# ---- Revert the bot's last commit of a thread with a new commit.
-
-
-_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")
-
-
-async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
-    """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
-    before = (await context.record.read()).undoing
-    aim = before or await _last_commit(context, here)
-    if aim is None:
-        return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
-    sha, branch = aim.sha, aim.branch
-    if before is None:
-        head = await context.github.repos.branch_head(here.repo.full_name, branch)
-        if head is None:
-            return Refusal(cause="undo-gone", reason=f"The branch `{branch}` with my commit has been deleted.")
-        if head != sha:
-            reason = (
-                f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I only revert the last "
-                f"commit of a branch; use `git revert {sha[:10]}`."
-            )
-            return Refusal(cause="undo-moved", reason=reason)
-        await context.record.update(lambda record: replace(record, undoing=aim))
-    thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
-    return replace(here, thread=thread)
-
-
-async def undo(
-    context: JobContext, reporter: StatusReporter, here: ThreadSnapshot, grant: Grant, source: Source
-) -> Ending:
-    """Make the opposite commit."""
-    async with context.services.workspaces.open(context.job.id, here.repo.id, source) as tree:
-        change = await tree.reversal(grant.bound_to_sha)
-        publication = plan_undo(
-            context.job,
-            grant,
-            change,
-            branch=here.thread.head_ref,
-            undone=grant.bound_to_sha,
-            title=await tree.title(grant.bound_to_sha),
-            run_url=reporter.run_url,
-        )
-        # Git may have taken minutes, in which people lose their role.
-        access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        if not access.may_command:
-            withheld = Withheld(cause="refused", reason=NO_WRITE_ACCESS.reason)
-            publication = Publication(commit=None, pull_request=None, withheld=withheld)
-        delivered = await publish(
-            context.github,
-            context.record.published,
-            publication,
-            job=context.job,
-            target=Target.of(access.repo, context.services.conventions.branch_prefix),
-            pusher=tree,
-            redactor=context.services.redactor,
-            dry_run=grant.dry_run,
-        )
-    why = delivered.withheld.reason if delivered.withheld else ""
-    view = reporter.now(
-        state="failed" if why else "done",
-        completion=None if why or delivered.would else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
-        withheld=why,
-        would=delivered.would,
-        files=change.files,
-        commit_sha=delivered.commit_sha,
-        commit_url=delivered.commit_url,
-        ci_note=context.services.ci_note if delivered.commit_sha else "",
-    )
-    return Ending(state=JobState.FAILED if why else JobState.DONE, reason=why, view=view)
-
-
-async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef | None:
-    """The commit of the newest job of this thread that made one.
-
-    In a pull request of the bot's own also of the jobs on its branch that were asked for in another thread.
-    """
-    job, thread = context.job, here.thread
-    jobs = list(await context.queue.of_thread(job.repo.id, job.thread.key))
-    is_ours = thread.head_ref.startswith(context.services.conventions.branch_prefix)
-    is_here = job.thread.kind == "pull" and thread.head_repo_id == here.repo.id
-    own = _OWN_BRANCH.search(thread.head_ref) if is_ours and is_here else None
-    if own is not None:
-        asked_in = int(own[1]) if own[1] else Thread.of_branch(thread.base_ref).key
-        jobs += await context.queue.of_thread(job.repo.id, asked_in, limit=100)
-    for each in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
-        noted = (await context.of(each.job).read()).published.commit
-        if noted is not None and each.job.id != job.id and (own is None or noted.branch == thread.head_ref):
-            return noted
-    return None
+    async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
+        repo_id, number = job.repo.id, job.thread.key
+        match command:
+            case Labelled(label=label):
+                config = await self._config(repo_id)
+                means_nothing = config is not None and not config.hears_label(label)
+                return "the label has no meaning for the bot" if means_nothing else ""
+            case Pushed():
+                idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
+                idle = idle and not await self._may_be_reviewed(repo_id, "push")
+                # Work of an issue may go on in this pull request.
+                live = await self._queue.live_of(job.installation or 0, (repo_id,)) if idle else ()
+                idle = idle and all(each.job.thread.kind != "issue" for each in live)
+                return "no request is bound to the head of this pull request" if idle else ""
+            case Closed():
+                return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
+            case AccessLost(repo_ids=repo_ids):
+                return "" if await self._queue.live_of(job.installation or 0, repo_ids) else "no job is running there"
+            case ChecksFailed():
+                config = await self._config(repo_id)
+                asked = (
+                    config is None or config.fix_ci or config.follows_runs or await self._ledger.labels(repo_id, number)
+                )
+                return "" if asked else "fixing failed checks is not enabled here"
+            case Assigned() | RecipeDue():
+                return ""
+            case other:
+                assert_never(other)

@@ -1,8 +1,8 @@
-"""Resume a job that has waited since an earlier workflow run: its sealed state is in an artifact of that run.
+"""Waiting jobs between workflow runs: saved as a sealed artifact, resumed by the run that the answer starts.
 
 GitHub keeps what has to be known of it: the artifact, and the status comment, which stands as the run left it for as
 long as nobody has answered. The answering run changes the comment before any work, so an artifact is good for one
-answer.
+answer. Anybody may have made an artifact, so it is unpacked in a worker process.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, GitHubError, Spot
 from bot.jobs import approvals
-from bot.jobs.context import Ending, Handover, JobContext, ThreadSnapshot, spot_of
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.context import Ending, Handover, JobContext, spot_of
 from bot.jobs.steering import steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, digest_of, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
 from bot.queue.records import CommentRecord, decode_record, encode_record
 
-# ---- Saves a job that waits for a person as one sealed file, for the workflow run that the answer starts.
-
-
+log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
 """What the file is called in its artifact."""
-
 _MOST_SESSION_BYTES = 64 * 1024 * 1024
 _UNASKED = "The comment with the request has been deleted."
 
@@ -79,6 +77,13 @@ async def save(context: JobContext) -> Path:
     return path
 
 
+def _write(folder: Path, sealed: bytes) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / SESSION_FILE
+    path.write_bytes(sealed)
+    return path
+
+
 async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[Spot, CommentFacts] | None:
     """A job's status comment as it is now, and where it is; None when it is gone."""
     if comment.posted is None:
@@ -87,48 +92,6 @@ async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[
     found = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
     return None if found is None else (spot, found)
 
-
-def _write(folder: Path, sealed: bytes) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / SESSION_FILE
-    path.write_bytes(sealed)
-    return path
-
-
-# ---- Read the one file of an artifact's zip. Runs in a worker process: anybody may have made it. Pure but for the
-# file.
-
-
-_MOST_ENTRIES = 100
-
-
-def member_of(path: str, name: str, most: int) -> bytes:
-    """What a zip file holds under a name; nothing is unpacked to the disk, and no more than `most` bytes at all.
-
-    Args:
-        path: the zip file.
-        name: of the member, exactly.
-        most: bytes that it may have.
-
-    Raises:
-        ValueError: it is no such zip file.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if len(archive.infolist()) > _MOST_ENTRIES:
-                raise ValueError(f"it has more than {_MOST_ENTRIES} files")
-            with archive.open(name) as member:
-                content = member.read(most + 1)
-    except KeyError as error:
-        raise ValueError(f"it has no file {name}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise ValueError("it is not a readable zip file") from error
-    if len(content) > most:
-        raise ValueError(f"its file has more than {most:,} bytes")
-    return content
-
-
-log = logging.getLogger(__name__)
 
 _MOST_LISTED = 100
 _MOST_READ = 20
@@ -238,3 +201,32 @@ async def _opened(context: JobContext, here: ThreadSnapshot, handover: Handover,
             member_of, str(file), SESSION_FILE, MAX_SEALED_BYTES, seconds=_SECONDS, what="Reading the artifact"
         )
     return await asyncio.to_thread(unseal, sealed, handover.key, repo_id=here.repo.id, thread=context.job.thread.key)
+
+
+_MOST_ENTRIES = 100
+
+
+def member_of(path: str, name: str, most: int) -> bytes:
+    """What a zip file holds under a name; nothing is unpacked to the disk, and no more than `most` bytes at all.
+
+    Args:
+        path: the zip file.
+        name: of the member, exactly.
+        most: bytes that it may have.
+
+    Raises:
+        ValueError: it is no such zip file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if len(archive.infolist()) > _MOST_ENTRIES:
+                raise ValueError(f"it has more than {_MOST_ENTRIES} files")
+            with archive.open(name) as member:
+                content = member.read(most + 1)
+    except KeyError as error:
+        raise ValueError(f"it has no file {name}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise ValueError("it is not a readable zip file") from error
+    if len(content) > most:
+        raise ValueError(f"its file has more than {most:,} bytes")
+    return content

@@ -1,4 +1,8 @@
-"""Everything there is to read about a job, fetched from GitHub and from the trusted git directory."""
+"""Material for the agent: the thread, the diff, failing checks with their logs, linked files and pictures.
+
+`gather` reads all of it from GitHub and from the trusted git directory, within limits. Logs and pictures come from
+other hosts and may be anything: they are read in bounded workers, and no job fails for lack of them.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,9 @@ from bot.git.mirror import Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
 from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, RedCheck, RunFacts, StepFacts
+from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
-from bot.jobs.context import JobContext, ThreadSnapshot
+from bot.jobs.context import JobContext
 from bot.jobs.status import lacking
 from bot.prompt.brief import (
     LARGEST_BYTES,
@@ -47,115 +52,174 @@ from bot.prompt.brief import (
     signed,
 )
 
-# ---- Reads the logs of one workflow run's jobs: each from its own address, or all of them from a zip file.
-
-
 log = logging.getLogger(__name__)
-
-EXCERPT_CHARS = 5_000
-
-_LOG_BYTES = 100_000_000
-_TAIL_BYTES = 4_000_000
-_ZIP_BYTES = 32_000_000
-_LOG_SECONDS = 60.0
-_SECONDS_TOGETHER = 120.0
-_GONE = frozenset({404, 410})
-_EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 days), or the runner was lost."
+_DIFF_CHARS = 60_000
+_MOST_FILES = 5
+_FILE_BYTES = 200_000
+_LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
 
-class FailedLogs:
-    """The logs of one attempt of a workflow run, for as long as it is open.
+async def gather(context: JobContext, begun: Assignment) -> Material:
+    """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
+
+    What GitHub will not show, e.g. for lack of a permission, is left out with a word in the log: the job can be done
+    without it. Where failing checks began the job, `unread` says so, with the permission.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    repo, number, reader = begun.here.repo.full_name, context.job.thread.number, begun.here.reader
+    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    red, unread = await _red(context, begun)
+    failed = await _failed(context, begun, red)
+    material = Material(
+        language=language,
+        approved_plan=plan,
+        checks=tuple(map(_check, red)),
+        failed=failed,
+        workflow=failed.name if failed is not None else "",
+        unread=unread,
+    )
+    if context.job.thread.kind == "branch":
+        return material
+    me = (await context.github.accounts.me()).id
+    comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
+    material = replace(material, comments=comments, files=await _linked(context, begun))
+    if context.job.thread.kind == "issue":
+        continues = begun.here.thread.continues > 0
+        diff = await pull_diff(context, begun, limit=_DIFF_CHARS) if continues else ""
+        return replace(material, continues=continues, diff=diff)
+    return replace(
+        material,
+        line_comments=tuple(
+            [
+                LineComment(
+                    comment=_comment(each.comment, me), root=each.root, path=each.path, line=each.line, hunk=each.hunk
+                )
+                for each in await context.github.reviews.line_comments(repo, number)
+            ]
+        ),
+        verdicts=tuple(
+            [
+                ReviewVerdict(
+                    comment=ThreadComment(
+                        id=each.id,
+                        author=each.author,
+                        body=each.body,
+                        created_at=each.submitted_at,
+                        updated_at=each.submitted_at,
+                        ours=each.author_id == me,
+                    ),
+                    state=each.state,
+                )
+                for each in await reader.reviews(repo, number)
+            ]
+        ),
+        diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
+    )
+
+
+async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> str:
+    """What the pull request changes, as git writes it, at most `limit` characters of it."""
+    base = begun.asked.base_sha
+    source = begun.source
+    return await context.services.workspaces.diff(
+        begun.here.repo.id,
+        replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
+        source,
+        limit=limit,
+    )
+
+
+async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+    """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
+    has_pull = context.job.thread.kind == "pull" or begun.here.thread.continues > 0
+    # By a button, work on a branch that failing checks began is done again.
+    if not has_pull and context.job.origin.kind not in {"ci", "button"}:
+        return (), ""
+    try:
+        return await begun.here.reader.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("the failing checks were not read: %s", error)
+        # A command of a person's can be about anything else.
+        if context.job.origin.kind != "ci" or not error.lacks_permission:
+            return (), ""
+        return (), f"The agent was given no annotations of the failing checks. {lacking(context, 'checks')}"
+
+
+async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+    """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
+    here, run_id = begun.here, context.job.origin.id
+    if context.job.origin.kind not in {"ci", "recipe"}:
+        run_id = (
+            run_behind(context.services.server_url, here.repo.full_name, red)
+            if isinstance(begun.command, Fix | Test)
+            else 0
+        )
+    if not run_id:
+        return None
+    try:
+        return await failed_run(context, here, begun.source, run_id)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("the run that failed was not read: %s", error)
+        return None
+
+
+async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:
+    """The repository's own files that the thread's description links to, as they are in the commit worked on."""
+    prefix = re.escape(f"{context.services.server_url}/{begun.here.repo.full_name}/blob/")
+    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
+    # The author of the description may have filled it with links that lead nowhere.
+    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
+    found = []
+    for path, lines in places:
+        try:
+            blob = await context.services.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
+        except WorkspaceError:  # no file, or a large one: the agent can look for itself
+            continue
+        if blob is None:
+            continue
+        found.append(linked(path, lines, blob.content.decode("utf-8", "replace")))
+    return tuple(found)
+
+
+def linked(path: str, fragment: str, text: str) -> LinkedFile:
+    """What a link to a file means: the lines that its fragment names, or the whole file where it has no such lines.
 
     Args:
-        github: where they are.
-        repo: `owner/name`.
-        run_id: of the run.
-        attempt: of the run.
-        plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
-        ca_file: authorities that are trusted beside the system's.
+        path: the file.
+        fragment: of the link, such as `L3-L9`; empty for none.
+        text: the whole file.
     """
-
-    def __init__(
-        self, github: GitHub, repo: str, run_id: int, attempt: int, *, plain: bool, ca_file: Path | None = None
-    ) -> None:
-        self._github, self._repo, self._run_id, self._attempt = github, repo, run_id, attempt
-        self._save = partial(save_log, plain=plain, ca_file=ca_file)
-        self._until = time.monotonic() + _SECONDS_TOGETHER
-        self._folder = Path()
-        self._zip: Path | None = None
-        self._no_zip = ""
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Self]:
-        """Have a directory for what is fetched."""
-        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-logs-"))
-        try:
-            yield self
-        finally:
-            await asyncio.to_thread(shutil.rmtree, self._folder)
-
-    async def excerpt(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
-        """What a job's log says of its failures, and how many more it has.
-
-        Raises:
-            LogError: it is not available; the text says why.
-            GitHubError: GitHub failed in a way that may pass.
-        """
-        file = self._folder / "job.log"
-        try:
-            try:
-                address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
-                await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
-                text, more = await run_bounded(
-                    digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
-                )
-            except LogGoneError:
-                return await self._packed(job, moments)
-        except BoundExceededError as error:
-            raise LogError(f"The log could not be read: {error}") from error
-        return str(text), int(more)
-
-    async def _packed(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
-        """The same from the zip file of the run, which is fetched once."""
-        if self._no_zip:
-            raise LogGoneError(self._no_zip)
-        if self._zip is None:
-            file = self._folder / "run.zip"
-            try:
-                address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
-                await self._save(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds())
-            except LogError as error:
-                self._no_zip = str(error)
-                raise
-            self._zip = file
-        arguments = (str(self._zip), job.name, list(moments), EXCERPT_CHARS, _LOG_BYTES)
-        try:
-            text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, what="Reading the logs")
-        except ValueError as error:
-            raise LogGoneError(f"{_EXPIRED} ({error})") from error
-        return str(text), int(more)
-
-    async def _address(self, asking: Awaitable[str]) -> str:
-        try:
-            return await asking
-        except GitHubError as error:
-            if error.passing:
-                raise
-            raise (LogGoneError(_EXPIRED) if error.status in _GONE else LogError(str(error))) from error
-
-    def _seconds(self) -> float:
-        left = min(_LOG_SECONDS, self._until - time.monotonic())
-        if left <= 0:
-            raise LogError("Reading the logs of the other jobs took too long.")
-        return left
+    if meant := _LINES.fullmatch(fragment):
+        lines = text.removesuffix("\n").split("\n")  # as GitHub, git and the agent's tools number them
+        first, last = max(1, int(meant[1])), min(int(meant[2] or meant[1]), len(lines))
+        if first <= last:
+            return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(lines[first - 1 : last]))
+    return LinkedFile(place=path, text=text)
 
 
-# ---- Fetches what failed in a workflow run: its red jobs, their logs and annotations, and how the workflow runs
-# them.
+def _comment(facts: CommentFacts, me: int) -> ThreadComment:
+    return ThreadComment(
+        id=facts.id,
+        author=facts.author,
+        body=facts.body,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+        ours=facts.author_id == me,
+    )
+
+
+def _check(red: RedCheck) -> FailingCheck:
+    remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in red.annotations)
+    return FailingCheck(name=red.name, conclusion=red.conclusion, summary=red.summary, remarks=remarks)
 
 
 MOST_JOBS = 5
-
 _CANCELLED = "cancelled"
 _CHANGES_CHARS = 20_000
 _WORKFLOW_BYTES = 200_000
@@ -331,179 +395,106 @@ def step_of(step: StepFacts) -> Step:
     return Step(number=step.number, name=step.name, conclusion=step.conclusion)
 
 
-_DIFF_CHARS = 60_000
-_MOST_FILES = 5
-_FILE_BYTES = 200_000
-_LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
+EXCERPT_CHARS = 5_000
+_LOG_BYTES = 100_000_000
+_TAIL_BYTES = 4_000_000
+_ZIP_BYTES = 32_000_000
+_LOG_SECONDS = 60.0
+_SECONDS_TOGETHER = 120.0
+_GONE = frozenset({404, 410})
+_EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 days), or the runner was lost."
 
 
-async def gather(context: JobContext, begun: Assignment) -> Material:
-    """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
-
-    What GitHub will not show, e.g. for lack of a permission, is left out with a word in the log: the job can be done
-    without it. Where failing checks began the job, `unread` says so, with the permission.
-
-    Raises:
-        GitHubError: GitHub failed in a way that may pass.
-    """
-    repo, number, reader = begun.here.repo.full_name, context.job.thread.number, begun.here.reader
-    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
-    red, unread = await _red(context, begun)
-    failed = await _failed(context, begun, red)
-    material = Material(
-        language=language,
-        approved_plan=plan,
-        checks=tuple(map(_check, red)),
-        failed=failed,
-        workflow=failed.name if failed is not None else "",
-        unread=unread,
-    )
-    if context.job.thread.kind == "branch":
-        return material
-    me = (await context.github.accounts.me()).id
-    comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
-    material = replace(material, comments=comments, files=await _linked(context, begun))
-    if context.job.thread.kind == "issue":
-        continues = begun.here.thread.continues > 0
-        diff = await pull_diff(context, begun, limit=_DIFF_CHARS) if continues else ""
-        return replace(material, continues=continues, diff=diff)
-    return replace(
-        material,
-        line_comments=tuple(
-            [
-                LineComment(
-                    comment=_comment(each.comment, me), root=each.root, path=each.path, line=each.line, hunk=each.hunk
-                )
-                for each in await context.github.reviews.line_comments(repo, number)
-            ]
-        ),
-        verdicts=tuple(
-            [
-                ReviewVerdict(
-                    comment=ThreadComment(
-                        id=each.id,
-                        author=each.author,
-                        body=each.body,
-                        created_at=each.submitted_at,
-                        updated_at=each.submitted_at,
-                        ours=each.author_id == me,
-                    ),
-                    state=each.state,
-                )
-                for each in await reader.reviews(repo, number)
-            ]
-        ),
-        diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
-    )
-
-
-async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> str:
-    """What the pull request changes, as git writes it, at most `limit` characters of it."""
-    base = begun.asked.base_sha
-    source = begun.source
-    return await context.services.workspaces.diff(
-        begun.here.repo.id,
-        replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
-        source,
-        limit=limit,
-    )
-
-
-async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
-    """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
-    has_pull = context.job.thread.kind == "pull" or begun.here.thread.continues > 0
-    # By a button, work on a branch that failing checks began is done again.
-    if not has_pull and context.job.origin.kind not in {"ci", "button"}:
-        return (), ""
-    try:
-        return await begun.here.reader.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
-    except GitHubError as error:
-        if error.passing:
-            raise
-        log.warning("the failing checks were not read: %s", error)
-        # A command of a person's can be about anything else.
-        if context.job.origin.kind != "ci" or not error.lacks_permission:
-            return (), ""
-        return (), f"The agent was given no annotations of the failing checks. {lacking(context, 'checks')}"
-
-
-async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
-    """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
-    here, run_id = begun.here, context.job.origin.id
-    if context.job.origin.kind not in {"ci", "recipe"}:
-        run_id = (
-            run_behind(context.services.server_url, here.repo.full_name, red)
-            if isinstance(begun.command, Fix | Test)
-            else 0
-        )
-    if not run_id:
-        return None
-    try:
-        return await failed_run(context, here, begun.source, run_id)
-    except GitHubError as error:
-        if error.passing:
-            raise
-        log.warning("the run that failed was not read: %s", error)
-        return None
-
-
-async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:
-    """The repository's own files that the thread's description links to, as they are in the commit worked on."""
-    prefix = re.escape(f"{context.services.server_url}/{begun.here.repo.full_name}/blob/")
-    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
-    # The author of the description may have filled it with links that lead nowhere.
-    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
-    found = []
-    for path, lines in places:
-        try:
-            blob = await context.services.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
-        except WorkspaceError:  # no file, or a large one: the agent can look for itself
-            continue
-        if blob is None:
-            continue
-        found.append(linked(path, lines, blob.content.decode("utf-8", "replace")))
-    return tuple(found)
-
-
-def linked(path: str, fragment: str, text: str) -> LinkedFile:
-    """What a link to a file means: the lines that its fragment names, or the whole file where it has no such lines.
+class FailedLogs:
+    """The logs of one attempt of a workflow run, for as long as it is open.
 
     Args:
-        path: the file.
-        fragment: of the link, such as `L3-L9`; empty for none.
-        text: the whole file.
+        github: where they are.
+        repo: `owner/name`.
+        run_id: of the run.
+        attempt: of the run.
+        plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
+        ca_file: authorities that are trusted beside the system's.
     """
-    if meant := _LINES.fullmatch(fragment):
-        lines = text.removesuffix("\n").split("\n")  # as GitHub, git and the agent's tools number them
-        first, last = max(1, int(meant[1])), min(int(meant[2] or meant[1]), len(lines))
-        if first <= last:
-            return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(lines[first - 1 : last]))
-    return LinkedFile(place=path, text=text)
 
+    def __init__(
+        self, github: GitHub, repo: str, run_id: int, attempt: int, *, plain: bool, ca_file: Path | None = None
+    ) -> None:
+        self._github, self._repo, self._run_id, self._attempt = github, repo, run_id, attempt
+        self._save = partial(save_log, plain=plain, ca_file=ca_file)
+        self._until = time.monotonic() + _SECONDS_TOGETHER
+        self._folder = Path()
+        self._zip: Path | None = None
+        self._no_zip = ""
 
-def _comment(facts: CommentFacts, me: int) -> ThreadComment:
-    return ThreadComment(
-        id=facts.id,
-        author=facts.author,
-        body=facts.body,
-        created_at=facts.created_at,
-        updated_at=facts.updated_at,
-        ours=facts.author_id == me,
-    )
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Self]:
+        """Have a directory for what is fetched."""
+        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="codepilot-logs-"))
+        try:
+            yield self
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self._folder)
 
+    async def excerpt(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
+        """What a job's log says of its failures, and how many more it has.
 
-def _check(red: RedCheck) -> FailingCheck:
-    remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in red.annotations)
-    return FailingCheck(name=red.name, conclusion=red.conclusion, summary=red.summary, remarks=remarks)
+        Raises:
+            LogError: it is not available; the text says why.
+            GitHubError: GitHub failed in a way that may pass.
+        """
+        file = self._folder / "job.log"
+        try:
+            try:
+                address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
+                await self._save(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds())
+                text, more = await run_bounded(
+                    digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
+                )
+            except LogGoneError:
+                return await self._packed(job, moments)
+        except BoundExceededError as error:
+            raise LogError(f"The log could not be read: {error}") from error
+        return str(text), int(more)
 
+    async def _packed(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
+        """The same from the zip file of the run, which is fetched once."""
+        if self._no_zip:
+            raise LogGoneError(self._no_zip)
+        if self._zip is None:
+            file = self._folder / "run.zip"
+            try:
+                address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
+                await self._save(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds())
+            except LogError as error:
+                self._no_zip = str(error)
+                raise
+            self._zip = file
+        arguments = (str(self._zip), job.name, list(moments), EXCERPT_CHARS, _LOG_BYTES)
+        try:
+            text, more = await run_bounded(digest_of_zip, *arguments, seconds=_LOG_SECONDS, what="Reading the logs")
+        except ValueError as error:
+            raise LogGoneError(f"{_EXPIRED} ({error})") from error
+        return str(text), int(more)
 
-# ---- Looks at the pictures of a thread: fetched one by one, those that matter most first, within the caps.
+    async def _address(self, asking: Awaitable[str]) -> str:
+        try:
+            return await asking
+        except GitHubError as error:
+            if error.passing:
+                raise
+            raise (LogGoneError(_EXPIRED) if error.status in _GONE else LogError(str(error))) from error
+
+    def _seconds(self) -> float:
+        left = min(_LOG_SECONDS, self._until - time.monotonic())
+        if left <= 0:
+            raise LogError("Reading the logs of the other jobs took too long.")
+        return left
 
 
 _MOST_TRIES = 2 * MOST
 _SECONDS = 10.0
 _SECONDS_TOGETHER_PICTURES = 30.0
-
 _BLIND = "this model does not support images"
 _OFF = "the operator has turned images off"
 _ENOUGH = f"a task has {MOST} images at most"

@@ -1,4 +1,10 @@
-"""The job pipeline: one job from permission to publication, top to bottom."""
+"""The life of one job, top to bottom: taken from the queue, admitted, worked on, published, reported.
+
+`Worker.handle` gets each job from the queue and turns every way in which it can end into a disposition for the queue.
+In between, `JobPipeline.run` decides whether the job may be done (`admission`), has it done (`agent_run`, `delivery`)
+or answers it (`steering`, `events`, `recipes`). `Acknowledger` is a courtesy beside that path: it reacts to a command
+that still waits for others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from agent_runtime import (
@@ -26,6 +32,7 @@ from bot.git.mirror import Source
 from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import approvals, endings
+from bot.jobs.access import AccessCheck, ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
     at_base,
@@ -37,36 +44,220 @@ from bot.jobs.admission import (
     wanted_base,
     work_source,
 )
-from bot.jobs.agent_run import AgentRun, output_schema_of
-from bot.jobs.approvals import Patience, keep_log
-from bot.jobs.ci import ci_skip_ending
-from bot.jobs.context import (
-    AccessCheck,
-    Ending,
-    JobContext,
-    JobContextFactory,
-    ShortReply,
-    ThreadSnapshot,
-    check_access,
-    fetch_snapshot,
-)
-from bot.jobs.events import aimed, handle_event, undo
+from bot.jobs.agent_run import AgentRun
+from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_reason
+from bot.jobs.context import Ending, JobContext, JobContextFactory, ShortReply
+from bot.jobs.delivery import aimed, undo
+from bot.jobs.events import handle_event
 from bot.jobs.handover import steered
 from bot.jobs.recipes import recipes_text, start_recipe
-from bot.jobs.repo_settings import fetch_repo_settings, on_default_branch
-from bot.jobs.retry import answer_to, early_skip_reason, review_skip_reason
+from bot.jobs.repo_settings import fetch_repo_settings, on_default_branch, output_schema_of
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import JobCheckRun, StatusComment, StatusReporter, notice_of, notify
+from bot.jobs.steering import answer_to
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolved
 from bot.permissions.repo_config import Notify, RepoConfig, RepoConfigError
 from bot.publishing.markdown import code, one_line
 from bot.publishing.view import StatusView
 from bot.queue.protocols import MOST_DEATHS, Disposition, JobAttempt, JobEnded, JobParked, JobReleased, Owed
-from bot.queue.records import Signal, StoredRecord
+from bot.queue.records import GitHubOutage, Signal, StoredRecord
 from bot.queue.tracing import bind_job
 
 log = logging.getLogger(__name__)
+_SESSION_SECONDS = 5.0
+_PUBLISHING_DEATHS = MOST_DEATHS + 3
+"""Up to how many deaths it is tried to publish work that is finished."""
+_KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
+"""Up to how many it is tried to find out what a job did; from then on it only gets its last words."""
+
+
+class Worker:
+    """Runs each job through the pipeline, and sees to it that its end is told.
+
+    Args:
+        contexts: where jobs come from, and all that they share.
+        patience: for how long GitHub may be silent before a job is given up.
+    """
+
+    def __init__(self, contexts: JobContextFactory, patience: Patience) -> None:
+        self._contexts = contexts
+        self._patience = patience
+
+    async def tell(self, owed: Owed) -> bool:
+        """See `JobHandler.tell`."""
+        with bind_job(owed.job) if owed.job is not None else nullcontext():
+            return await endings.tell_late(self._contexts, owed)
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        """See `JobHandler.handle`."""
+        job = attempt.job
+        about: dict[str, str | int] = {
+            "codepilot.job.id": job.id,
+            "codepilot.job.attempt": attempt.number,
+            "codepilot.job.command": job.command.verb,
+            "codepilot.repository.id": job.repo.id,
+        }
+        with bind_job(job, attempt=attempt.number), traced("job", about) as span:
+            log.info("attempt %d", attempt.number)
+            disposition: Disposition
+            try:
+                disposition = await self._see_through(attempt)
+            except GitHubError as error:
+                # What could not be asked or told now is asked or told when the job is resumed.
+                pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
+                seconds = self._patience.longest_pause if pause is None else pause
+                log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
+                disposition = JobReleased(held_seconds=seconds)
+            except (SessionInUseError, SessionUnavailableError) as error:
+                log.warning(
+                    "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
+                )
+                disposition = JobReleased(held_seconds=_SESSION_SECONDS)
+            except (StorageError, OtherVersionError, SessionNewerError) as error:
+                # What another version wrote is for its workers, which run beside this one while a version is deployed.
+                seconds = self._patience.longest_pause
+                log.warning("trying again in %.0f s: %s", seconds, error)
+                disposition = JobReleased(held_seconds=seconds)
+            except QueueError:
+                raise
+            except Exception as error:  # one job must not take the worker, and so all the others, with it
+                log.exception("given up")
+                reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
+                await endings.keep_fault(self._contexts, job, reason)
+                await self._contexts.services.keep_log(job)
+                disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
+            span.set_attribute("codepilot.job.state", _state_after(disposition))
+            return disposition
+
+    async def _see_through(self, attempt: JobAttempt) -> Disposition:
+        """Run a job and tell its ending."""
+        job = attempt.job
+        async with self._contexts.opened(job) as context:
+            record = context.record
+            pipeline = JobPipeline(context)
+            if (ended := (await record.read()).ending) is not None:
+                context.phases.begin("publish")
+                owed = await endings.tell(context, comment=pipeline.comment)
+                return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
+            context.phases.begin("admit")
+            async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
+                ending = await self._ending(pipeline, context, attempt)
+                ending = await pipeline.in_words(ending)
+                # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
+                if ending.state is not JobState.WAITING:
+                    await context.services.keep_log(job)
+            context.phases.begin("publish")
+            context.github.hurry(Urgency.ENDING)
+            ending = pipeline.heard_out(ending)
+            log.info(": ".join(filter(None, (ending.state, ending.reason))))
+            if ending.state is JobState.WAITING:
+                self._contexts.ended(ending)
+                try:
+                    await pipeline.show_check(ending)
+                    if (body := await endings.body_of(context, ending)) is not None:
+                        await pipeline.comment.put(body)
+                    if pipeline.comment.told_at:
+                        await approvals.note_shown(record, at=pipeline.comment.told_at)
+                    await notify(context, f"waiting-{ending.request_id}", notice_of(ending, pipeline.notify))
+                except GitHubError as error:
+                    if await self._patience.pause(record, error) is not None:
+                        raise  # the job is to be taken up again to tell it
+                    log.warning("the job's request could not be shown: %s", error)
+                if pipeline.is_to_stop:
+                    return JobReleased()
+                return JobParked(until=ending.until, request_id=ending.request_id)
+            self._contexts.ended(ending)
+            final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
+            await endings.keep(record, final)
+            unpublished = ending.patch and not ending.partial
+            if not unpublished and ending.view is not None and ending.state is not JobState.REFUSED:
+                await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
+            # What GitHub does not take now is told later.
+            owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
+            return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
+
+    async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
+        """Run the pipeline; every failure in it becomes an ending."""
+        try:
+            finished = attempt.exhausted and (await context.record.read()).result is not None
+            if not attempt.exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
+                return await pipeline.run()
+            # Its workers keep dying while running it: report as much of what it did as is possible without dying again.
+            reason = "The bot's process died several times while this job was running, so the job was ended."
+            remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
+            ending = await pipeline.give_up(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
+            return ending or await pipeline.failed(reason, remedy, unproven=True)
+        except GitHubError as error:
+            # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
+            stops = pipeline.is_to_stop and error.unsettled
+            if not stops and await self._patience.pause(context.record, error) is not None:
+                raise
+            ending = await pipeline.failed(str(error), unproven=True)
+            return replace(ending, misconfigured=error.lacks_permission)
+        except (WorkspaceError, RepoConfigError) as error:
+            return await pipeline.failed(error.reason, error.remedy)
+        except (SessionInUseError, SessionUnavailableError, QueueError):
+            raise  # nothing is wrong with the job
+        except (BotError, AgentError) as error:
+            if isinstance(error, StorageError) and not pipeline.is_to_stop:
+                raise  # nothing is lost: what is stored can be read when the store is back
+            if isinstance(error, SessionNewerError) and context.services.comes_back:
+                raise
+            return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
+        except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
+            log.exception("an internal error of the bot, or a fault of its machine")
+            said = error.strerror if isinstance(error, OSError) else ""
+            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
+            return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
+
+
+def _state_after(disposition: Disposition) -> str:
+    match disposition:
+        case JobEnded(state=state):
+            return state.value
+        case JobParked():
+            return JobState.WAITING.value
+        case JobReleased():
+            return JobState.QUEUED.value
+        case other:
+            assert_never(other)
+
+
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+ACCESS_PATIENCE_SECONDS = 600.0
+"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
+_FIRST_PAUSE_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 1800.0
+"""After so much time without trouble, and more than any pause, the next trouble is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When to ask again.
+
+    Attributes:
+        seconds: for how long GitHub is asked again in all.
+        longest_pause: between two times.
+    """
+
+    seconds: float = PATIENCE_SECONDS
+    longest_pause: float = 60.0
+
+    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
+        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
+        if not (error.passing or error.unsettled):
+            return None
+        now = time.time()
+        met = (await record.read()).github_outage
+        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
+        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
+        lasts = now - begun
+        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
+            return None
+        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))
+
 
 _SHORT_LINE = 3
 """With more writes than this in line, a comment that only says that a job waits would keep others from their ends."""
@@ -355,171 +546,6 @@ class JobPipeline:
     def _check_run(self, head_sha: str) -> JobCheckRun:
         context = self._context
         return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
-
-
-# ---- The worker: runs each job that the engine gives it, and makes sure that its end is reported.
-
-
-_PUBLISHING_DEATHS = MOST_DEATHS + 3
-"""Up to how many deaths it is tried to publish work that is finished."""
-_KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
-"""Up to how many it is tried to find out what a job did; from then on it only gets its last words."""
-_SESSION_SECONDS = 5.0
-
-
-class Worker:
-    """Runs each job through the pipeline, and sees to it that its end is told.
-
-    Args:
-        contexts: where jobs come from, and all that they share.
-        patience: for how long GitHub may be silent before a job is given up.
-    """
-
-    def __init__(self, contexts: JobContextFactory, patience: Patience) -> None:
-        self._contexts = contexts
-        self._patience = patience
-
-    async def tell(self, owed: Owed) -> bool:
-        """See `JobHandler.tell`."""
-        with bind_job(owed.job) if owed.job is not None else nullcontext():
-            return await endings.tell_late(self._contexts, owed)
-
-    async def handle(self, attempt: JobAttempt) -> Disposition:
-        """See `JobHandler.handle`."""
-        job = attempt.job
-        about: dict[str, str | int] = {
-            "codepilot.job.id": job.id,
-            "codepilot.job.attempt": attempt.number,
-            "codepilot.job.command": job.command.verb,
-            "codepilot.repository.id": job.repo.id,
-        }
-        with bind_job(job, attempt=attempt.number), traced("job", about) as span:
-            log.info("attempt %d", attempt.number)
-            disposition: Disposition
-            try:
-                disposition = await self._see_through(attempt)
-            except GitHubError as error:
-                # What could not be asked or told now is asked or told when the job is resumed.
-                pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
-                seconds = self._patience.longest_pause if pause is None else pause
-                log.exception("GitHub is not reachable; trying again in %.0f s", seconds)
-                disposition = JobReleased(held_seconds=seconds)
-            except (SessionInUseError, SessionUnavailableError) as error:
-                log.warning(
-                    "job %s: its log cannot be kept now; trying again in %.0f s: %s", job.id, _SESSION_SECONDS, error
-                )
-                disposition = JobReleased(held_seconds=_SESSION_SECONDS)
-            except (StorageError, OtherVersionError, SessionNewerError) as error:
-                # What another version wrote is for its workers, which run beside this one while a version is deployed.
-                seconds = self._patience.longest_pause
-                log.warning("trying again in %.0f s: %s", seconds, error)
-                disposition = JobReleased(held_seconds=seconds)
-            except QueueError:
-                raise
-            except Exception as error:  # one job must not take the worker, and so all the others, with it
-                log.exception("given up")
-                reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
-                await endings.keep_fault(self._contexts, job, reason)
-                await keep_log(self._contexts.services, job)
-                disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
-            span.set_attribute("codepilot.job.state", _state_after(disposition))
-            return disposition
-
-    async def _see_through(self, attempt: JobAttempt) -> Disposition:
-        """Run a job and tell its ending."""
-        job = attempt.job
-        async with self._contexts.opened(job) as context:
-            record = context.record
-            pipeline = JobPipeline(context)
-            if (ended := (await record.read()).ending) is not None:
-                context.phases.begin("publish")
-                owed = await endings.tell(context, comment=pipeline.comment)
-                return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
-            context.phases.begin("admit")
-            async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
-                ending = await self._ending(pipeline, context, attempt)
-                ending = await pipeline.in_words(ending)
-                # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
-                if ending.state is not JobState.WAITING:
-                    await keep_log(context.services, job)
-            context.phases.begin("publish")
-            context.github.hurry(Urgency.ENDING)
-            ending = pipeline.heard_out(ending)
-            log.info(": ".join(filter(None, (ending.state, ending.reason))))
-            if ending.state is JobState.WAITING:
-                self._contexts.ended(ending)
-                try:
-                    await pipeline.show_check(ending)
-                    if (body := await endings.body_of(context, ending)) is not None:
-                        await pipeline.comment.put(body)
-                    if pipeline.comment.told_at:
-                        await approvals.note_shown(record, at=pipeline.comment.told_at)
-                    await notify(context, f"waiting-{ending.request_id}", notice_of(ending, pipeline.notify))
-                except GitHubError as error:
-                    if await self._patience.pause(record, error) is not None:
-                        raise  # the job is to be taken up again to tell it
-                    log.warning("the job's request could not be shown: %s", error)
-                if pipeline.is_to_stop:
-                    return JobReleased()
-                return JobParked(until=ending.until, request_id=ending.request_id)
-            self._contexts.ended(ending)
-            final = await endings.recorded(context, ending, checked=await pipeline.checked(), wanted=pipeline.notify)
-            await endings.keep(record, final)
-            unpublished = ending.patch and not ending.partial
-            if not unpublished and ending.view is not None and ending.state is not JobState.REFUSED:
-                await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
-            # What GitHub does not take now is told later.
-            owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
-            return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
-
-    async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt) -> Ending:
-        """Run the pipeline; every failure in it becomes an ending."""
-        try:
-            finished = attempt.exhausted and (await context.record.read()).result is not None
-            if not attempt.exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
-                return await pipeline.run()
-            # Its workers keep dying while running it: report as much of what it did as is possible without dying again.
-            reason = "The bot's process died several times while this job was running, so the job was ended."
-            remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
-            ending = await pipeline.give_up(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
-            return ending or await pipeline.failed(reason, remedy, unproven=True)
-        except GitHubError as error:
-            # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
-            stops = pipeline.is_to_stop and error.unsettled
-            if not stops and await self._patience.pause(context.record, error) is not None:
-                raise
-            ending = await pipeline.failed(str(error), unproven=True)
-            return replace(ending, misconfigured=error.lacks_permission)
-        except (WorkspaceError, RepoConfigError) as error:
-            return await pipeline.failed(error.reason, error.remedy)
-        except (SessionInUseError, SessionUnavailableError, QueueError):
-            raise  # nothing is wrong with the job
-        except (BotError, AgentError) as error:
-            if isinstance(error, StorageError) and not pipeline.is_to_stop:
-                raise  # nothing is lost: what is stored can be read when the store is back
-            if isinstance(error, SessionNewerError) and context.services.comes_back:
-                raise
-            return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
-        except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
-            log.exception("an internal error of the bot, or a fault of its machine")
-            said = error.strerror if isinstance(error, OSError) else ""
-            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
-            return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
-
-
-def _state_after(disposition: Disposition) -> str:
-    match disposition:
-        case JobEnded(state=state):
-            return state.value
-        case JobParked():
-            return JobState.WAITING.value
-        case JobReleased():
-            return JobState.QUEUED.value
-        case other:
-            assert_never(other)
-
-
-# ---- Acknowledge a command as soon as it is stored, while its job still waits for others.
 
 
 AT_ONCE = 16

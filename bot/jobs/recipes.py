@@ -1,4 +1,8 @@
-"""Jobs that carry out recipes of the repository."""
+"""Jobs that carry out recipes of the repository: started by a command, a label, a schedule or a workflow run.
+
+The recipe is read from the default branch once more when it starts. The job that starts it stores a second job, which
+does the work within the recipe's limits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from difflib import get_close_matches
 from bot.domain.commands import FOLDER, ChecksFailed, Options, RecipeDue, StartRecipe, Work, path_of
 from bot.domain.job import Actor, Job, JobState, Origin, OriginKind, Thread
 from bot.events.delivery import job_id
-from bot.jobs.context import Ending, JobContext, ReplacedRepositoryError
+from bot.jobs.access import ReplacedRepositoryError
+from bot.jobs.context import Ending, JobContext
 from bot.jobs.repo_settings import find_recipe, lately_on_default_branch
 from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import Recipe, RecipeError, RepoConfig
@@ -80,6 +85,25 @@ async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoCo
             await _begin_unasked(context, head, run)
 
 
+async def start_labelled(context: JobContext, label: str, asked: Job) -> None:
+    """Begin the job of each recipe that a label starts.
+
+    Args:
+        context: of the event.
+        label: its name.
+        asked: the event's job, with the words of the thread that the label was set on.
+    """
+    for head in (await lately_on_default_branch(context)).recipes:
+        if not head.is_started_by(label):
+            continue
+        try:
+            recipe = await find_recipe(context.github, asked.repo.full_name, head.name)
+        except RecipeError:  # it was changed just now; `help` tells what is wrong
+            continue
+        if recipe is not None and recipe.is_started_by(label):
+            await begin(context, recipe_job(asked, recipe, kind="label"))
+
+
 async def _begin_unasked(context: JobContext, head: Recipe, run: ChecksFailed | None = None) -> None:
     """Begin a job that the file on the default branch asks for, and nobody else.
 
@@ -128,25 +152,6 @@ async def _where_it_reports(context: JobContext, recipe: Recipe, job: Job) -> Jo
     # The branch stays the one that it is about.
     there = replace(command, options=replace(command.options, base=job.thread.branch))
     return replace(job, thread=Thread.numbered("issue", number), command=there)
-
-
-async def start_labelled(context: JobContext, label: str, asked: Job) -> None:
-    """Begin the job of each recipe that a label starts.
-
-    Args:
-        context: of the event.
-        label: its name.
-        asked: the event's job, with the words of the thread that the label was set on.
-    """
-    for head in (await lately_on_default_branch(context)).recipes:
-        if not head.is_started_by(label):
-            continue
-        try:
-            recipe = await find_recipe(context.github, asked.repo.full_name, head.name)
-        except RecipeError:  # it was changed just now; `help` tells what is wrong
-            continue
-        if recipe is not None and recipe.is_started_by(label):
-            await begin(context, recipe_job(asked, recipe, kind="label"))
 
 
 def recipe_job(

@@ -1,23 +1,30 @@
-"""The settings of a repository: its own file on the base branch, over that of its organisation."""
+"""The settings of a repository: its own file on the base branch over that of its organisation, and its recipes.
+
+An invalid file is reported, and strict defaults replace it. `fetch_repo_settings` reads what a job on a commit goes by,
+`lately_on_default_branch` what counts for events, at most a minute old.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from agent_runtime import INSTRUCTION_FILES
+from agent_runtime import INSTRUCTION_FILES, SettingsError, require_output_schema
 from bot.domain.commands import FOLDER, path_of
+from bot.domain.errors import WrongInputError
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError
-from bot.jobs.context import JobContext, PhaseReader
+from bot.jobs.access import PhaseReader
+from bot.jobs.context import CONFIG_SECONDS, JobContext
 from bot.jobs.setup import RepoSettings
-from bot.jobs.storage import FRESH_SECONDS
 from bot.permissions.repo_config import (
     MAX_BYTES,
     MAX_BYTES_REPO_CONFIG,
@@ -36,86 +43,7 @@ from bot.permissions.repo_config import (
     too_large,
 )
 
-# ---- The recipes of a repository, read from its default branch.
-
-
-_SUFFIX = ".md"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRecipes:
-    """What the folder of recipes holds.
-
-    Attributes:
-        recipes: those that can be used, by name.
-        problems: what is wrong with the others, with file, line and key.
-    """
-
-    recipes: tuple[Recipe, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
-    """Read all recipes; an invalid one is reported, and the others count.
-
-    Raises:
-        GitHubError: GitHub failed in a way that may pass.
-    """
-    recipes: list[Recipe] = []
-    problems: list[str] = []
-    files = {
-        name: file
-        for name, file in (await github.repos.files_in(repo, FOLDER)).items()
-        if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
-    }
-    looked_at = sorted(files)[:MAX_RECIPES]
-    small = [files[name].sha for name in looked_at if files[name].size <= MAX_BYTES]
-    contents = await github.repos.contents_of(repo, small)
-    for name in (each.removesuffix(_SUFFIX) for each in looked_at):
-        file = files[f"{name}{_SUFFIX}"]
-        try:
-            if file.size > MAX_BYTES:
-                raise too_large(name, file.size)
-            if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
-                recipe = await find_recipe(github, repo, name)
-            else:
-                recipe = await asyncio.to_thread(parse_recipe, content, name)
-        except RecipeError as error:
-            problems.append(str(error))
-            continue
-        if recipe is None:  # removed meanwhile
-            continue
-        label = recipe.on.label
-        if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
-            problems.append(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
-        else:
-            recipes.append(recipe)
-    if len(files) > MAX_RECIPES:
-        problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
-    return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
-
-
-def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
-    """The schedules of recipes, by name."""
-    return {each.name: each.on.schedule for each in recipes if each.on.schedule}
-
-
-async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
-    """Read one recipe; None where there is none of that name.
-
-    Raises:
-        RecipeError: it does not fit.
-        GitHubError: GitHub failed in a way that may pass.
-    """
-    try:
-        content = await github.repos.file_at(repo, path_of(name))
-    except FileTooLargeError as error:
-        raise too_large(name, error.size) from error
-    return None if content is None else await asyncio.to_thread(parse_recipe, content, name)
-
-
 log = logging.getLogger(__name__)
-
 SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
 """Where the library looks for skills, too."""
 _MOST_SKILLS = 30
@@ -220,7 +148,7 @@ async def lately_on_default_branch(context: JobContext) -> RepoConfig:
             if context.services.schedules is not None and context.job.installation is not None:
                 await context.services.schedules.keep(repo, context.job.installation, crons_of(config.recipes))
             known.learn(repo.id, config)
-            await context.ledger.keep_config(repo.id, config, seconds=FRESH_SECONDS)
+            await context.ledger.keep_config(repo.id, config, seconds=CONFIG_SECONDS)
     return config
 
 
@@ -245,3 +173,108 @@ async def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
     except RepoConfigError as error:
         log.warning("a configuration is not valid: %s", error)
         return defaults_when_broken(), str(error)
+
+
+_MAX_BYTES = 256 * 1024
+
+
+async def output_schema_of(context: JobContext, repo_id: int, base: Source) -> dict[str, Any] | None:
+    """The schema that results must fit, from the input itself or from the base branch's commit; None for no schema.
+
+    Raises:
+        WrongInputError: the commit has no such file, or it is no JSON schema.
+        WorkspaceError: what is there is not a file, or is too long.
+    """
+    wanted = context.services.conventions.output_schema
+    if wanted is None or isinstance(wanted, Mapping):
+        return None if wanted is None else dict(wanted)
+    place = f"The input `output-schema` names `{wanted}`"
+    file = await context.services.workspaces.read(repo_id, base, wanted, limit=_MAX_BYTES)
+    if file is None:
+        raise WrongInputError(f"{place}, which is not in commit {base.sha[:10]} of the base branch. Commit it there.")
+    try:
+        schema = json.loads(file.content)
+    except (ValueError, RecursionError) as error:
+        raise WrongInputError(f"{place}, which is not JSON: {error}.") from error
+    if not isinstance(schema, dict):
+        raise WrongInputError(f"{place}, which is not a JSON object.")
+    try:
+        await require_output_schema(schema)
+    except SettingsError as error:
+        raise WrongInputError(f"{place}. {error}") from error
+    return schema
+
+
+_SUFFIX = ".md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRecipes:
+    """What the folder of recipes holds.
+
+    Attributes:
+        recipes: those that can be used, by name.
+        problems: what is wrong with the others, with file, line and key.
+    """
+
+    recipes: tuple[Recipe, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+async def find_recipes(github: GitHub, repo: str) -> FoundRecipes:
+    """Read all recipes; an invalid one is reported, and the others count.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    recipes: list[Recipe] = []
+    problems: list[str] = []
+    files = {
+        name: file
+        for name, file in (await github.repos.files_in(repo, FOLDER)).items()
+        if name.endswith(_SUFFIX) and name.casefold() != "readme.md"
+    }
+    looked_at = sorted(files)[:MAX_RECIPES]
+    small = [files[name].sha for name in looked_at if files[name].size <= MAX_BYTES]
+    contents = await github.repos.contents_of(repo, small)
+    for name in (each.removesuffix(_SUFFIX) for each in looked_at):
+        file = files[f"{name}{_SUFFIX}"]
+        try:
+            if file.size > MAX_BYTES:
+                raise too_large(name, file.size)
+            if (content := contents.get(file.sha)) is None:  # no UTF-8, or removed meanwhile
+                recipe = await find_recipe(github, repo, name)
+            else:
+                recipe = await asyncio.to_thread(parse_recipe, content, name)
+        except RecipeError as error:
+            problems.append(str(error))
+            continue
+        if recipe is None:  # removed meanwhile
+            continue
+        label = recipe.on.label
+        if label and (first := next((each.name for each in recipes if each.is_started_by(label)), "")):
+            problems.append(f"{path_of(name)}: `on.label`: {label!r} starts the recipe {first!r} already.")
+        else:
+            recipes.append(recipe)
+    if len(files) > MAX_RECIPES:
+        problems.append(f"{FOLDER}: has {len(files)} recipes, and only the first {MAX_RECIPES} by name are read.")
+    return FoundRecipes(recipes=tuple(recipes), problems=tuple(problems))
+
+
+async def find_recipe(github: GitHub, repo: str, name: str) -> Recipe | None:
+    """Read one recipe; None where there is none of that name.
+
+    Raises:
+        RecipeError: it does not fit.
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    try:
+        content = await github.repos.file_at(repo, path_of(name))
+    except FileTooLargeError as error:
+        raise too_large(name, error.size) from error
+    return None if content is None else await asyncio.to_thread(parse_recipe, content, name)
+
+
+def crons_of(recipes: Iterable[Recipe]) -> dict[str, str]:
+    """The schedules of recipes, by name."""
+    return {each.name: each.on.schedule for each in recipes if each.on.schedule}

@@ -1,4 +1,9 @@
-"""Report on a job while it runs and at its end."""
+"""The status of a job as people see it: one comment, one check run, and short notices.
+
+`StatusReporter` has the view of the job at any moment. The comment and the check run are each made once and found
+again after a restart: the intention is recorded before the request, so that a lost answer leads to a look, not to a
+second one. GitHub notifies nobody of an edit; a notice mentions the person who asked.
+"""
 
 from __future__ import annotations
 
@@ -200,181 +205,13 @@ class StatusReporter:
         return StatusView(**texts)
 
 
-# ---- The one check run of a job, beside its comment.
-
-
-_TWICE = 2
-
-
-class JobCheckRun:
-    """Made once, found again after a restart, updated when there is something new. Only an App can have one.
-
-    Args:
-        github: acts for the job.
-        record: what earlier attempts did.
-        job: what was asked.
-        head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
-
-    Attributes:
-        head_sha: as given.
-        given_up: whether GitHub refused it for good.
-        missing: why there is none, for the comment; empty while nothing stands against it.
-    """
-
-    def __init__(self, github: GitHub, record: RecordPart[CheckRecord], job: Job, *, head_sha: str) -> None:
-        self._github = github
-        self._record = record
-        self._job = job
-        self.head_sha = head_sha
-        self._id: int | None = None
-        self._shown: CheckDraft | None = None
-        self.given_up = False
-        self.missing = ""
-
-    async def begin(self, view: StatusView) -> str:
-        """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
-        await self._record.update(lambda noted: replace(noted, head_sha=self.head_sha))
-        try:
-            await self.show(view)
-        except GitHubError as error:
-            log.warning("no check run yet: %s", error)
-            return f"GitHub did not create the check run, so only this comment reports on the job. {error}"
-        return self.missing
-
-    async def show(
-        self,
-        view: StatusView,
-        *,
-        status: Status | None = None,
-        patch: str = "",
-        review: ReviewDraft | None = None,
-    ) -> None:
-        """Make the check run say `view`; see `publishing.check.render_check` for the rest.
-
-        A refusal is no error: a missing permission is told in `missing`, all else in the log.
-
-        Raises:
-            GitHubError: GitHub failed in a way that may pass.
-        """
-        if self.given_up:
-            return
-        draft = await asyncio.to_thread(
-            render_check,
-            view,
-            job=self._job,
-            head_sha=self.head_sha,
-            status=status,
-            patch=patch,
-            review=review,
-        )
-        await self.put(draft)
-
-    async def put(self, draft: CheckDraft) -> None:
-        """Make the check run what `draft` says; see `show`."""
-        if self.given_up or draft == self._shown:
-            return
-        try:
-            await self._put(draft)
-        except GitHubError as error:
-            if error.may_be_told_later and not error.lacks_permission:
-                raise
-            log.warning("no check run: %s", error)
-            self.given_up = True
-            if error.status == HTTPStatus.FORBIDDEN:
-                self.missing = f"This job has no check run: the App may not create one. {error.remedy}"
-        else:
-            self._shown = draft
-
-    async def fold_late(self, draft: CheckDraft) -> bool:
-        """Let check runs of this job that GitHub made long after it was asked to end like the one that counts.
-
-        Returns:
-            Whether there may be such check runs, now or later: an answer was lost, and so another one made.
-        """
-        noted = await self._record.read()
-        if self.given_up or noted.requests < _TWICE:
-            return False
-        repo, url = self._job.repo.full_name, noted.posted.url if noted.posted is not None else ""
-        summary = f"GitHub created this check run late; see [the other one]({url}) for the result."
-        for each in await self._github.checks.find(repo, draft):
-            if each.id != self._id:
-                await self._github.checks.update(
-                    repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
-                )
-        return True
-
-    async def _put(self, draft: CheckDraft, *, again: bool = False) -> None:
-        repo = self._job.repo.full_name
-        if self._id is None:  # an earlier attempt may have made it
-            noted = await self._record.read()
-            if noted.posted is not None:
-                self._id = noted.posted.id
-            elif noted.requests and (found := await self._github.checks.find(repo, draft)):
-                await self._note(found[0])
-        if self._id is not None:
-            await self._github.checks.update(repo, self._id, draft)
-            return
-        # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
-        await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
-        try:
-            await self._note(await self._github.checks.create(repo, draft))
-        except GitHubError as error:
-            # The answer was lost, but the check run may be there: look before asking a second time.
-            if again or not error.may_be_done:
-                raise
-            await self._put(draft, again=True)
-
-    async def _note(self, made: CheckFacts) -> None:
-        self._id, posted = made.id, Posted(id=made.id, url=made.html_url)
-        await self._record.update(lambda noted: replace(noted, posted=posted))
-
-
-# ---- Explain a missing permission to the person who can grant it.
-
-
-def lacking(context: JobContext, permission: str) -> str:
-    """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
-    if not context.services.checks:
-        return f"The workflow's token cannot read {permission}: add `{permission}: read` to its `permissions:`."
-    return (
-        f"The App is missing the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, "
-        "then accept it in the installation."
-    )
-
-
-# ---- Work beside the body of a `with`, which waits for none of it.
-
-
-@asynccontextmanager
-async def background(*work: Coroutine[object, object, object]) -> AsyncIterator[None]:
-    """Do all of it at the same time while the body runs; what has not ended is cancelled with it.
-
-    Raises:
-        Exception: what one of them raised, at the end.
-    """
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        # After `await task`, nobody could tell the end of that task from a cancellation of this one.
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
-
-
-# ---- The one status comment of a job: made at once, edited while the agent works, completed in every case.
-
-
 _BESIDE = 3
 """The check run is edited every so many times that the comment is."""
 _SHARE_OF_AGE = 4.0
 _MOST_PAUSES = 6.0
-
 _CLOCK_SECONDS = 60.0
-
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
+_TWICE = 2
 
 
 class Board(Protocol):
@@ -383,17 +220,6 @@ class Board(Protocol):
     async def show(self, view: StatusView) -> None:
         """Make it say `view`; nothing is sent when it does already."""
         ...
-
-
-def edit_pause(age: float, seconds: float, spread: float) -> float:
-    """How long to wait before the next edit: the older a run is, the less a minute more matters to who watches it.
-
-    Args:
-        age: of the run, in seconds.
-        seconds: the pause of a run that has just begun; it grows to six times as long.
-        spread: how many times rarer edits must be for GitHub's budget to last.
-    """
-    return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
 
 
 class StatusComment:
@@ -548,6 +374,21 @@ class StatusComment:
         return await self._github.comments.find(self._job.repo.full_name, self._spot, self.marker, me.id)
 
 
+def edit_pause(age: float, seconds: float, spread: float) -> float:
+    """How long to wait before the next edit: the older a run is, the less a minute more matters to who watches it.
+
+    Args:
+        age: of the run, in seconds.
+        seconds: the pause of a run that has just begun; it grows to six times as long.
+        spread: how many times rarer edits must be for GitHub's budget to last.
+    """
+    return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
+
+
+def _requested(noted: CommentRecord) -> CommentRecord:
+    return replace(noted, requests=noted.requests + 1)
+
+
 def further_comment(context: JobContext, name: str) -> StatusComment:
     """Another comment of the job, found again in the same way.
 
@@ -560,11 +401,127 @@ def further_comment(context: JobContext, name: str) -> StatusComment:
     return StatusComment(context.github, context.record.part(name), job, marker=own)
 
 
-def _requested(noted: CommentRecord) -> CommentRecord:
-    return replace(noted, requests=noted.requests + 1)
+class JobCheckRun:
+    """Made once, found again after a restart, updated when there is something new. Only an App can have one.
 
+    Args:
+        github: acts for the job.
+        record: what earlier attempts did.
+        job: what was asked.
+        head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
 
-# ---- Mention the person who asked in a short comment, once for each event: GitHub notifies nobody of an edit.
+    Attributes:
+        head_sha: as given.
+        given_up: whether GitHub refused it for good.
+        missing: why there is none, for the comment; empty while nothing stands against it.
+    """
+
+    def __init__(self, github: GitHub, record: RecordPart[CheckRecord], job: Job, *, head_sha: str) -> None:
+        self._github = github
+        self._record = record
+        self._job = job
+        self.head_sha = head_sha
+        self._id: int | None = None
+        self._shown: CheckDraft | None = None
+        self.given_up = False
+        self.missing = ""
+
+    async def begin(self, view: StatusView) -> str:
+        """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
+        await self._record.update(lambda noted: replace(noted, head_sha=self.head_sha))
+        try:
+            await self.show(view)
+        except GitHubError as error:
+            log.warning("no check run yet: %s", error)
+            return f"GitHub did not create the check run, so only this comment reports on the job. {error}"
+        return self.missing
+
+    async def show(
+        self,
+        view: StatusView,
+        *,
+        status: Status | None = None,
+        patch: str = "",
+        review: ReviewDraft | None = None,
+    ) -> None:
+        """Make the check run say `view`; see `publishing.check.render_check` for the rest.
+
+        A refusal is no error: a missing permission is told in `missing`, all else in the log.
+
+        Raises:
+            GitHubError: GitHub failed in a way that may pass.
+        """
+        if self.given_up:
+            return
+        draft = await asyncio.to_thread(
+            render_check,
+            view,
+            job=self._job,
+            head_sha=self.head_sha,
+            status=status,
+            patch=patch,
+            review=review,
+        )
+        await self.put(draft)
+
+    async def put(self, draft: CheckDraft) -> None:
+        """Make the check run what `draft` says; see `show`."""
+        if self.given_up or draft == self._shown:
+            return
+        try:
+            await self._put(draft)
+        except GitHubError as error:
+            if error.may_be_told_later and not error.lacks_permission:
+                raise
+            log.warning("no check run: %s", error)
+            self.given_up = True
+            if error.status == HTTPStatus.FORBIDDEN:
+                self.missing = f"This job has no check run: the App may not create one. {error.remedy}"
+        else:
+            self._shown = draft
+
+    async def fold_late(self, draft: CheckDraft) -> bool:
+        """Let check runs of this job that GitHub made long after it was asked to end like the one that counts.
+
+        Returns:
+            Whether there may be such check runs, now or later: an answer was lost, and so another one made.
+        """
+        noted = await self._record.read()
+        if self.given_up or noted.requests < _TWICE:
+            return False
+        repo, url = self._job.repo.full_name, noted.posted.url if noted.posted is not None else ""
+        summary = f"GitHub created this check run late; see [the other one]({url}) for the result."
+        for each in await self._github.checks.find(repo, draft):
+            if each.id != self._id:
+                await self._github.checks.update(
+                    repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
+                )
+        return True
+
+    async def _put(self, draft: CheckDraft, *, again: bool = False) -> None:
+        repo = self._job.repo.full_name
+        if self._id is None:  # an earlier attempt may have made it
+            noted = await self._record.read()
+            if noted.posted is not None:
+                self._id = noted.posted.id
+            elif noted.requests and (found := await self._github.checks.find(repo, draft)):
+                await self._note(found[0])
+        if self._id is not None:
+            await self._github.checks.update(repo, self._id, draft)
+            return
+        # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
+        await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
+        try:
+            await self._note(await self._github.checks.create(repo, draft))
+        except GitHubError as error:
+            # The answer was lost, but the check run may be there: look before asking a second time.
+            if again or not error.may_be_done:
+                raise
+            await self._put(draft, again=True)
+
+    async def _note(self, made: CheckFacts) -> None:
+        self._id, posted = made.id, Posted(id=made.id, url=made.html_url)
+        await self._record.update(lambda noted: replace(noted, posted=posted))
 
 
 LONG_SECONDS = 120.0
@@ -611,9 +568,6 @@ async def notify(context: JobContext, event: str, text: str) -> None:
     await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker))
 
 
-# ---- Show whole what is too long for a job's own comment, in comments of its own, before anybody is asked about it.
-
-
 async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
     """Show what waits in as many comments as it takes, once however often a worker dies; their pages.
 
@@ -642,3 +596,32 @@ async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
         posted = (await part.read()).posted
         places.append(posted.url if posted is not None else "")
     return tuple(places)
+
+
+def lacking(context: JobContext, permission: str) -> str:
+    """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
+    if not context.services.checks:
+        return f"The workflow's token cannot read {permission}: add `{permission}: read` to its `permissions:`."
+    return (
+        f"The App is missing the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, "
+        "then accept it in the installation."
+    )
+
+
+@asynccontextmanager
+async def background(*work: Coroutine[object, object, object]) -> AsyncIterator[None]:
+    """Do all of it at the same time while the body runs; what has not ended is cancelled with it.
+
+    Raises:
+        Exception: what one of them raised, at the end.
+    """
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        # After `await task`, nobody could tell the end of that task from a cancellation of this one.
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result

@@ -1,4 +1,8 @@
-"""Commands that change, or report, other jobs of the thread: each takes effect at once, whatever runs there."""
+"""Commands that need no agent: each takes effect at once, whatever runs in the thread.
+
+`steer` answers, stops, continues, repeats or reports the thread's other jobs. An approval counts for the one request
+that its author could have read. `answer_to` answers help and words that are no command.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,29 @@ import time
 from dataclasses import replace
 from typing import assert_never
 
-from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
+from bot.domain.commands import (
+    Approve,
+    Bare,
+    Continue,
+    Deny,
+    Explain,
+    Fix,
+    Help,
+    Malformed,
+    Plan,
+    Retry,
+    ShowStatus,
+    Steering,
+    Stop,
+    Talk,
+    Unknown,
+)
+from bot.domain.grammar import help_text
 from bot.domain.job import Job, JobState
+from bot.events.delivery import job_id
 from bot.jobs import approvals
-from bot.jobs.context import Ending, JobContext, ShortReply, ThreadSnapshot, check_access
-from bot.jobs.retry import retry_id, retry_of
+from bot.jobs.access import ThreadSnapshot, check_access
+from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
@@ -20,7 +42,6 @@ from bot.queue.records import ApprovalAnswer, ShownRequest, Signal, Stored, Wait
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "No job is running in this thread."
-
 LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 """The states of a job that has not ended."""
 
@@ -261,6 +282,46 @@ async def _retry(context: JobContext, jobs: tuple[Stored, ...], job_id: str) -> 
     raise _Unfit("nothing-to-retry", "I have not done any work in this thread yet.")
 
 
+def retry_id(asked_by: Job) -> str:
+    """The id of the one job that a command to repeat another one begins."""
+    return job_id("again", asked_by.repo.id, asked_by.id)
+
+
+_OF_RED_CI = {
+    "fix": "Find out why checks fail here, and fix the cause, not the checks. What failed is quoted.",
+    "explain": "Why do checks fail here, and what has to change in which lines? What failed is quoted.",
+}
+
+
+def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
+    """The work of `old` once more: for the person who asks now, with the thread's words as they are now.
+
+    Args:
+        old: what is to be done again.
+        asked_by: the command that asks for it.
+        opened: whether `old` has opened a pull request: the retry continues in it, even if `--new` was given.
+    """
+    command = old.command
+    if opened and isinstance(command, Fix | Bare | Plan):
+        command = replace(command, options=replace(command.options, new=False))
+    if old.origin.kind == "ci" and isinstance(command, Fix | Explain):  # what it is about was said by its origin alone
+        command = replace(command, goal=_OF_RED_CI[command.verb])
+    has_words = asked_by.origin.kind != "button"
+    origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
+    return replace(
+        old,
+        id=retry_id(asked_by),
+        delivery_id=f"{asked_by.delivery_id}.again",
+        thread=asked_by.thread if has_words else old.thread,
+        actor=asked_by.actor,
+        others=(),
+        trigger=asked_by.trigger if has_words else old.trigger,
+        origin=origin,
+        command=command,
+        head_sha="",
+    )
+
+
 async def _line(context: JobContext, stored: Stored) -> str:
     job, record = stored.job, context.of(stored.job)
     comment = (await record.read()).comment.posted
@@ -273,3 +334,24 @@ async def _line(context: JobContext, stored: Stored) -> str:
     what = f", for `{job.trigger} continue` and an answer" if waits and waits.kind == "question" else what
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
     return f"{name} for @{job.actor.login}: {state}{what}, started {ago} ago"
+
+
+def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
+    """What the bot says to what needs no agent and concerns no job.
+
+    Args:
+        command: what was said.
+        trigger: the word that it began with.
+        recipes: what the help says of the repository's recipes.
+    """
+    more = f"{code(f'{trigger} help')} lists all commands."
+    match command:
+        case Unknown(word=word, nearest=nearest):
+            hint = f" Did you mean {code(f'{trigger} {nearest}')}?" if nearest else ""
+            return f"There is no command {code(word)}.{hint} {more}"
+        case Malformed(reason=reason):
+            return f"{reason} {more}"
+        case Help():
+            return "\n\n".join(filter(None, (help_text(trigger=trigger), recipes)))
+        case other:
+            assert_never(other)

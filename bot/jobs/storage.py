@@ -1,4 +1,9 @@
-"""Results of the agent's runs, kept before any of them is published: a worker that dies then costs no second run."""
+"""Data of jobs that is kept beside their records: patches, sessions, and sealed jobs that wait.
+
+A result is kept before any of it is published: a worker that dies then costs no second run. Patches and sessions are in
+files of this machine, or in the blob store and the database that machines share. A job that waits for a person between
+two workflow runs is sealed: nobody else can read it, change it or make one.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +17,17 @@ import os
 import shutil
 import time
 import zlib
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol, assert_never
-from weakref import WeakValueDictionary
+from typing import BinaryIO, Protocol
 
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import ConfigDict, TypeAdapter
 
 from agent_runtime import DatabaseSession, Event, FileSession, Session, SessionError, SessionInUseError
-from bot.domain.commands import (
-    AccessLost,
-    Assigned,
-    ChecksFailed,
-    Closed,
-    Labelled,
-    Pushed,
-    RecipeDue,
-    RepoEvent,
-    Review,
-    ReviewEvent,
-)
 from bot.domain.errors import BotError
 from bot.domain.job import Job
 from bot.git.blobs import BlobInfo
@@ -45,11 +36,83 @@ from bot.git.diff import MAX_DIFF_BYTES
 from bot.git.filesystem import SET_ASIDE, discard
 from bot.git.snapshots import Vault
 from bot.git.tree import Carried
-from bot.permissions.repo_config import RepoConfig
-from bot.queue.protocols import JobIndex, Ledger
 from bot.queue.records import RunResult, StoredRecord
 
-# ---- Keep the patches of jobs: as files that the operator can read, or in the blob store that machines share.
+log = logging.getLogger(__name__)
+_SHOWN_BYTES = 4 * 1024 * 1024
+
+
+class RunResults:
+    """Keeps the work of jobs: what can be told in the job's record, the patch beside it. What is not async blocks.
+
+    Args:
+        patches: where patches are.
+        most_bytes: of all patches together.
+        lasting: whether the patches of published work stay, too, for later steps of a workflow.
+    """
+
+    def __init__(self, patches: PatchStore, *, most_bytes: int, lasting: bool = False) -> None:
+        self._patches, self._most_bytes, self._lasting = patches, most_bytes, lasting
+
+    async def keep(self, job_id: str, record: StoredRecord, work: RunResult, change: Change) -> None:
+        """Keep both, durably; the record last, so that its reader finds the patch."""
+        await asyncio.to_thread(self._write, job_id, change)
+        await record.update(lambda kept: replace(kept, result=work))
+
+    async def find(self, job_id: str, record: StoredRecord) -> tuple[RunResult, Path] | None:
+        """The work of an earlier attempt and a file with its patch, or None if they are not available."""
+        result = (await record.read()).result
+        path = await asyncio.to_thread(self._patches.file, job_id) if result is not None else None
+        return (result, path) if result is not None and path is not None else None
+
+    def patch(self, job_id: str) -> str:
+        """The patch that is kept, of a long one the first lines and a note; or an empty text."""
+        path = self._patches.file(job_id)
+        if path is None:
+            return ""
+        with path.open("rb") as file:
+            text, more = file.read(_SHOWN_BYTES), path.stat().st_size - _SHOWN_BYTES
+        if more > 0:  # whole lines, since a part of a secret may be too short to be known
+            text = text[: text.rfind(b"\n") + 1] + f"… more than {more:,} further bytes are left out …\n".encode()
+        return text.decode("utf-8", "replace")
+
+    def whole(self, job_id: str) -> bytes | None:
+        """All of the patch that is kept; None where there is none."""
+        path = self._patches.file(job_id)
+        return path.read_bytes() if path is not None else None
+
+    def put(self, job_id: str, patch: bytes) -> None:
+        """Keep a patch that another machine has kept."""
+        self._patches.put(job_id, io.BytesIO(patch))
+
+    def narrow(self, job_id: str, patch: str) -> None:
+        """Keep only a part of the patch, empty for nothing of it: the rest is published.
+
+        Where the disk fails, more is kept than is needed; no job ends otherwise for that.
+        """
+        try:
+            if patch:
+                self.put(job_id, patch.encode("utf-8", "surrogateescape"))
+            elif not self._lasting:
+                self._patches.delete(job_id)
+        except OSError as error:
+            log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
+
+    def file(self, job_id: str) -> Path | None:
+        """The file with the patch that is kept; None where there is none, or nothing in it."""
+        path = self._patches.file(job_id)
+        return path if path is not None and path.stat().st_size else None
+
+    def sweep(self, days: float, *, keep: Collection[str] = ()) -> int:
+        """Remove the patches, of no job in `keep`, that were kept `days` ago or are too much; how many they were."""
+        return self._patches.sweep(days=days, most_bytes=self._most_bytes, keep=keep)
+
+    def _write(self, job_id: str, change: Change) -> None:
+        if change.patch_file is None:
+            self.put(job_id, change.patch.encode("utf-8", "surrogateescape"))
+            return
+        with change.patch_file.open("rb") as whole:
+            self._patches.put(job_id, whole)
 
 
 _DAY_SECONDS = 24 * 3600.0
@@ -203,87 +266,6 @@ def _superfluous(
                 yield each.name
 
     return tuple(chosen())
-
-
-log = logging.getLogger(__name__)
-
-_SHOWN_BYTES = 4 * 1024 * 1024
-
-
-class RunResults:
-    """Keeps the work of jobs: what can be told in the job's record, the patch beside it. What is not async blocks.
-
-    Args:
-        patches: where patches are.
-        most_bytes: of all patches together.
-        lasting: whether the patches of published work stay, too, for later steps of a workflow.
-    """
-
-    def __init__(self, patches: PatchStore, *, most_bytes: int, lasting: bool = False) -> None:
-        self._patches, self._most_bytes, self._lasting = patches, most_bytes, lasting
-
-    async def keep(self, job_id: str, record: StoredRecord, work: RunResult, change: Change) -> None:
-        """Keep both, durably; the record last, so that its reader finds the patch."""
-        await asyncio.to_thread(self._write, job_id, change)
-        await record.update(lambda kept: replace(kept, result=work))
-
-    async def find(self, job_id: str, record: StoredRecord) -> tuple[RunResult, Path] | None:
-        """The work of an earlier attempt and a file with its patch, or None if they are not available."""
-        result = (await record.read()).result
-        path = await asyncio.to_thread(self._patches.file, job_id) if result is not None else None
-        return (result, path) if result is not None and path is not None else None
-
-    def patch(self, job_id: str) -> str:
-        """The patch that is kept, of a long one the first lines and a note; or an empty text."""
-        path = self._patches.file(job_id)
-        if path is None:
-            return ""
-        with path.open("rb") as file:
-            text, more = file.read(_SHOWN_BYTES), path.stat().st_size - _SHOWN_BYTES
-        if more > 0:  # whole lines, since a part of a secret may be too short to be known
-            text = text[: text.rfind(b"\n") + 1] + f"… more than {more:,} further bytes are left out …\n".encode()
-        return text.decode("utf-8", "replace")
-
-    def whole(self, job_id: str) -> bytes | None:
-        """All of the patch that is kept; None where there is none."""
-        path = self._patches.file(job_id)
-        return path.read_bytes() if path is not None else None
-
-    def put(self, job_id: str, patch: bytes) -> None:
-        """Keep a patch that another machine has kept."""
-        self._patches.put(job_id, io.BytesIO(patch))
-
-    def narrow(self, job_id: str, patch: str) -> None:
-        """Keep only a part of the patch, empty for nothing of it: the rest is published.
-
-        Where the disk fails, more is kept than is needed; no job ends otherwise for that.
-        """
-        try:
-            if patch:
-                self.put(job_id, patch.encode("utf-8", "surrogateescape"))
-            elif not self._lasting:
-                self._patches.delete(job_id)
-        except OSError as error:
-            log.warning("job %s: more of its patch is kept than is needed: %s", job_id, error)
-
-    def file(self, job_id: str) -> Path | None:
-        """The file with the patch that is kept; None where there is none, or nothing in it."""
-        path = self._patches.file(job_id)
-        return path if path is not None and path.stat().st_size else None
-
-    def sweep(self, days: float, *, keep: Collection[str] = ()) -> int:
-        """Remove the patches, of no job in `keep`, that were kept `days` ago or are too much; how many they were."""
-        return self._patches.sweep(days=days, most_bytes=self._most_bytes, keep=keep)
-
-    def _write(self, job_id: str, change: Change) -> None:
-        if change.patch_file is None:
-            self.put(job_id, change.patch.encode("utf-8", "surrogateescape"))
-            return
-        with change.patch_file.open("rb") as whole:
-            self._patches.put(job_id, whole)
-
-
-# ---- The sessions of jobs: where the log of each run is kept until its result is.
 
 
 _FILE = "run"
@@ -461,120 +443,6 @@ def _reset(session: DatabaseSession) -> None:
         session.reset()
     finally:
         session.close()
-
-
-# ---- Drop events on receipt that could lead to nothing.
-
-
-FRESH_SECONDS = 60.0
-"""For how long what a repository's file said is taken for what it says now."""
-
-_MOST_REPOSITORIES = 10_000
-
-
-class KnownConfigs:
-    """What the files of repositories said when somebody last looked, for a short while.
-
-    Args:
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._known: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
-        self._reading: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-
-    def learn(self, repo_id: int, config: RepoConfig) -> None:
-        """Keep what was just read on the default branch."""
-        self._known[repo_id] = (self._clock() + FRESH_SECONDS, config)
-        self._known.move_to_end(repo_id)
-        if len(self._known) > _MOST_REPOSITORIES:
-            self._known.popitem(last=False)
-
-    def reading(self, repo_id: int) -> asyncio.Lock:
-        """Held while somebody reads a repository's files, so that events that come at once ask GitHub once."""
-        return self._reading.setdefault(repo_id, asyncio.Lock())
-
-    def of(self, repo_id: int) -> RepoConfig | None:
-        """What it says; None when nobody has looked lately."""
-        until, config = self._known.get(repo_id, (0.0, None))
-        return config if self._clock() < until else None
-
-
-class Receipt:
-    """Says of a job, before it is stored, whether anything could follow from it.
-
-    Args:
-        queue: the jobs that there are.
-        ledger: the labels that are kept, and what repositories ask for, as far as any process has looked lately.
-        configs: what they ask for, as far as this process has.
-        review_on: what starts a review without a command, where a repository does not say.
-    """
-
-    def __init__(
-        self,
-        queue: JobIndex,
-        ledger: Ledger,
-        configs: KnownConfigs,
-        *,
-        review_on: frozenset[ReviewEvent] = frozenset(),
-    ) -> None:
-        self._queue = queue
-        self._ledger = ledger
-        self._configs = configs
-        self._review_on = review_on
-
-    async def unneeded(self, job: Job) -> str:
-        """Why a job can be dropped; empty for one that must be kept, as every word of a person must.
-
-        Raises:
-            QueueError: the database could not be read.
-        """
-        command = job.command
-        if isinstance(command, Review) and command.on is not None:
-            wanted = await self._may_be_reviewed(job.repo.id, command.on)
-            return "" if wanted else "the repository wants no review for this"
-        return await self._nothing_follows(job, command) if isinstance(command, RepoEvent) else ""
-
-    async def _config(self, repo_id: int) -> RepoConfig | None:
-        return self._configs.of(repo_id) or await self._ledger.config(repo_id)
-
-    async def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
-        config = await self._config(repo_id)
-        return config is None or config.reviews(on, self._review_on)
-
-    async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
-        repo_id, number = job.repo.id, job.thread.key
-        match command:
-            case Labelled(label=label):
-                config = await self._config(repo_id)
-                means_nothing = config is not None and not config.hears_label(label)
-                return "the label has no meaning for the bot" if means_nothing else ""
-            case Pushed():
-                idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
-                idle = idle and not await self._may_be_reviewed(repo_id, "push")
-                # Work of an issue may go on in this pull request.
-                live = await self._queue.live_of(job.installation or 0, (repo_id,)) if idle else ()
-                idle = idle and all(each.job.thread.kind != "issue" for each in live)
-                return "no request is bound to the head of this pull request" if idle else ""
-            case Closed():
-                return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
-            case AccessLost(repo_ids=repo_ids):
-                return "" if await self._queue.live_of(job.installation or 0, repo_ids) else "no job is running there"
-            case ChecksFailed():
-                config = await self._config(repo_id)
-                asked = (
-                    config is None or config.fix_ci or config.follows_runs or await self._ledger.labels(repo_id, number)
-                )
-                return "" if asked else "fixing failed checks is not enabled here"
-            case Assigned() | RecipeDue():
-                return ""
-            case other:
-                assert_never(other)
-
-
-# ---- A job that waits for a person, sealed for another workflow run: nobody else can read it, change it or make
-# one.
 
 
 MAX_SEALED_BYTES = 24 * 1024 * 1024

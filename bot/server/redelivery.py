@@ -24,7 +24,7 @@ from bot.git.filesystem import in_thread, try_lock
 from bot.github.app import AppDeliveries, Attempt
 from bot.github.client import GitHub
 from bot.github.types import GitHubError
-from bot.jobs.context import PhaseReader
+from bot.jobs.access import PhaseReader
 from bot.jobs.repo_settings import crons_of, find_recipes, on_default_branch
 from bot.jobs.status import background
 from bot.queue.protocols import Ledger, Schedules

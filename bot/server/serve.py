@@ -23,10 +23,9 @@ from bot.git.process import PAUSES as GIT_PAUSES
 from bot.github.app import OAuthClient, app_deliveries, installation_ids
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
-from bot.jobs.approvals import Patience
 from bot.jobs.context import JobContextFactory, JobServices, Listener
-from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Worker
-from bot.jobs.storage import Receipt
+from bot.jobs.events import Receipt
+from bot.jobs.pipeline import HELD_SECONDS, Acknowledger, Patience, Worker
 from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine

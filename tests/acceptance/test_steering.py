@@ -12,7 +12,6 @@ from bot.domain.job import Job, JobState
 from bot.git.change import Change
 from bot.git.tree import Tree
 from bot.jobs.agent_run import AgentRun
-from bot.jobs.approvals import keep_log
 from bot.jobs.context import Ending, JobServices
 from bot.jobs.delivery import ResultDelivery
 from bot.queue.records import Signal, Stored
@@ -205,7 +204,7 @@ async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not
 ) -> None:
     async with staged(hub, tmp_path, []) as stage:
         issue = stage.issue()
-        late: list[Comment] = []
+        late, keep_log = list[Comment](), JobServices.keep_log
 
         async def slowly(services: JobServices, job: Job) -> None:
             if not late:
@@ -213,7 +212,7 @@ async def test_a_message_that_comes_while_the_log_of_a_failed_run_is_kept_is_not
                 assert (await stage.end_of(late[0])).state is JobState.DONE
             await keep_log(services, job)
 
-        monkeypatch.setattr("bot.jobs.pipeline.keep_log", slowly)
+        monkeypatch.setattr(JobServices, "keep_log", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED, end
         assert "This message came too late; send it again: `but leave the docs alone`" in end.status

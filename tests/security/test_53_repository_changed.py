@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from bot.jobs import context
+from bot.jobs import access
 from localhub import LocalHub, Repo
 from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ async def test_a_name_that_was_given_to_another_repository_is_left_alone(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The acknowledgement may have asked just before; then GitHub refuses the token there, with another reason.
-    monkeypatch.setattr(context, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(access, "FRESH_SECONDS", -1.0)
     async with staged(hub, tmp_path, held=True) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
@@ -52,7 +52,7 @@ async def test_a_repository_made_public_before_the_run_is_refused(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the acknowledgement asked moments ago would do for the run, too.
-    monkeypatch.setattr(context, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(access, "FRESH_SECONDS", -1.0)
     async with staged(hub, tmp_path, held=True) as stage:
         _set_private(hub, stage.repo, private=True)
         issue = stage.issue()

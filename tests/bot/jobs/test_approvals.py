@@ -7,7 +7,7 @@ import pytest
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
 from bot.jobs import approvals
-from bot.jobs.retry import carried_out
+from bot.jobs.delivery import carried_out
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,

@@ -13,9 +13,9 @@ from bot.domain.access import Bounds
 from bot.domain.commands import Command, Fix, Review, ReviewEvent
 from bot.domain.job import Job, Origin
 from bot.github.types import ReviewFacts
-from bot.jobs.context import JobContext, PhaseReader
-from bot.jobs.retry import early_skip_reason, is_unasked_review, review_skip_reason
-from bot.jobs.storage import KnownConfigs
+from bot.jobs.access import PhaseReader
+from bot.jobs.automatic import early_skip_reason, is_unasked_review, review_skip_reason
+from bot.jobs.context import JobContext, KnownConfigs
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.render import marker
 from bot.queue.memory import InMemoryEngine

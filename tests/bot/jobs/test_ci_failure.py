@@ -12,9 +12,9 @@ import pytest
 from bot.domain.commands import Command, Explain, Fix
 from bot.domain.job import Job, JobState, Origin, Thread
 from bot.github.types import Annotation, CommentFacts, CommitFacts, GitHubError, JobFacts, RedCheck, RunFacts, StepFacts
-from bot.jobs.ci import ci_skip_ending
-from bot.jobs.context import Ending, JobContext, PhaseReader, ShortReply
-from bot.jobs.storage import KnownConfigs
+from bot.jobs.access import PhaseReader
+from bot.jobs.automatic import ci_skip_ending
+from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowed

@@ -12,9 +12,9 @@ import pytest
 from agent_runtime import EventType, HookSystem, NoAnswer, PendingCall, Policy
 from bot.domain.commands import Fix
 from bot.git.mirror import Source
+from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import deny_unanswerable
-from bot.jobs.context import ThreadSnapshot
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import StatusReporter
 from bot.permissions.levels import Grant

@@ -11,8 +11,8 @@ from agent_runtime import RunLimits
 from bot.domain.access import Bounds, LabelGrant, Role
 from bot.domain.commands import ChecksFailed, Explain, Fix
 from bot.domain.job import Actor, Job, Thread
+from bot.jobs.context import KnownConfigs
 from bot.jobs.events import start_ci_fix
-from bot.jobs.storage import KnownConfigs
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.domain.commands import Help, Malformed, Unknown
 from bot.domain.grammar import VERBS
-from bot.jobs.retry import answer_to
+from bot.jobs.steering import answer_to
 
 
 def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:

@@ -17,7 +17,7 @@ from bot.domain.job import Job, Origin
 from bot.git.mirror import Source
 from bot.git.tree import Tree
 from bot.jobs.admission import Assignment
-from bot.jobs.candidates import is_to_be_proven, keep, prove
+from bot.jobs.agent_run import is_to_be_proven, keep, prove
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import StatusReporter

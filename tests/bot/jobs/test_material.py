@@ -15,8 +15,8 @@ from bot.domain.job import Job, Origin, Thread
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.github.types import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
+from bot.jobs.access import PhaseReader
 from bot.jobs.admission import Assignment
-from bot.jobs.context import PhaseReader
 from bot.jobs.material import gather, linked
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Grant

@@ -10,8 +10,9 @@ import pytest
 
 from bot.domain.commands import Ask, Command, Fix, Options
 from bot.github.types import PullFacts
+from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import continue_own_pull, still_open
-from bot.jobs.context import JobContext, ThreadSnapshot
+from bot.jobs.context import JobContext
 from bot.permissions.levels import Conventions, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine

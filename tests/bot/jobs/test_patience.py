@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.github.types import GitHubError
-from bot.jobs.approvals import ACCESS_PATIENCE_SECONDS, Patience
+from bot.jobs.pipeline import ACCESS_PATIENCE_SECONDS, Patience
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import GitHubOutage, JobRecord, StoredRecord
 from tests.builders import a_job

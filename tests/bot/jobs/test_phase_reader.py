@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.jobs.context import PhaseReader
+from bot.jobs.access import PhaseReader
 from localhub import Exchange, LocalHub
 from tests.github_world import World, opened_world
 

@@ -20,7 +20,8 @@ from bot.domain.commands import (
     Stop,
 )
 from bot.domain.job import Actor, JobState
-from bot.jobs.storage import FRESH_SECONDS, KnownConfigs, Receipt
+from bot.jobs.context import CONFIG_SECONDS, KnownConfigs
+from bot.jobs.events import Receipt
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import JobEnded
@@ -62,7 +63,7 @@ async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(
     for name in ("BOT: go", "trusted", "codepilot:ask"):
         assert await desk.kept(replace(noise, label=name))
     assert not await desk.kept(replace(noise, label="codepilot:auto"))
-    desk.clock.now += FRESH_SECONDS
+    desk.clock.now += CONFIG_SECONDS
     assert await desk.kept(noise)
 
 

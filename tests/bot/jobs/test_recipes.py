@@ -10,9 +10,8 @@ import pytest
 from bot.domain.commands import Ask, ChecksFailed, StartRecipe
 from bot.domain.job import Job, Thread
 from bot.github.types import GitHubError
-from bot.jobs.context import JobContext
+from bot.jobs.context import JobContext, KnownConfigs
 from bot.jobs.recipes import recipes_text, start_after_run, start_recipe
-from bot.jobs.storage import KnownConfigs
 from bot.permissions.repo_config import RepoConfig, parse_recipe
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Ledger

@@ -10,8 +10,8 @@ from bot.domain.access import Bounds
 from bot.domain.commands import AccessLost, Assigned, Closed, Pushed, RepoEvent
 from bot.domain.job import Job, JobState, Origin
 from bot.jobs import approvals
+from bot.jobs.context import KnownConfigs
 from bot.jobs.events import handle_event
-from bot.jobs.storage import KnownConfigs
 from bot.permissions.repo_config import RepoConfig
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, Owed

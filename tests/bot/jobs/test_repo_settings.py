@@ -11,7 +11,7 @@ import pytest
 from bot.domain.commands import path_of
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, FolderFile
-from bot.jobs.context import PhaseReader
+from bot.jobs.access import PhaseReader
 from bot.jobs.repo_settings import find_recipe, find_recipes, on_default_branch
 from bot.permissions.repo_config import PATH, RecipeError, defaults_when_broken
 from tests.job_contexts import answering

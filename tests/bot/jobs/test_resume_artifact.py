@@ -16,7 +16,8 @@ from bot.git.tree import Carried
 from bot.github.client import GitHub
 from bot.github.issues import Comments
 from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
-from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply, ThreadSnapshot
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply
 from bot.jobs.handover import SESSION_FILE, steered
 from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger

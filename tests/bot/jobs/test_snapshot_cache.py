@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.github.client import GitHub
 from bot.github.types import Snapshot
-from bot.jobs.context import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
+from bot.jobs.access import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
 from tests.job_contexts import REPO
 
 GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)

@@ -11,7 +11,8 @@ import pytest
 from agent_runtime import Outcome, Status
 from bot.domain.errors import WrongInputError
 from bot.git.mirror import Blob, Source
-from bot.jobs.agent_run import output_schema_of, readable
+from bot.jobs.agent_run import readable
+from bot.jobs.repo_settings import output_schema_of
 from bot.permissions.levels import Conventions
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job

@@ -9,8 +9,8 @@ import pytest
 
 from bot.domain.commands import Undo
 from bot.domain.job import Job, Thread
-from bot.jobs.context import ThreadSnapshot
-from bot.jobs.events import aimed
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.delivery import aimed
 from bot.permissions.levels import Conventions, Refusal
 from bot.publishing.view import CommitRef
 from bot.queue.memory import InMemoryEngine

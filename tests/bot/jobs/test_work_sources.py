@@ -11,8 +11,9 @@ from bot.domain.commands import Bare, Command, Fix, Options, Review, Undo
 from bot.domain.job import Job, Thread
 from bot.git.errors import BranchGoneError
 from bot.github.types import PullFacts
+from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import at_base, base_of, wanted_base, work_source
-from bot.jobs.context import JobContext, ThreadSnapshot
+from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig

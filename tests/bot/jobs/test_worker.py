@@ -15,9 +15,8 @@ from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
 from bot.github.types import GitHubError
 from bot.jobs import pipeline as worker_module
-from bot.jobs.approvals import Patience
 from bot.jobs.context import Ending, JobContext, JobContextFactory
-from bot.jobs.pipeline import Worker
+from bot.jobs.pipeline import Patience, Worker
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine

@@ -11,7 +11,7 @@ from agent_runtime import Quote
 from bot.ci_logs.failures import Remark
 from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Retry, Review, Unknown, Work
 from bot.domain.job import Job, Lines, Origin
-from bot.jobs.retry import retry_of
+from bot.jobs.steering import retry_of
 from bot.prompt.brief import (
     BUDGET,
     FailingCheck,

@@ -7,7 +7,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bot.domain.commands import Labelled, Review
-from bot.jobs.storage import KnownConfigs, Receipt
+from bot.jobs.context import KnownConfigs
+from bot.jobs.events import Receipt
 from bot.permissions.repo_config import LabelNames, RepoConfig
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger

@@ -1,4 +1,9 @@
-"""Collect what has to be known of failed checks before work starts, and say why some are left alone."""
+"""Automatic work that is left alone: reviews and fixes of failed checks that nobody needs now.
+
+Reviews are skipped where they are not enabled, for a draft, and for a commit that has one. For failed checks GitHub is
+asked as little as decides: whether the commit is still the head, whether the bot itself made it, how often it has been
+tried, whether the base branch fails alike. The reason is reported once for each commit.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,52 @@ import re
 from dataclasses import replace
 
 from bot.ci_logs.failures import FailedJob, RedFacts, Skip, skip_reason
-from bot.domain.commands import Explain
-from bot.domain.job import JobState
+from bot.domain.commands import Explain, Review
+from bot.domain.job import Job, JobState
 from bot.events.ci_triggers import RED
 from bot.github.types import Annotation, GitHubError
+from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import resume_base
-from bot.jobs.context import Ending, JobContext, ShortReply, ThreadSnapshot
+from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.material import remark_of, step_of
 from bot.jobs.repo_settings import lately_on_default_branch
 from bot.jobs.status import JobCheckRun, StatusReporter, lacking
 from bot.publishing.markdown import code, escape_markdown, one_line
 from bot.publishing.plan import FIX_CI, MADE_FOR_CI
-from bot.publishing.render import COMPLETION_LIMIT, job_of
+from bot.publishing.render import COMPLETION_LIMIT, is_marked, job_of
 
 log = logging.getLogger(__name__)
+
+
+async def early_skip_reason(context: JobContext) -> str:
+    """Why the job is a review that neither the repository nor the operator wants; empty for any other job."""
+    command = context.job.command
+    if not is_unasked_review(context.job) or not isinstance(command, Review) or command.on is None:
+        return ""
+    config = await lately_on_default_branch(context)
+    wanted = config.reviews(command.on, context.services.bounds.review_on)
+    return "" if wanted else f"`review_on` in `{config.path}` does not list `{command.on}`."
+
+
+def is_unasked_review(job: Job) -> bool:
+    """Whether a job is a review that nobody gave a command for."""
+    return isinstance(job.command, Review) and job.command.on is not None and job.is_unasked
+
+
+async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
+    """Why a pull request is not to be reviewed now; empty when it is, or when its review is under way."""
+    if await resume_base(context) is not None:
+        return ""
+    pull, head = here.snapshot.pull, here.thread.head_sha
+    if pull is not None and pull.draft:
+        return "It is a draft again."
+    if not context.services.comes_back and context.job.head_sha != head:
+        return "It has a newer commit; that push has its own run."
+    me = (await context.github.accounts.me()).id
+    reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
+    done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
+    return "This commit has already been reviewed." if done else ""
+
 
 _LINEAGE = 10
 _LOOKED_AT = 3
