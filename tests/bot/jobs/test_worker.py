@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
 from bot.github.types import GitHubError
 from bot.jobs import pipeline as worker_module
-from bot.jobs.context import Ending, JobContext, JobContextFactory
+from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
 from bot.jobs.pipeline import Patience, Worker
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
@@ -40,6 +41,7 @@ class _Contexts:
             without_places=lambda text: text,
             redactor=Redactor([]),
         )
+        self.services.keep_log = partial(JobServices.keep_log, cast("Any", self.services))
         self.logs: dict[str, float | None] = {}
         self._error = error
 
