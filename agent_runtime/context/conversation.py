@@ -1,4 +1,9 @@
-"""The conversation of a run's loop: make each request, and keep it short and cheap."""
+"""The conversation of a run: make each request, and keep it short and cheap.
+
+Before a request, `Conversation` may leave out what costs more than it is worth (archived tasks, results that were shown
+again later or are far behind), or have the model summarise the oldest part. Tokens saved are weighed against the
+provider's cache, which is lost from the first change on (`plan`).
+"""
 
 from __future__ import annotations
 
@@ -34,297 +39,6 @@ from agent_runtime.providers.models import load_prices
 from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk, ToolSchema
 from agent_runtime.sessions.protocol import EventLog
 
-# ---- Decides when a conversation is made shorter: tokens saved are weighed against the cache that is lost. Pure.
-
-
-_TYPICAL_REQUESTS = 8
-"""Requests of a run about which nothing is known; most tasks take fewer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """Something that could be shortened.
-
-    Attributes:
-        before: tokens of the request that stand before it.
-        saves: tokens that the request would have less.
-        again: the share of them that the agent is expected to ask for again, 0 to 1.
-        task: number of the archived task that it is; None for results.
-        output: position in the log of the results that it is; None for a task.
-    """
-
-    before: int
-    saves: int
-    again: float = 0.0
-    task: int | None = None
-    output: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
-    """What the requests to come are expected to be.
-
-    Attributes:
-        total: tokens of the next one if nothing is shortened.
-        cached: tokens of its beginning that the provider's cache holds; 0 when it is cold.
-        requests: how many are still to come, the next one included; at least 1.
-        growth: tokens that each has more than the one before; 0 when nothing piles up again.
-        read: price of a token read from the cache, as a multiple of a plain one.
-        write: price of a token written to the cache, the same.
-    """
-
-    total: int
-    cached: int
-    requests: int
-    read: float
-    write: float
-    growth: int = 0
-
-    def gain(self, removed: int, first: int) -> float:
-        """What the requests cost less, as a number of plain tokens, until as much has piled up again.
-
-        Args:
-            removed: tokens that they have less.
-            first: tokens that stand before the first change.
-        """
-        again = removed // (2 * self.growth) if self.growth else self.requests
-        later = min(self.requests, max(1, again)) - 1
-        return self._next() - self._next(removed=removed, first=first) + later * removed * self.read
-
-    def _next(self, *, removed: int = 0, first: int | None = None) -> float:
-        """Price of the tokens of the next request."""
-        total = self.total - removed
-        warm = min(total, self.cached if first is None else min(self.cached, first))
-        return warm * self.read + (total - warm) * self.write
-
-
-def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
-    """The batch whose shortening pays most, or None when none pays.
-
-    Once the cache is broken at one place, shortening what stands behind it costs nothing more: so the best batch is
-    one candidate with all behind it, and one look at each finds it.
-    """
-    useful = sorted((each for each in candidates if each.saves > 0), key=lambda each: each.before)
-    start, most, tokens = len(useful), 0.0, 0
-    removed, again = 0, 0.0
-    for index in reversed(range(len(useful))):
-        candidate = useful[index]
-        removed += candidate.saves
-        again += candidate.again * candidate.saves * prospect.write
-        gain = prospect.gain(removed, candidate.before) - again
-        if gain > most:
-            start, most, tokens = index, gain, removed
-    if start == len(useful):
-        return None
-    chosen = useful[start:]
-    return Shrunk(
-        tasks=tuple(each.task for each in chosen if each.task is not None),
-        outputs=tuple(each.output for each in chosen if each.output is not None),
-        reason=(
-            f"about {tokens:,} tokens less; over {prospect.requests} requests, the cache's loss included, "
-            f"worth as much as {most:,.0f} plain ones"
-        ),
-    )
-
-
-class RequestForecast:
-    """How many requests the runs of a growing log took, and so how many the present one will probably still make."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        self._runs: list[int] = []
-
-    def update(self, events: Sequence[Recorded]) -> None:
-        """Take in what is new in the log; a shorter one is a new one."""
-        if len(events) < self._taken:
-            self._taken, self._runs = 0, []
-        for event in events[self._taken :]:
-            if isinstance(event, Started):
-                self._runs.append(0)
-            elif isinstance(event, Replied) and self._runs:
-                self._runs[-1] += 1
-        self._taken = len(events)
-
-    def expected(self, limit: int) -> int:
-        """Requests that the present run will probably still make, at least one.
-
-        A fresh run is taken to be like those before it; one that has gone on for longer, to be half way through.
-
-        Args:
-            limit: the most that a run may make.
-        """
-        *past, done = self._runs or [0]
-        usual = round(sum(past) / len(past)) if past else _TYPICAL_REQUESTS
-        return max(1, min(limit - done, max(usual - done, done)))
-
-
-# ---- Find the results of steps that are out of date: shown again whole since, or far behind. Pure.
-
-
-_COMMAND = re.compile(r"\[terminal:(?P<terminal>[^\]\s]+):cmd(?P<number>\d+)\]")
-"""How the result of a terminal's command begins; see `agent_runtime.tools.shell`."""
-_COVERED = 0.9
-"""The share of a step's results that must be shown again later for the step's results to be superseded."""
-_WORTH = 300
-"""Tokens that results must have for it to matter whether they are kept."""
-_EDGE_CHARS = 200
-_FAR_BEHIND = 20
-"""Replies since, after which results are seldom looked at again."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Step:
-    """What one step showed.
-
-    Attributes:
-        position: of its `Observed` in the log.
-        reply: number of the reply that it followed, counted over the whole log.
-        chars: how much it showed.
-        covered: how much of that was shown again later.
-    """
-
-    position: int
-    reply: int
-    chars: int
-    covered: int = 0
-
-    @property
-    def is_superseded(self) -> bool:
-        """Whether (nearly) all of it was shown again later."""
-        return self.covered >= _COVERED * self.chars
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """What one call showed of a command's output, with the lines around it."""
-
-    step: _Step
-    command: str
-    text: str
-
-    def is_told_by(self, lines: frozenset[str]) -> bool:
-        """Whether (nearly) all of it is in `lines`; of a long output, the shown head and tail move as it grows."""
-        told = sum(len(line) + 1 for line in self.text.split("\n") if line in lines)
-        return told >= _COVERED * len(self.text)
-
-
-class Results:
-    """The results in a growing log that are worth leaving out some day; each event is looked at once."""
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._taken = 0
-        self._replies = 0
-        self._steps: dict[int, _Step] = {}
-        self._returned: list[ToolReturned] = []
-        self._pieces: dict[str, list[_Piece]] = {}
-
-    def update(self, events: Sequence[Recorded]) -> None:
-        """Take in what is new in the log; a shorter one is a new one."""
-        if len(events) < self._taken:
-            self._forget()
-        for event in events[self._taken :]:
-            match event:
-                case Replied():
-                    self._replies += 1
-                    self._returned = []
-                case ToolReturned():
-                    self._returned.append(event)
-                case Observed():
-                    self._observed(event)
-                case Shrunk():
-                    for position in event.outputs:
-                        self._steps.pop(position, None)
-                case Summarised():
-                    self._steps = {at: step for at, step in self._steps.items() if at >= event.upto}
-                case _:
-                    pass
-            self._taken += 1
-
-    def superseded(self) -> list[int]:
-        """Positions of `Observed` events that hold little but output which was shown again later."""
-        return [step.position for step in self._steps.values() if step.is_superseded]
-
-    def far_behind(self) -> list[int]:
-        """Positions of `Observed` events that are many steps old, superseded ones left out."""
-        last = self._replies - _FAR_BEHIND
-        return [step.position for step in self._steps.values() if step.reply <= last and not step.is_superseded]
-
-    def _observed(self, event: Observed) -> None:
-        told = with_answers(event.text, event.answers)
-        step = _Step(position=self._taken, reply=self._replies, chars=len(told))
-        if estimate(told) >= _WORTH:
-            self._steps[step.position] = step
-        for call in self._returned:
-            command = _COMMAND.match(call.text)
-            # The result as the model read it, whose middle the record may lack; nothing when it was not shown.
-            start = told.find(call.text[:_EDGE_CHARS])
-            end = told.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
-            text = told[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
-            if command is not None and text:
-                piece = _Piece(step=step, command=command["number"], text=text)
-                self._showed(command["terminal"], piece, whole=call.tool == "read_output")
-        self._returned = []
-
-    def _showed(self, terminal: str, piece: _Piece, *, whole: bool) -> None:
-        """Take in what was shown of a command; if that may be the whole of it, what came before has had its day."""
-        # Only a terminal's last command can be read again, so nothing needs to be known of those before it.
-        earlier = [each for each in self._pieces.get(terminal, ()) if each.command == piece.command]
-        lines = frozenset(piece.text.split("\n")) if whole and earlier else frozenset()
-        kept = []
-        for each in earlier:
-            if each.step is not piece.step and each.is_told_by(lines):
-                each.step.covered += len(each.text)
-            else:
-                kept.append(each)
-        self._pieces[terminal] = [*kept, piece]
-
-
-# ---- Find the parts of a conversation that could be shortened. Pure.
-
-
-_NOTE_TOKENS = 50
-"""What stands in place of results; see `notes.left_out`."""
-_AGAIN = 0.5
-"""Every other result that is far behind is taken to be needed again: better a cost too high than a step too many."""
-
-
-def candidates(transcript: Transcript, results: Results, *, before: int) -> list[Candidate]:
-    """Archived tasks, results that were shown again later, and results that are far behind.
-
-    Args:
-        transcript: the conversation, up to date with the log.
-        results: the same.
-        before: tokens that stand before the whole conversation: the system prompt's.
-    """
-    pending = transcript.pending
-    found: list[Candidate] = []
-    first: dict[int, int] = {}
-    tokens: dict[int, int] = {}
-    for at, entry in enumerate(transcript.entries if pending else ()):
-        if entry.task in pending:
-            first.setdefault(entry.task, at)
-            tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
-    for task, begins in first.items():
-        saves = tokens[task] - estimate(notes.archived_task(task, pending[task]))
-        found.append(Candidate(before=before + transcript.tokens_before(begins), saves=saves, task=task))
-    for positions, again in ((results.superseded(), 0.0), (results.far_behind(), _AGAIN)):
-        found += [
-            Candidate(
-                before=before + transcript.tokens_before(index),
-                saves=entry.tokens - _NOTE_TOKENS,
-                again=again,
-                output=position,
-            )
-            for position in positions
-            if (index := transcript.index(position)) is not None
-            and (entry := transcript.entries[index]).task not in pending
-        ]
-    return found
-
-
 _CACHE_SECONDS = 300.0
 """How long a provider keeps a prefix that nobody asks for: Anthropic 5 minutes, OpenAI longer."""
 _USUAL_PRICES = (0.1, 1.25)
@@ -340,19 +54,6 @@ _ASKING = 300
 """Tokens that asking for a summary takes at most."""
 _WORTH_IT = 2
 """A summary must replace at least this many times its own length."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cache:
-    """What a provider's cache was last seen to hold: the beginning of a request, by our own estimate."""
-
-    model: str = ""
-    tokens: int = 0
-    at: float = 0.0
-
-    def holds(self, model: str, now: float) -> int:
-        """Tokens that can still be read from it."""
-        return self.tokens if model == self.model and now - self.at < _CACHE_SECONDS else 0
 
 
 class Conversation:
@@ -546,6 +247,19 @@ class Conversation:
         return True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache:
+    """What a provider's cache was last seen to hold: the beginning of a request, by our own estimate."""
+
+    model: str = ""
+    tokens: int = 0
+    at: float = 0.0
+
+    def holds(self, model: str, now: float) -> int:
+        """Tokens that can still be read from it."""
+        return self.tokens if model == self.model and now - self.at < _CACHE_SECONDS else 0
+
+
 async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
     """One reply as a whole.
 
@@ -576,3 +290,285 @@ def cache_prices(model: str) -> tuple[float, float]:
     if price is None or not price.rate.input:
         return _USUAL_PRICES
     return price.rate.cache_read / price.rate.input, price.rate.cache_write / price.rate.input
+
+
+_NOTE_TOKENS = 50
+"""What stands in place of results; see `notes.left_out`."""
+_AGAIN = 0.5
+"""Every other result that is far behind is taken to be needed again: better a cost too high than a step too many."""
+
+
+def candidates(transcript: Transcript, results: Results, *, before: int) -> list[Candidate]:
+    """Archived tasks, results that were shown again later, and results that are far behind.
+
+    Args:
+        transcript: the conversation, up to date with the log.
+        results: the same.
+        before: tokens that stand before the whole conversation: the system prompt's.
+    """
+    pending = transcript.pending
+    found: list[Candidate] = []
+    first: dict[int, int] = {}
+    tokens: dict[int, int] = {}
+    for at, entry in enumerate(transcript.entries if pending else ()):
+        if entry.task in pending:
+            first.setdefault(entry.task, at)
+            tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
+    for task, begins in first.items():
+        saves = tokens[task] - estimate(notes.archived_task(task, pending[task]))
+        found.append(Candidate(before=before + transcript.tokens_before(begins), saves=saves, task=task))
+    for positions, again in ((results.superseded(), 0.0), (results.far_behind(), _AGAIN)):
+        found += [
+            Candidate(
+                before=before + transcript.tokens_before(index),
+                saves=entry.tokens - _NOTE_TOKENS,
+                again=again,
+                output=position,
+            )
+            for position in positions
+            if (index := transcript.index(position)) is not None
+            and (entry := transcript.entries[index]).task not in pending
+        ]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Something that could be shortened.
+
+    Attributes:
+        before: tokens of the request that stand before it.
+        saves: tokens that the request would have less.
+        again: the share of them that the agent is expected to ask for again, 0 to 1.
+        task: number of the archived task that it is; None for results.
+        output: position in the log of the results that it is; None for a task.
+    """
+
+    before: int
+    saves: int
+    again: float = 0.0
+    task: int | None = None
+    output: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """What the requests to come are expected to be.
+
+    Attributes:
+        total: tokens of the next one if nothing is shortened.
+        cached: tokens of its beginning that the provider's cache holds; 0 when it is cold.
+        requests: how many are still to come, the next one included; at least 1.
+        growth: tokens that each has more than the one before; 0 when nothing piles up again.
+        read: price of a token read from the cache, as a multiple of a plain one.
+        write: price of a token written to the cache, the same.
+    """
+
+    total: int
+    cached: int
+    requests: int
+    read: float
+    write: float
+    growth: int = 0
+
+    def gain(self, removed: int, first: int) -> float:
+        """What the requests cost less, as a number of plain tokens, until as much has piled up again.
+
+        Args:
+            removed: tokens that they have less.
+            first: tokens that stand before the first change.
+        """
+        again = removed // (2 * self.growth) if self.growth else self.requests
+        later = min(self.requests, max(1, again)) - 1
+        return self._next() - self._next(removed=removed, first=first) + later * removed * self.read
+
+    def _next(self, *, removed: int = 0, first: int | None = None) -> float:
+        """Price of the tokens of the next request."""
+        total = self.total - removed
+        warm = min(total, self.cached if first is None else min(self.cached, first))
+        return warm * self.read + (total - warm) * self.write
+
+
+def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
+    """The batch whose shortening pays most, or None when none pays.
+
+    Once the cache is broken at one place, shortening what stands behind it costs nothing more: so the best batch is
+    one candidate with all behind it, and one look at each finds it.
+    """
+    useful = sorted((each for each in candidates if each.saves > 0), key=lambda each: each.before)
+    start, most, tokens = len(useful), 0.0, 0
+    removed, again = 0, 0.0
+    for index in reversed(range(len(useful))):
+        candidate = useful[index]
+        removed += candidate.saves
+        again += candidate.again * candidate.saves * prospect.write
+        gain = prospect.gain(removed, candidate.before) - again
+        if gain > most:
+            start, most, tokens = index, gain, removed
+    if start == len(useful):
+        return None
+    chosen = useful[start:]
+    return Shrunk(
+        tasks=tuple(each.task for each in chosen if each.task is not None),
+        outputs=tuple(each.output for each in chosen if each.output is not None),
+        reason=(
+            f"about {tokens:,} tokens less; over {prospect.requests} requests, the cache's loss included, "
+            f"worth as much as {most:,.0f} plain ones"
+        ),
+    )
+
+
+_TYPICAL_REQUESTS = 8
+"""Requests of a run about which nothing is known; most tasks take fewer."""
+
+
+class RequestForecast:
+    """How many requests the runs of a growing log took, and so how many the present one will probably still make."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._runs: list[int] = []
+
+    def update(self, events: Sequence[Recorded]) -> None:
+        """Take in what is new in the log; a shorter one is a new one."""
+        if len(events) < self._taken:
+            self._taken, self._runs = 0, []
+        for event in events[self._taken :]:
+            if isinstance(event, Started):
+                self._runs.append(0)
+            elif isinstance(event, Replied) and self._runs:
+                self._runs[-1] += 1
+        self._taken = len(events)
+
+    def expected(self, limit: int) -> int:
+        """Requests that the present run will probably still make, at least one.
+
+        A fresh run is taken to be like those before it; one that has gone on for longer, to be half way through.
+
+        Args:
+            limit: the most that a run may make.
+        """
+        *past, done = self._runs or [0]
+        usual = round(sum(past) / len(past)) if past else _TYPICAL_REQUESTS
+        return max(1, min(limit - done, max(usual - done, done)))
+
+
+_COMMAND = re.compile(r"\[terminal:(?P<terminal>[^\]\s]+):cmd(?P<number>\d+)\]")
+"""How the result of a terminal's command begins; see `agent_runtime.tools.shell`."""
+_COVERED = 0.9
+"""The share of a step's results that must be shown again later for the step's results to be superseded."""
+_WORTH = 300
+"""Tokens that results must have for it to matter whether they are kept."""
+_EDGE_CHARS = 200
+_FAR_BEHIND = 20
+"""Replies since, after which results are seldom looked at again."""
+
+
+class Results:
+    """The results in a growing log that are worth leaving out some day; each event is looked at once."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._taken = 0
+        self._replies = 0
+        self._steps: dict[int, _Step] = {}
+        self._returned: list[ToolReturned] = []
+        self._pieces: dict[str, list[_Piece]] = {}
+
+    def update(self, events: Sequence[Recorded]) -> None:
+        """Take in what is new in the log; a shorter one is a new one."""
+        if len(events) < self._taken:
+            self._forget()
+        for event in events[self._taken :]:
+            match event:
+                case Replied():
+                    self._replies += 1
+                    self._returned = []
+                case ToolReturned():
+                    self._returned.append(event)
+                case Observed():
+                    self._observed(event)
+                case Shrunk():
+                    for position in event.outputs:
+                        self._steps.pop(position, None)
+                case Summarised():
+                    self._steps = {at: step for at, step in self._steps.items() if at >= event.upto}
+                case _:
+                    pass
+            self._taken += 1
+
+    def superseded(self) -> list[int]:
+        """Positions of `Observed` events that hold little but output which was shown again later."""
+        return [step.position for step in self._steps.values() if step.is_superseded]
+
+    def far_behind(self) -> list[int]:
+        """Positions of `Observed` events that are many steps old, superseded ones left out."""
+        last = self._replies - _FAR_BEHIND
+        return [step.position for step in self._steps.values() if step.reply <= last and not step.is_superseded]
+
+    def _observed(self, event: Observed) -> None:
+        told = with_answers(event.text, event.answers)
+        step = _Step(position=self._taken, reply=self._replies, chars=len(told))
+        if estimate(told) >= _WORTH:
+            self._steps[step.position] = step
+        for call in self._returned:
+            command = _COMMAND.match(call.text)
+            # The result as the model read it, whose middle the record may lack; nothing when it was not shown.
+            start = told.find(call.text[:_EDGE_CHARS])
+            end = told.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
+            text = told[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
+            if command is not None and text:
+                piece = _Piece(step=step, command=command["number"], text=text)
+                self._showed(command["terminal"], piece, whole=call.tool == "read_output")
+        self._returned = []
+
+    def _showed(self, terminal: str, piece: _Piece, *, whole: bool) -> None:
+        """Take in what was shown of a command; if that may be the whole of it, what came before has had its day."""
+        # Only a terminal's last command can be read again, so nothing needs to be known of those before it.
+        earlier = [each for each in self._pieces.get(terminal, ()) if each.command == piece.command]
+        lines = frozenset(piece.text.split("\n")) if whole and earlier else frozenset()
+        kept = []
+        for each in earlier:
+            if each.step is not piece.step and each.is_told_by(lines):
+                each.step.covered += len(each.text)
+            else:
+                kept.append(each)
+        self._pieces[terminal] = [*kept, piece]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Step:
+    """What one step showed.
+
+    Attributes:
+        position: of its `Observed` in the log.
+        reply: number of the reply that it followed, counted over the whole log.
+        chars: how much it showed.
+        covered: how much of that was shown again later.
+    """
+
+    position: int
+    reply: int
+    chars: int
+    covered: int = 0
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether (nearly) all of it was shown again later."""
+        return self.covered >= _COVERED * self.chars
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """What one call showed of a command's output, with the lines around it."""
+
+    step: _Step
+    command: str
+    text: str
+
+    def is_told_by(self, lines: frozenset[str]) -> bool:
+        """Whether (nearly) all of it is in `lines`; of a long output, the shown head and tail move as it grows."""
+        told = sum(len(line) + 1 for line in self.text.split("\n") if line in lines)
+        return told >= _COVERED * len(self.text)

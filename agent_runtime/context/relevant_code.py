@@ -1,4 +1,9 @@
-"""The first message of a run: goal, quotes, orientation. Pure."""
+"""Find the code that a task is about, and show it in excerpts.
+
+`clues` reads what a text names: lines, files, tests, names, messages of errors. `passages` ranks the definitions that
+these and the code index point at, and `excerpts` shows as many of them as fit. Until the index is ready, `named_files`
+finds definitions in the files that the text names.
+"""
 
 from __future__ import annotations
 
@@ -7,148 +12,19 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
 from agent_runtime.core.errors import BoundExceededError, ToolError
-from agent_runtime.core.values import Skill, Task
+from agent_runtime.index.index import Call, CodeIndex, Definition
 from agent_runtime.index.parsing import TooSlowError, is_copied, is_test, language_of, parse
-from agent_runtime.index.ranking import Call, CodeIndex, Definition
 from agent_runtime.processes.bounded import run_bounded
-from agent_runtime.prompts import notes
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.edits import listed
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.listing import IgnoreFile
-
-INSTRUCTION_CHARS = 8_000
-"""What the instruction files of a repository may take of the first message, all together."""
-
-_SOURCE_CHARS = 200
-_WORTH_SHOWING = 200
-_BLANK_LINES = "\r\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excerpt:
-    """Some numbered lines of a file that the task names."""
-
-    path: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orientation:
-    """What the model would otherwise spend its first step on.
-
-    Attributes:
-        facts: one line each: working directory, HEAD, interpreter, likely test command, limits.
-        tree: two levels of the workspace.
-        excerpts: what the task names and is about.
-        indexed: whether the code index was ready.
-        python_path: see `Started`.
-    """
-
-    facts: tuple[str, ...] = ()
-    tree: str = ""
-    excerpts: tuple[Excerpt, ...] = ()
-    indexed: bool = False
-    python_path: str = ""
-
-
-def opening(
-    task: Task,
-    orientation: Orientation,
-    *,
-    nonce: str,
-    number: int = 1,
-    instructions: Mapping[str, str] | None = None,
-    skills: Iterable[Skill] = (),
-) -> str:
-    """Render the first message.
-
-    Args:
-        task: the goal, the output schema, the quotes, and the images, of which only the sources are told here.
-        orientation: facts about the workspace.
-        nonce: frames everything that the person who asks did not write: quotes, names and lines of files. Their
-            authors cannot know it, since it is random, new for each run.
-        number: of the task in its session, from 1; by it the agent names the task later on.
-        instructions: texts, by file name, of what the project's maintainers ask of those who work in it. Only from
-            where the caller trusts them as much as that: an agent follows them.
-        skills: what can be read on demand, from where the caller trusts it as much as instructions.
-    """
-    parts = [f"[Task {number}]\n{task.goal.strip()}"]
-    if task.output_schema is not None:
-        schema = json.dumps(task.output_schema, ensure_ascii=False, separators=(",", ":"))
-        parts.append(f"{notes.OUTPUT}\n{schema}")
-    if task.images:  # before what may be long: a text that does not fit loses its middle
-        # Who named the pictures wrote where each is from, so it is framed.
-        sources = [f"Image {each}: from {_one_line(image.source)}" for each, image in enumerate(task.images, start=1)]
-        framed = _quoted(nonce, "the images: where each is from", "\n".join(sources))
-        parts.append(f"{notes.IMAGES}\n{framed}")
-    parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
-    if instructions:
-        parts.append(_instructions(nonce, instructions))
-    if listed := [f"- {skill.name}: {skill.description}" for skill in skills]:
-        parts.append("\n".join([notes.SKILLS, *listed]))
-    if orientation.facts:
-        parts.append("# Workspace\n" + "\n".join(orientation.facts))
-    if orientation.tree:
-        parts.append(_quoted(nonce, "the workspace: its files", orientation.tree))
-    if orientation.excerpts:
-        named = "\n\n".join(f"{excerpt.path}\n{excerpt.text}" for excerpt in orientation.excerpts)
-        parts.append(_quoted(nonce, "the workspace: what the task names", named))
-    return "\n\n".join(parts)
-
-
-def _instructions(nonce: str, texts: Mapping[str, str]) -> str:
-    """Frame the maintainers' instructions, each text once; at most `INSTRUCTION_CHARS` together."""
-    parts = [notes.INSTRUCTIONS]
-    left = INSTRUCTION_CHARS
-    once: dict[str, str] = {}
-    for name, text in texts.items():
-        once.setdefault(text, name)
-    for text, name in once.items():
-        if left < _WORTH_SHOWING:
-            break
-        shown = notes.cut(text.strip(_BLANK_LINES), left)
-        left -= len(shown)
-        parts.append(f"[instructions {nonce} from {_one_line(name)}]\n{shown}\n[end of instructions {nonce}]")
-    return "\n".join(parts)
-
-
-def _quoted(nonce: str, source: str, text: str) -> str:
-    """Frame material that others wrote; names and lines of files count as such, too."""
-    return f"[quote {nonce} from {source}]\n{text.strip(_BLANK_LINES)}\n[end of quote {nonce}]"
-
-
-def _one_line(text: str) -> str:
-    """A source as it is in a frame's first line, which it can neither leave nor close."""
-    return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
-
-
-def printable(name: str) -> str:
-    """A name in which every character can be seen and none ends the line."""
-    return name if name.isprintable() else repr(name)[1:-1]
-
-
-def clip_tree(lines: Sequence[str], max_chars: int) -> str:
-    """As many lines as fit, and a count of the rest."""
-    kept: list[str] = []
-    used = 0
-    for line in lines:
-        used += len(line) + 1
-        if used > max_chars - 30:
-            return "\n".join([*kept, f"... and {len(lines) - len(kept)} more"])
-        kept.append(line)
-    return "\n".join(kept)
-
-
-# ---- Find what a text names of a code base: lines, files, tests, names, messages of errors. Pure.
-
 
 _SEARCHED_CHARS = 200_000
 _MOST_WORDS_CHARS = 4_000
@@ -307,9 +183,6 @@ def _cleaned(text: str) -> str:
     return _BRANCH.sub(" ", _OPTION.sub(" ", text[:_SEARCHED_CHARS]))
 
 
-# ---- Rank the definitions that a text is about, by what it names and by what the code index finds for its words.
-
-
 Grep = Callable[[Sequence[str]], Awaitable[list[tuple[str, int]]]]
 """Finds the lines that hold one of some texts: path and number."""
 
@@ -330,7 +203,7 @@ _CLASSES = frozenset({"class", "interface", "type", "module"})
 _FIRST = 100.0
 """What puts the lines that a text names before everything else, the innermost ones of a traceback."""
 # What each kind of clue adds to a definition's score. The search's best adds `_FOUND`, its second best a little less.
-_LINE, _TEST, _TESTED, _NAME_PASSAGES, _MESSAGE, _WITHIN, _CALLER, _CALLED = 6.0, 3.0, 2.5, 4.5, 3.0, 2.0, 1.0, 3.0
+_LINE, _TEST, _TESTED, _NAMED_SCORE, _MESSAGE, _WITHIN, _CALLER, _CALLED = 6.0, 3.0, 2.5, 4.5, 3.0, 2.0, 1.0, 3.0
 _FOUND = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
 """By the kind of the question."""
 _FALL = 1.0
@@ -359,6 +232,17 @@ class Passage:
     first: int = 1
     last: int = 0
     score: float = 0.0
+
+
+async def passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
+    """What a text is about, best first."""
+    places, files, tests = await asyncio.to_thread(located, workspace, clues)
+    ranking = _Ranking(index, clues)
+    loose, *_ = await asyncio.gather(
+        ranking.by_lines(places), ranking.by_tests(tests), ranking.by_words(), ranking.by_messages(grep)
+    )
+    whole = [Passage(path=path, score=_NAMED_SCORE / 2) for path in dict.fromkeys(files)]
+    return sorted([*ranking.passages(files), *loose, *whole], key=lambda passage: -passage.score)
 
 
 class _Ranking:
@@ -432,7 +316,7 @@ class _Ranking:
         named: list[Definition] = []
         for rank, (name, group) in enumerate(zip(clues.names, groups, strict=True)):
             meant = _meant(group, close, plain=name in clues.plain)
-            self._add(_NAME_PASSAGES / max(1, len(meant)) / (1 + 0.1 * rank), meant)
+            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant)
             named += meant
         self._classes = [each for each in named if each.kind in _CLASSES]
         functions = [f"{each.path}::{each.qualified}" for each in named if each.kind not in _CLASSES][:_CALLED_BY]
@@ -465,17 +349,6 @@ class _Ranking:
             score += self._first.get(each, 0.0)
             told.append(Passage(path=each.path, line=self._lines.get(each), definition=each, score=score))
         return told
-
-
-async def passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
-    """What a text is about, best first."""
-    places, files, tests = await asyncio.to_thread(located, workspace, clues)
-    ranking = _Ranking(index, clues)
-    loose, *_ = await asyncio.gather(
-        ranking.by_lines(places), ranking.by_tests(tests), ranking.by_words(), ranking.by_messages(grep)
-    )
-    whole = [Passage(path=path, score=_NAME_PASSAGES / 2) for path in dict.fromkeys(files)]
-    return sorted([*ranking.passages(files), *loose, *whole], key=lambda passage: -passage.score)
 
 
 def located(workspace: Workspace, clues: Clues) -> tuple[list[Mention], list[str], list[str]]:
@@ -553,10 +426,6 @@ def _meant(group: list[Definition], close: list[Definition], *, plain: bool) -> 
     return own if len(own) <= _MEANT else [each for each in own if each in close][:_MEANT]
 
 
-# ---- Show passages of files whole, numbered as `read_file` numbers them, until a budget is used. Pure but for
-# reading.
-
-
 _PART_LINES = 12
 _WHOLE_FILE_CHARS = 1_500
 _HEAD_CHARS = 80
@@ -566,16 +435,12 @@ _SHARE = 0.75
 _MOST_NAMED = 6
 
 
-@dataclass(slots=True)
-class _Chosen:
-    """The lines of one file that are shown."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Some numbered lines of a file that the task names."""
 
-    text: Text
-    lines: set[int] = field(default_factory=set)
-
-    def cost(self, wanted: Iterable[int]) -> int:
-        """The characters that more lines take."""
-        return sum(len(self.text.lines[n - 1]) + len(str(n)) + 4 for n in set(wanted) - self.lines)
+    path: str
+    text: str
 
 
 def excerpts(passages: Iterable[Passage], read: Callable[[str], Text | None], budget: int) -> tuple[Excerpt, ...]:
@@ -620,6 +485,18 @@ def excerpts(passages: Iterable[Passage], read: Callable[[str], Text | None], bu
     return tuple(shown)
 
 
+@dataclass(slots=True)
+class _Chosen:
+    """The lines of one file that are shown."""
+
+    text: Text
+    lines: set[int] = field(default_factory=set)
+
+    def cost(self, wanted: Iterable[int]) -> int:
+        """The characters that more lines take."""
+        return sum(len(self.text.lines[n - 1]) + len(str(n)) + 4 for n in set(wanted) - self.lines)
+
+
 def _wanted(passage: Passage, file: _Chosen) -> list[int]:
     """The lines of a passage as a whole; none for a file that is too long, or has changed."""
     count, definition = len(file.text.lines), passage.definition
@@ -653,7 +530,9 @@ def _shown(path: str, file: _Chosen) -> Excerpt:
     return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(shown))
 
 
-# ---- Find definitions without an index: in the files that a text names, and where names are defined.
+def printable(name: str) -> str:
+    """A name in which every character can be seen and none ends the line."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 log = logging.getLogger(__name__)
@@ -770,70 +649,3 @@ def _bytes(workspace: Workspace, path: str) -> bytes:
         return workspace.read_bytes(path, _READ_BYTES)
     except ToolError:  # not readable, or gone in this moment
         return b""
-
-
-# ---- Apply a workspace's `.gitignore` files while directories are visited, in bounded time.
-
-
-_MOST_FILES_IGNORED = 50
-_MOST_LINES = 500
-_MOST_SECONDS = 2.0
-
-
-class IgnoredPaths:
-    """Whether git would leave out a path, by the `.gitignore` of the root and of each directory above the path.
-
-    The deepest file that says something about a path decides, as in gitignore(5). A stranger's tree must not cost more
-    than a bounded time: of more than 50 such files, or 500 lines in all, the rest is not looked at, and once matching
-    has taken two seconds, all other paths count as left out.
-    """
-
-    def __init__(self, read: Callable[[str], str]) -> None:
-        """Look at nothing yet.
-
-        Args:
-            read: gives the text of a file by its path from the root, empty where it cannot be read.
-        """
-        self._read = read
-        self._files: dict[str, tuple[tuple[int, IgnoreFile], ...]] = {}
-        self._left_out: dict[str, bool] = {"": False}
-        self._files_left = _MOST_FILES_IGNORED
-        self._lines_left = _MOST_LINES
-        self._seconds_left = _MOST_SECONDS
-
-    def __call__(self, path: str) -> bool:
-        """Whether a path from the root is left out; one of a directory ends in a slash."""
-        if self._seconds_left <= 0:
-            return True
-        begun = time.monotonic()
-        plain = path.rstrip("/")
-        left_out = self._directory(plain) if plain != path else self._says(plain, directory=False)
-        self._seconds_left -= time.monotonic() - begun
-        return left_out
-
-    def _directory(self, path: str) -> bool:
-        if path not in self._left_out:
-            self._left_out[path] = self._says(path, directory=True)
-        return self._left_out[path]
-
-    def _says(self, path: str, *, directory: bool) -> bool:
-        parent = path.rpartition("/")[0]
-        if self._directory(parent):
-            return True
-        said = (file.says(path[start:], directory=directory) for start, file in self._above(parent))
-        return next((each for each in said if each is not None), False)
-
-    def _above(self, directory: str) -> tuple[tuple[int, IgnoreFile], ...]:
-        """What holds in a directory, deepest first: where the path begins that a file speaks of, and its patterns."""
-        if directory not in self._files:
-            outer = self._above(directory.rpartition("/")[0]) if directory else ()
-            self._files[directory] = outer
-            if self._files_left:
-                prefix = f"{directory}/" if directory else ""
-                data = self._read(f"{prefix}.gitignore").encode("utf-8", "surrogateescape")
-                file = IgnoreFile(data, most=self._lines_left)
-                if file.patterns:
-                    self._files_left -= 1
-                    self._lines_left -= len(file.patterns)
-                    self._files[directory] = ((len(prefix), file), *outer)
-        return self._files[directory]

@@ -32,6 +32,152 @@ _SUGGESTED = (
     ("cargo", "Cargo.toml", "", "cargo test --offline"),
     ("make", "Makefile", "\ntest:", "make test"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is to be tried.
+
+    Attributes:
+        script: for bash, in the directory where commands start.
+        command: the likely one.
+    """
+
+    script: str
+    command: str
+
+
+def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
+    """What to try in a workspace; None where nothing suggests tests, or no command for them may be run.
+
+    Args:
+        workspace: where.
+        start_in: the directory below it in which commands start.
+        permitted: whether a command may be run without anybody being asked.
+    """
+    base = f"{start_in}/" if start_in else ""
+    settings: list[str] = []
+    kinds: dict[str, str] = {}
+    for kind, name, needle, command in _SUGGESTED:
+        text = _read(workspace, base + name) if name else ""
+        if kind == "python":
+            file = next(_test_files(workspace, base), "")
+            settings.append(f"file={shlex.quote(file)}")
+            suggested = bool(file)
+        else:
+            suggested = bool(text) and needle in text
+        if kind == "npm" and suggested:
+            program = _npm_program(text)
+            settings += [f"program={shlex.quote(program)}", f"is_runner={'yes' if program in _NPM_RUNNERS else ''}"]
+            suggested = bool(program)
+        if suggested and permitted(command):
+            kinds[kind] = command
+    if len(kinds) > 1:  # its rule calls the others, mostly
+        kinds.pop("make", None)
+    if not kinds:
+        return None
+    return Trial(
+        script="\n".join([*settings, _SCRIPT, " || ".join(f"try_{kind}" for kind in kinds)]),
+        command=next(iter(kinds.values())),
+    )
+
+
+def _npm_program(package: str) -> str:
+    """The program that the script `test` of a `package.json` starts with; empty for npm's placeholder, or for none."""
+    found = _NPM_TEST.search(package)
+    if found is None or "no test specified" in package[found.start() : found.end() + 40]:
+        return ""
+    words = (word for word in found["script"].split() if "=" not in word and word not in _NPM_SKIPPED)
+    program = next(words, "")
+    return program if _NPM_NAME.fullmatch(program) else ""
+
+
+def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
+    """Test files by their path from where commands start; plain names only, the outermost first."""
+    inner: list[str] = []
+    for directory in _TEST_DIRECTORIES:
+        prefix = f"{directory}/" if directory else ""
+        for name in _names(workspace, base + directory):
+            if _TEST_FILE.fullmatch(name):
+                yield prefix + name
+            elif directory and name.endswith("/") and re.fullmatch(r"[\w-]{1,80}/", name):
+                inner.append(prefix + name)
+    for directory in inner[:_LOOK_INTO]:
+        yield from (directory + name for name in _names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
+
+
+def _names(workspace: Workspace, directory: str) -> list[str]:
+    try:
+        return workspace.names(directory or ".")
+    except ToolError:  # there is none
+        return []
+
+
+def _read(workspace: Workspace, path: str) -> str:
+    try:
+        return workspace.read_bytes(path, _READ_BYTES).decode(errors="replace")
+    except ToolError:  # there is none
+        return ""
+
+
+_ANSWER = re.compile(
+    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|unmade|with|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
+    re.MULTILINE,
+)
+_COMMAND = re.compile(
+    r"(?:python3?|(?:\.?venv|\.tox/[\w.-]{1,40})/bin/python|uv run --frozen python) -m pytest -q|tox|npm test|make test"
+    r"|go test \./\.\.\.|cargo test --offline"
+)
+_FACTS = {
+    "runs": "Test command: {command} (tried: it finds the tests)",
+    "there": "Test command: {command} (its programs are installed)",
+    "unmade": "Likely test command: {command} (not tried: it has to install its environments first)",
+}
+_WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH={path}, which is set in the terminals)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What was found out.
+
+    Attributes:
+        fact: a line for the first message.
+        python_path: the directory that Python has to look into for modules, `src` or `lib`; empty for none.
+    """
+
+    fact: str
+    python_path: str = ""
+
+
+def read_trial(tried: Trial, output: str | None) -> TrialResult:
+    """What a trial has found out.
+
+    Args:
+        tried: what was tried.
+        output: what its script printed; None when it took too long.
+    """
+    if output is None:
+        late = f"finding the tests takes more than {TRIAL_SECONDS:g} s"
+        return TrialResult(fact=f"Likely test command: {tried.command} (not confirmed: {late})")
+    failed: list[str] = []
+    command = tried.command
+    for answer in _ANSWER.finditer(output):
+        kind, status, text = answer.group("kind", "status", "text")
+        if status == "fails":
+            failed.append(text or f"{kind} does not say why")
+        elif status == "broken":
+            why = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
+            return TrialResult(fact=f"Test command: {command} ({why})")
+        elif _COMMAND.fullmatch(text):
+            if status != "with":
+                return TrialResult(
+                    fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
+                    python_path="" if status in _FACTS else status,
+                )
+            command = text  # with which what is told next was tried
+    return TrialResult(fact=f"The tests cannot be run here: {'; '.join(failed) or 'what was tried gave no answer'}")
+
+
 _SCRIPT = r"""
 export PYTHONDONTWRITEBYTECODE=1 GOTOOLCHAIN=local GOPROXY=off UV_OFFLINE=1
 say() { printf 'trial:%s:%s:%s\n' "$@"; }
@@ -118,145 +264,3 @@ try_make() {
   say make there 'make test'
 }
 """
-_ANSWER = re.compile(
-    r"^trial:(?P<kind>\w{2,6}):(?P<status>runs|there|src|lib|unmade|with|broken|fails):(?P<text>[\w .'@/-]{0,80})\s*$",
-    re.MULTILINE,
-)
-_COMMAND = re.compile(
-    r"(?:python3?|(?:\.?venv|\.tox/[\w.-]{1,40})/bin/python|uv run --frozen python) -m pytest -q|tox|npm test|make test"
-    r"|go test \./\.\.\.|cargo test --offline"
-)
-_FACTS = {
-    "runs": "Test command: {command} (tried: it finds the tests)",
-    "there": "Test command: {command} (its programs are installed)",
-    "unmade": "Likely test command: {command} (not tried: it has to install its environments first)",
-}
-_WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH={path}, which is set in the terminals)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """What is to be tried.
-
-    Attributes:
-        script: for bash, in the directory where commands start.
-        command: the likely one.
-    """
-
-    script: str
-    command: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialResult:
-    """What was found out.
-
-    Attributes:
-        fact: a line for the first message.
-        python_path: the directory that Python has to look into for modules, `src` or `lib`; empty for none.
-    """
-
-    fact: str
-    python_path: str = ""
-
-
-def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
-    """What to try in a workspace; None where nothing suggests tests, or no command for them may be run.
-
-    Args:
-        workspace: where.
-        start_in: the directory below it in which commands start.
-        permitted: whether a command may be run without anybody being asked.
-    """
-    base = f"{start_in}/" if start_in else ""
-    settings: list[str] = []
-    kinds: dict[str, str] = {}
-    for kind, name, needle, command in _SUGGESTED:
-        text = _read(workspace, base + name) if name else ""
-        if kind == "python":
-            file = next(_test_files(workspace, base), "")
-            settings.append(f"file={shlex.quote(file)}")
-            suggested = bool(file)
-        else:
-            suggested = bool(text) and needle in text
-        if kind == "npm" and suggested:
-            program = _npm_program(text)
-            settings += [f"program={shlex.quote(program)}", f"is_runner={'yes' if program in _NPM_RUNNERS else ''}"]
-            suggested = bool(program)
-        if suggested and permitted(command):
-            kinds[kind] = command
-    if len(kinds) > 1:  # its rule calls the others, mostly
-        kinds.pop("make", None)
-    if not kinds:
-        return None
-    return Trial(
-        script="\n".join([*settings, _SCRIPT, " || ".join(f"try_{kind}" for kind in kinds)]),
-        command=next(iter(kinds.values())),
-    )
-
-
-def _npm_program(package: str) -> str:
-    """The program that the script `test` of a `package.json` starts with; empty for npm's placeholder, or for none."""
-    found = _NPM_TEST.search(package)
-    if found is None or "no test specified" in package[found.start() : found.end() + 40]:
-        return ""
-    words = (word for word in found["script"].split() if "=" not in word and word not in _NPM_SKIPPED)
-    program = next(words, "")
-    return program if _NPM_NAME.fullmatch(program) else ""
-
-
-def read_trial(tried: Trial, output: str | None) -> TrialResult:
-    """What a trial has found out.
-
-    Args:
-        tried: what was tried.
-        output: what its script printed; None when it took too long.
-    """
-    if output is None:
-        late = f"finding the tests takes more than {TRIAL_SECONDS:g} s"
-        return TrialResult(fact=f"Likely test command: {tried.command} (not confirmed: {late})")
-    failed: list[str] = []
-    command = tried.command
-    for answer in _ANSWER.finditer(output):
-        kind, status, text = answer.group("kind", "status", "text")
-        if status == "fails":
-            failed.append(text or f"{kind} does not say why")
-        elif status == "broken":
-            why = f"one file was tried, and not collected: {text or 'pytest does not say why'}"
-            return TrialResult(fact=f"Test command: {command} ({why})")
-        elif _COMMAND.fullmatch(text):
-            if status != "with":
-                return TrialResult(
-                    fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
-                    python_path="" if status in _FACTS else status,
-                )
-            command = text  # with which what is told next was tried
-    return TrialResult(fact=f"The tests cannot be run here: {'; '.join(failed) or 'what was tried gave no answer'}")
-
-
-def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
-    """Test files by their path from where commands start; plain names only, the outermost first."""
-    inner: list[str] = []
-    for directory in _TEST_DIRECTORIES:
-        prefix = f"{directory}/" if directory else ""
-        for name in _names(workspace, base + directory):
-            if _TEST_FILE.fullmatch(name):
-                yield prefix + name
-            elif directory and name.endswith("/") and re.fullmatch(r"[\w-]{1,80}/", name):
-                inner.append(prefix + name)
-    for directory in inner[:_LOOK_INTO]:
-        yield from (directory + name for name in _names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
-
-
-def _names(workspace: Workspace, directory: str) -> list[str]:
-    try:
-        return workspace.names(directory or ".")
-    except ToolError:  # there is none
-        return []
-
-
-def _read(workspace: Workspace, path: str) -> str:
-    try:
-        return workspace.read_bytes(path, _READ_BYTES).decode(errors="replace")
-    except ToolError:  # there is none
-        return ""

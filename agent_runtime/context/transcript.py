@@ -1,8 +1,11 @@
-"""Turn a session's events into the messages that the model reads. Pure.
+"""Turn a session's events into the messages that the model reads, and estimate their tokens. Pure.
 
 History is append-only: the messages for one request are a prefix of those for the next, byte for byte, so that the
 provider's cache stays warm. Only a recorded `Shrunk` or `Summarised` makes requests begin with something else, and
 since what it leaves out is recorded with it, a log always tells the same conversation.
+
+Beside `Transcript` there are the settings of its length (`MemorySettings`), the tasks of a log (`tasks`), and what is
+needed to replace its oldest part by a summary (`boundary`, `usable`, `mechanical`).
 """
 
 from __future__ import annotations
@@ -36,112 +39,48 @@ from agent_runtime.core.values import IMAGE_TOKENS, Image, ToolAnswer, ToolReque
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
-# ---- Estimate the tokens of a text locally. Pure.
+_LEAST_CONTEXT = 4_000
+_LEAST_SUMMARY = 50
 
 
-_SAFETY = 1.04
-_LEAST_SAMPLE = 200
-"""Below this many tokens, a service's own additions outweigh what the text itself tells."""
-
-_LEAST_RATIO, _MOST_RATIO = 0.5, 4.0
-
-_SCRIPTS = (
-    (0x00, "."),
-    (0x80, "~"),  # the rest of a character that began before
-    (0xC2, "l"),  # Latin letters with marks
-    (0xCD, "c"),  # Greek, Cyrillic, Hebrew, Arabic
-    (0xE0, "i"),  # Indic scripts, Thai, Vietnamese
-    (0xE2, "s"),  # typographic marks, arrows, box drawing
-    (0xE3, "k"),  # kana
-    (0xE4, "h"),  # Chinese characters
-    (0xEA, "g"),  # Hangul
-    (0xEE, "s"),
-    (0xF0, "e"),  # emoji
-)
-"""First byte of a character in UTF-8 → the script that it is of."""
-
-_ASCII_WEIGHTS: dict[bytes, float] = {
-    **dict.fromkeys((b" a", b".a", b"0a"), 0.834),  # a word begins
-    **dict.fromkeys((b" 0", b".0", b"a0"), 1.222),  # a number begins
-    **dict.fromkeys((b"a.", b"0.", b" ."), 0.965),  # punctuation begins
-    b"a": 0.045,
-    b"0": 0.2,
-    b".": 0.02,
-    b"  ": 0.066,
-}
-_WEIGHTS: dict[bytes, float] = {
-    **_ASCII_WEIGHTS,
-    b"~.": 0.965,
-    b"l": 1.052,
-    b"c": 0.345,
-    b"i": 0.392,
-    b"s": 1.408,
-    b"k": 0.67,
-    b"h": 0.723,
-    b"g": 0.667,
-    b"e": 0.8,
-}
-_CASE_WEIGHTS: dict[bytes, float] = {b"aA": 0.834, b"AA": 0.312}
-
-
-def _class_of(byte: int, *, case: bool) -> int:
-    character = chr(byte)
-    if character.isascii() and character.isalnum():
-        return ord("0" if character.isdigit() else "A" if case and character.isupper() else "a")
-    if character in " \t\r\n":
-        return ord(" ")
-    return ord(max(entry for entry in _SCRIPTS if entry[0] <= byte)[1])
-
-
-_TABLE = bytes(_class_of(byte, case=False) for byte in range(256))
-_CASE_TABLE = bytes(_class_of(byte, case=True) for byte in range(256))
-
-
-@lru_cache(maxsize=1)  # of what a step showed, two ask
-def estimate(text: str) -> int:
-    """About how many tokens a text has."""
-    data = b" " + text.encode("utf-8", "surrogatepass")  # so that the first word begins like any other
-    weighed = 0.0
-    for table, weights in ((_TABLE, _ASCII_WEIGHTS if text.isascii() else _WEIGHTS), (_CASE_TABLE, _CASE_WEIGHTS)):
-        classes = data.translate(table)
-        weighed += sum(map(mul, map(classes.count, weights), weights.values()))
-    return round(weighed * _SAFETY)
-
-
-def estimate_message(message: Message) -> int:
-    """About how many tokens a message has, its frame aside; of each image the most that one has."""
-    images = len(message.images) + sum(len(each.images) for each in message.answers)
-    calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
-    beside = with_answers("\n\n".join(filter(None, calls)), message.answers)
-    return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
-
-
-@dataclass(slots=True)
-class Meter:
-    """Turns estimates into what the model in use counts, by what its service counted last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """How much conversation a session may hold, and what happens when that is reached.
 
     Attributes:
-        ratio: the service's tokens for each estimated one.
+        max_context_tokens: what one request may hold, status and reply aside; the model must take at least that.
+        global_summary_threshold: the share of it (above 0, at most 1) from which on the oldest part is summarised.
+        global_summary_max_tokens: length of such a summary; a twentieth of what it replaces, if that is more.
+
+    Raises:
+        SettingsError: a value cannot work.
     """
 
-    ratio: float = 1.0
+    max_context_tokens: int = 120_000
+    global_summary_threshold: float = 0.9
+    global_summary_max_tokens: int = 500
 
-    def expect(self, estimated: int) -> int:
-        """Tokens that the service will count for a request of `estimated` tokens."""
-        return round(estimated * self.ratio)
+    def __post_init__(self) -> None:
+        if self.max_context_tokens < _LEAST_CONTEXT:
+            raise SettingsError(
+                f"memory.max_context_tokens is {self.max_context_tokens}; use at least {_LEAST_CONTEXT}: "
+                "the system prompt alone takes about 1,500."
+            )
+        if not 0 < self.global_summary_threshold <= 1:
+            raise SettingsError(
+                f"memory.global_summary_threshold is {self.global_summary_threshold}; "
+                "it is a share of max_context_tokens: above 0, at most 1, e.g. 0.9."
+            )
+        if not _LEAST_SUMMARY <= self.global_summary_max_tokens <= self.max_context_tokens // 4:
+            raise SettingsError(
+                f"memory.global_summary_max_tokens is {self.global_summary_max_tokens}; use {_LEAST_SUMMARY} to "
+                f"{self.max_context_tokens // 4}, a quarter of max_context_tokens."
+            )
 
-    def correct(self, estimated: int, usage: Usage) -> None:
-        """Learn from a reply: what its request was estimated at, and what the service says was used.
-
-        A request too small to tell, a service that counts nothing, and numbers that cannot be of the same request (the
-        sum of several, say) teach nothing.
-        """
-        sent = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
-        if estimated < _LEAST_SAMPLE or not sent or usage.requests != 1:
-            return
-        ratio = sent / estimated
-        if _LEAST_RATIO <= ratio <= _MOST_RATIO:
-            self.ratio = ratio
+    @property
+    def threshold_tokens(self) -> int:
+        """Tokens in a request from which on the oldest part is summarised."""
+        return int(self.max_context_tokens * self.global_summary_threshold)
 
 
 _ID_CHARS = 50
@@ -149,53 +88,8 @@ _ID_CHARS = 50
 _LATEST = 40
 """Pieces of the conversation that tell how fast it grows: about twenty steps."""
 
-
 _ALONE: tuple[list[Role], ...] = (["assistant", "user"], ["assistant", "user", "assistant"])
 """Who says what stands before results that are a message of their own, they, and what stands behind them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptEntry:
-    """A piece of the conversation that one event tells.
-
-    Attributes:
-        position: of the event in the log.
-        task: number of the task that it belongs to; 0 for what belongs to none.
-        role: who says it.
-        text: as the model reads it.
-        tokens: an estimate, with the images that stand beside the text.
-    """
-
-    position: int
-    task: int
-    role: Role
-    text: str
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    """How far the conversation was before an event that may be told otherwise one day.
-
-    Attributes:
-        entries: how many pieces there were.
-        told: how many messages there were.
-        last: the last of them, to which more may be added since.
-        task: number of the latest task.
-        opening: what that begins with.
-        is_summarised: whether a summary told what came before.
-        calls: labels of the step's calls so far.
-        ids: how many calls were asked for.
-    """
-
-    entries: int = 0
-    told: int = 0
-    last: Message | None = None
-    task: int = 0
-    opening: tuple[str, tuple[Image, ...]] | None = None
-    is_summarised: bool = False
-    calls: tuple[str, ...] = ()
-    ids: int = 0
 
 
 class Transcript:
@@ -513,6 +407,55 @@ class Transcript:
         return TranscriptEntry(position=position, task=task, role=message.role, text=text, tokens=tokens)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptEntry:
+    """A piece of the conversation that one event tells.
+
+    Attributes:
+        position: of the event in the log.
+        task: number of the task that it belongs to; 0 for what belongs to none.
+        role: who says it.
+        text: as the model reads it.
+        tokens: an estimate, with the images that stand beside the text.
+    """
+
+    position: int
+    task: int
+    role: Role
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """How far the conversation was before an event that may be told otherwise one day.
+
+    Attributes:
+        entries: how many pieces there were.
+        told: how many messages there were.
+        last: the last of them, to which more may be added since.
+        task: number of the latest task.
+        opening: what that begins with.
+        is_summarised: whether a summary told what came before.
+        calls: labels of the step's calls so far.
+        ids: how many calls were asked for.
+    """
+
+    entries: int = 0
+    told: int = 0
+    last: Message | None = None
+    task: int = 0
+    opening: tuple[str, tuple[Image, ...]] | None = None
+    is_summarised: bool = False
+    calls: tuple[str, ...] = ()
+    ids: int = 0
+
+
+def messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
+    """The conversation that a log tells; see `Transcript`."""
+    return Transcript().messages(events)
+
+
 def sendable(text: str) -> str:
     r"""A text without halves of characters (lone surrogates), which no request can carry.
 
@@ -524,14 +467,6 @@ def sendable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def messages(events: Sequence[Recorded]) -> tuple[Message, ...]:
-    """The conversation that a log tells; see `Transcript`."""
-    return Transcript().messages(events)
-
-
-# ---- List the tasks of a log, and those that were put aside. Pure.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -600,9 +535,6 @@ def savings(events: Sequence[Recorded], task: TaskRecord) -> int:
     """Tokens that its summary saves in each request; an estimate."""
     told = messages(events[task.start : task.end])
     return sum(map(estimate_message, told)) - estimate(notes.archived_task(task.number, task.summary or ""))
-
-
-# ---- The summary that replaces the oldest part of a conversation which has become too long. Pure.
 
 
 _SHARE = 0.05
@@ -731,48 +663,104 @@ def _fitted(text: str, max_tokens: int) -> str:
     return text if tokens <= max_tokens else notes.cut(text, len(text) * max_tokens // tokens)
 
 
-# ---- Limits on the conversation that a session may hold. Pure.
+_SAFETY = 1.04
+_LEAST_SAMPLE = 200
+"""Below this many tokens, a service's own additions outweigh what the text itself tells."""
+_LEAST_RATIO, _MOST_RATIO = 0.5, 4.0
+
+_SCRIPTS = (
+    (0x00, "."),
+    (0x80, "~"),  # the rest of a character that began before
+    (0xC2, "l"),  # Latin letters with marks
+    (0xCD, "c"),  # Greek, Cyrillic, Hebrew, Arabic
+    (0xE0, "i"),  # Indic scripts, Thai, Vietnamese
+    (0xE2, "s"),  # typographic marks, arrows, box drawing
+    (0xE3, "k"),  # kana
+    (0xE4, "h"),  # Chinese characters
+    (0xEA, "g"),  # Hangul
+    (0xEE, "s"),
+    (0xF0, "e"),  # emoji
+)
+"""First byte of a character in UTF-8 → the script that it is of."""
+_ASCII_WEIGHTS: dict[bytes, float] = {
+    **dict.fromkeys((b" a", b".a", b"0a"), 0.834),  # a word begins
+    **dict.fromkeys((b" 0", b".0", b"a0"), 1.222),  # a number begins
+    **dict.fromkeys((b"a.", b"0.", b" ."), 0.965),  # punctuation begins
+    b"a": 0.045,
+    b"0": 0.2,
+    b".": 0.02,
+    b"  ": 0.066,
+}
+_WEIGHTS: dict[bytes, float] = {
+    **_ASCII_WEIGHTS,
+    b"~.": 0.965,
+    b"l": 1.052,
+    b"c": 0.345,
+    b"i": 0.392,
+    b"s": 1.408,
+    b"k": 0.67,
+    b"h": 0.723,
+    b"g": 0.667,
+    b"e": 0.8,
+}
+_CASE_WEIGHTS: dict[bytes, float] = {b"aA": 0.834, b"AA": 0.312}
 
 
-_LEAST_CONTEXT = 4_000
-_LEAST_SUMMARY = 50
+@lru_cache(maxsize=1)  # of what a step showed, two ask
+def estimate(text: str) -> int:
+    """About how many tokens a text has."""
+    data = b" " + text.encode("utf-8", "surrogatepass")  # so that the first word begins like any other
+    weighed = 0.0
+    for table, weights in ((_TABLE, _ASCII_WEIGHTS if text.isascii() else _WEIGHTS), (_CASE_TABLE, _CASE_WEIGHTS)):
+        classes = data.translate(table)
+        weighed += sum(map(mul, map(classes.count, weights), weights.values()))
+    return round(weighed * _SAFETY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySettings:
-    """How much conversation a session may hold, and what happens when that is reached.
+def estimate_message(message: Message) -> int:
+    """About how many tokens a message has, its frame aside; of each image the most that one has."""
+    images = len(message.images) + sum(len(each.images) for each in message.answers)
+    calls = [*(f"{each.name}{each.arguments}" for each in message.requests), message.reasoning]
+    beside = with_answers("\n\n".join(filter(None, calls)), message.answers)
+    return sum(estimate(each) for each in (message.text, beside) if each.strip()) + IMAGE_TOKENS * images
+
+
+@dataclass(slots=True)
+class Meter:
+    """Turns estimates into what the model in use counts, by what its service counted last.
 
     Attributes:
-        max_context_tokens: what one request may hold, status and reply aside; the model must take at least that.
-        global_summary_threshold: the share of it (above 0, at most 1) from which on the oldest part is summarised.
-        global_summary_max_tokens: length of such a summary; a twentieth of what it replaces, if that is more.
-
-    Raises:
-        SettingsError: a value cannot work.
+        ratio: the service's tokens for each estimated one.
     """
 
-    max_context_tokens: int = 120_000
-    global_summary_threshold: float = 0.9
-    global_summary_max_tokens: int = 500
+    ratio: float = 1.0
 
-    def __post_init__(self) -> None:
-        if self.max_context_tokens < _LEAST_CONTEXT:
-            raise SettingsError(
-                f"memory.max_context_tokens is {self.max_context_tokens}; use at least {_LEAST_CONTEXT}: "
-                "the system prompt alone takes about 1,500."
-            )
-        if not 0 < self.global_summary_threshold <= 1:
-            raise SettingsError(
-                f"memory.global_summary_threshold is {self.global_summary_threshold}; "
-                "it is a share of max_context_tokens: above 0, at most 1, e.g. 0.9."
-            )
-        if not _LEAST_SUMMARY <= self.global_summary_max_tokens <= self.max_context_tokens // 4:
-            raise SettingsError(
-                f"memory.global_summary_max_tokens is {self.global_summary_max_tokens}; use {_LEAST_SUMMARY} to "
-                f"{self.max_context_tokens // 4}, a quarter of max_context_tokens."
-            )
+    def expect(self, estimated: int) -> int:
+        """Tokens that the service will count for a request of `estimated` tokens."""
+        return round(estimated * self.ratio)
 
-    @property
-    def threshold_tokens(self) -> int:
-        """Tokens in a request from which on the oldest part is summarised."""
-        return int(self.max_context_tokens * self.global_summary_threshold)
+    def correct(self, estimated: int, usage: Usage) -> None:
+        """Learn from a reply: what its request was estimated at, and what the service says was used.
+
+        A request too small to tell, a service that counts nothing, and numbers that cannot be of the same request (the
+        sum of several, say) teach nothing.
+        """
+        sent = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+        if estimated < _LEAST_SAMPLE or not sent or usage.requests != 1:
+            return
+        ratio = sent / estimated
+        if _LEAST_RATIO <= ratio <= _MOST_RATIO:
+            self.ratio = ratio
+
+
+def _class_of(byte: int, *, case: bool) -> int:
+    character = chr(byte)
+    if character.isascii() and character.isalnum():
+        return ord("0" if character.isdigit() else "A" if case and character.isupper() else "a")
+    if character in " \t\r\n":
+        return ord(" ")
+    return ord(max(entry for entry in _SCRIPTS if entry[0] <= byte)[1])
+
+
+_TABLE = bytes(_class_of(byte, case=False) for byte in range(256))
+_CASE_TABLE = bytes(_class_of(byte, case=True) for byte in range(256))

@@ -1,4 +1,8 @@
-"""Rank the definitions of an index for a text in words. Runs in a worker process."""
+"""Rank the definitions of an index for a text: by its words, and by vectors of an embedding service if there is one.
+
+`ranked` runs in a worker process, over the tables of `store`. `Embeddings` asks an OpenAI-compatible service and needs
+numpy; both rankings are merged by `fused`.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,8 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agent_runtime.core.values import EmbeddingService
 from agent_runtime.index.store import calls_and_imports, split_words
@@ -60,13 +63,6 @@ _BEST = (
 _FILES = "SELECT rowid, -bm25(file_words) FROM file_words WHERE file_words MATCH ?"
 
 
-def terms(text: str) -> list[str]:
-    """The words of a question that can tell one definition from another, each once."""
-    found = dict.fromkeys(word.lower() for word in _WORD.findall(split_words(text[:_MOST_TEXT])))
-    wanted = [word for word in found if word not in _COMMON and (len(word) > 1 or word.isdigit())]
-    return (wanted or list(found))[:_MOST_TERMS]
-
-
 def ranked(database: sqlite3.Connection, text: str, most: int) -> list[int]:
     """The numbers of definitions for a text, best first: each by its words, its file's, and those of its neighbours."""
     words = terms(text)
@@ -104,6 +100,13 @@ def ranked(database: sqlite3.Connection, text: str, most: int) -> list[int]:
     return [number for _, number in sorted(scored, key=lambda each: -each[0])[:most]]
 
 
+def terms(text: str) -> list[str]:
+    """The words of a question that can tell one definition from another, each once."""
+    found = dict.fromkeys(word.lower() for word in _WORD.findall(split_words(text[:_MOST_TEXT])))
+    wanted = [word for word in found if word not in _COMMON and (len(word) > 1 or word.isdigit())]
+    return (wanted or list(found))[:_MOST_TERMS]
+
+
 def _neighbours(database: sqlite3.Connection, file: int, own: Mapping[int, float]) -> dict[int, float]:
     """What definitions of a file get from those that call them, or that they call, by scores of their own."""
     first, facts = database.execute("SELECT first, facts FROM files WHERE id = ?", (file,)).fetchone()
@@ -132,9 +135,6 @@ def fused(*rankings: Sequence[int]) -> list[int]:
         for place, number in enumerate(ranking, 1):
             scores[number] = scores.get(number, 0.0) + 1 / (_SMOOTH + place)
     return sorted(scores, key=lambda number: -scores[number])
-
-
-# ---- Rank definitions by vectors of an OpenAI-compatible service, beside the words. Optional; needs numpy.
 
 
 _BATCH = 64
@@ -308,104 +308,3 @@ class Embeddings:
 
 def _today() -> int:
     return int(time.time() // _DAY_SECONDS)
-
-
-# ---- The interface of the code index: what it finds, and how it is asked. Pure.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """A function, method, class or other named piece of a source file.
-
-    Attributes:
-        path: its file, canonical in the workspace.
-        name: its own name, `method`.
-        qualified: with the names of what encloses it, `Class.method`.
-        kind: `function`, `method`, `class`, `interface`, `type`, `module`, `macro` or `constant`.
-        first: its first line, from 1, with the decorators and comments that belong to it.
-        last: its last line.
-        header: the line that names it.
-        parents: the header lines of what encloses it, outermost first.
-        is_test: whether its file is one of tests.
-    """
-
-    path: str
-    name: str
-    qualified: str
-    kind: str
-    first: int
-    last: int
-    header: int
-    parents: tuple[int, ...]
-    is_test: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One place that calls something.
-
-    Attributes:
-        caller: the innermost definition that the call stands in; None at the top of a file.
-        callee: what is called, as qualified as it is known.
-        path: the file of the call.
-        line: its line, from 1.
-        sure: whether imports, names and classes say that it is this callee, and not another one of the same name.
-    """
-
-    caller: Definition | None
-    callee: str
-    path: str
-    line: int
-    sure: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependency:
-    """One line of a graph of calls, as a tree is listed: below what it depends on, or what depends on it.
-
-    Attributes:
-        way: which of the two trees it belongs to.
-        depth: how many calls lie between it and the symbol, from 1.
-        name: the definition that calls, or is called.
-        path: the file of the call.
-        line: its line.
-        sure: see `Call`.
-    """
-
-    way: Literal["callers", "callees"]
-    depth: int
-    name: str
-    path: str
-    line: int
-    sure: bool
-
-
-class CodeIndex(Protocol):
-    """Answers questions about the definitions of a workspace. None raises: without an index there is no answer."""
-
-    unanswered: str
-    """Why the last question has no answer; empty when it has one."""
-
-    async def ready(self, seconds: float) -> bool:
-        """Bring the index up to date; whether that was done within a time. It goes on in the background."""
-        ...
-
-    async def search(self, text: str, most: int = 5) -> list[Definition]:
-        """What fits a text in words, best first."""
-        ...
-
-    async def named(self, symbol: str) -> list[Definition]:
-        """What has a name: `name`, `Class.name` or `path::Class.name`."""
-        ...
-
-    async def at(self, path: str, line: int) -> Definition | None:
-        """The innermost definition that a line lies in."""
-        ...
-
-    async def callers(self, symbol: str) -> list[Call]:
-        """The calls of what has a name."""
-        ...
-
-    async def callees(self, symbol: str) -> list[Call]:
-        """The calls that are in what has a name."""
-        ...

@@ -1,4 +1,8 @@
-"""Tell which definition a call means: by imports, names, and the class of what it is called on."""
+"""Tell which definition a call means: by imports, names, and the class of what it is called on.
+
+`callers` and `callees` answer for definitions of an index; `Resolver` looks names up as the language would, as far as
+that can be told, and `ModulePaths` finds the files of imported modules.
+"""
 
 from __future__ import annotations
 
@@ -10,65 +14,6 @@ from functools import cached_property
 
 from agent_runtime.index.store import calls_and_imports
 
-# ---- Find the files of the modules that source files import, by the paths of the index.
-
-
-SCRIPTS = (".js", ".ts", ".tsx", ".jsx", ".mjs", ".cjs", ".mts", ".cts")
-
-
-class ModulePaths:
-    """The files of one index, by the names under which they are imported."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def named(self, path: str, module: str) -> list[int]:
-        """The files of a module, as the file at a path names it."""
-        folder = posixpath.dirname(path)
-        if path.endswith((".py", ".pyi")):
-            name = module.lstrip(".")
-            for _ in range(len(module) - len(name) - 1):
-                folder = posixpath.dirname(folder)
-            below = name.replace(".", "/")
-            ends = [f"{below}.py", f"{below}.pyi", f"{below}/__init__.py"] if below else ["__init__.py"]
-            if module.startswith("."):
-                return [n for end in ends if (n := self._paths.get(posixpath.join(folder, end)))]
-            return [n for end in ends for n in self._ending(end)]
-        if path.endswith(".go"):
-            found = filter(None, map(self._by_tail.get, _tails(module)))
-            return [self._paths[each] for each in next(found, [])]
-        if not module.startswith("."):
-            return []
-        base = posixpath.normpath(posixpath.join(folder, module))
-        names = [base, *(base + end for end in SCRIPTS), *(f"{base}/index{end}" for end in SCRIPTS)]
-        names += [posixpath.splitext(base)[0] + end for end in (".ts", ".tsx")]  # `./x.js` is written for `x.ts`
-        return [n for name in names if (n := self._paths.get(name))][:1]
-
-    def _ending(self, end: str) -> list[int]:
-        """The files whose path is, or ends in, another one; those that lie least deep."""
-        found = self._by_tail.get(end, [])
-        least = min((path.count("/") for path in found), default=0)
-        return [self._paths[path] for path in found if path.count("/") == least]
-
-    @cached_property
-    def _paths(self) -> dict[str, int]:
-        return dict(self._database.execute("SELECT path, id FROM files"))
-
-    @cached_property
-    def _by_tail(self) -> dict[str, list[str]]:
-        """The paths by what they end in; those of Go by what their directory ends in, which is what is imported."""
-        found: dict[str, list[str]] = {}
-        for path in self._paths:
-            for tail in _tails(posixpath.dirname(path) if path.endswith(".go") else path):
-                found.setdefault(tail, []).append(path)
-        return found
-
-
-def _tails(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[at:]) for at in range(len(parts))]
-
-
 _DEPTH = 6
 _MOST_FILES = 2_000
 _SELVES = frozenset({"self", "cls", "this"})
@@ -76,6 +21,7 @@ _FUNCTIONS = frozenset({"function", "method", "macro"})
 _TYPES = frozenset({"class", "interface", "type", "module"})
 _UNQUALIFIED = (".java", ".rb", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".hxx", ".h")
 """Languages in which a method may be called by its bare name."""
+SCRIPTS = (".js", ".ts", ".tsx", ".jsx", ".mjs", ".cjs", ".mts", ".cts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,31 +38,6 @@ class FoundCall:
 
 
 Finder = Callable[["Resolver", Sequence[int], Sequence[str]], list[FoundCall]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A definition as this module needs it."""
-
-    number: int
-    file: int
-    name: str
-    qualified: str
-    kind: str
-    parent: int | None
-    bases: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A file: its calls, what its local names stand for, and the number of its first definition."""
-
-    number: int
-    path: str
-    is_test: bool
-    first: int
-    calls: list[tuple[int, str, str, int]]
-    imports: list[tuple[str, str, str]]
 
 
 def callers(resolver: Resolver, targets: Sequence[int], parts: Sequence[str]) -> list[FoundCall]:
@@ -174,6 +95,31 @@ def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -
                 ),
             )
     return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A definition as this module needs it."""
+
+    number: int
+    file: int
+    name: str
+    qualified: str
+    kind: str
+    parent: int | None
+    bases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file: its calls, what its local names stand for, and the number of its first definition."""
+
+    number: int
+    path: str
+    is_test: bool
+    first: int
+    calls: list[tuple[int, str, str, int]]
+    imports: list[tuple[str, str, str]]
 
 
 class Resolver:
@@ -408,3 +354,56 @@ class Resolver:
                 )
                 found += self._modules.named(source.path, ".".join([whole, *rest]) if rest else whole)
         return list(dict.fromkeys(found))
+
+
+class ModulePaths:
+    """The files of one index, by the names under which they are imported."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def named(self, path: str, module: str) -> list[int]:
+        """The files of a module, as the file at a path names it."""
+        folder = posixpath.dirname(path)
+        if path.endswith((".py", ".pyi")):
+            name = module.lstrip(".")
+            for _ in range(len(module) - len(name) - 1):
+                folder = posixpath.dirname(folder)
+            below = name.replace(".", "/")
+            ends = [f"{below}.py", f"{below}.pyi", f"{below}/__init__.py"] if below else ["__init__.py"]
+            if module.startswith("."):
+                return [n for end in ends if (n := self._paths.get(posixpath.join(folder, end)))]
+            return [n for end in ends for n in self._ending(end)]
+        if path.endswith(".go"):
+            found = filter(None, map(self._by_tail.get, _tails(module)))
+            return [self._paths[each] for each in next(found, [])]
+        if not module.startswith("."):
+            return []
+        base = posixpath.normpath(posixpath.join(folder, module))
+        names = [base, *(base + end for end in SCRIPTS), *(f"{base}/index{end}" for end in SCRIPTS)]
+        names += [posixpath.splitext(base)[0] + end for end in (".ts", ".tsx")]  # `./x.js` is written for `x.ts`
+        return [n for name in names if (n := self._paths.get(name))][:1]
+
+    def _ending(self, end: str) -> list[int]:
+        """The files whose path is, or ends in, another one; those that lie least deep."""
+        found = self._by_tail.get(end, [])
+        least = min((path.count("/") for path in found), default=0)
+        return [self._paths[path] for path in found if path.count("/") == least]
+
+    @cached_property
+    def _paths(self) -> dict[str, int]:
+        return dict(self._database.execute("SELECT path, id FROM files"))
+
+    @cached_property
+    def _by_tail(self) -> dict[str, list[str]]:
+        """The paths by what they end in; those of Go by what their directory ends in, which is what is imported."""
+        found: dict[str, list[str]] = {}
+        for path in self._paths:
+            for tail in _tails(posixpath.dirname(path) if path.endswith(".go") else path):
+                found.setdefault(tail, []).append(path)
+        return found
+
+
+def _tails(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[at:]) for at in range(len(parts))]

@@ -2,7 +2,8 @@
 
 The worker holds no host objects. Every name that control code does not define itself is either one of the tools
 or an error, and every tool call suspends the worker until the host has answered with plain data. Time, memory and
-recursion are bounded inside the worker, calls and printed bytes here, since its clock stops during calls.
+recursion are bounded inside the worker, calls and printed bytes here, since its clock stops during calls. The type
+checker sees each block before any of it runs (`start`).
 """
 
 from __future__ import annotations
@@ -49,210 +50,6 @@ if TYPE_CHECKING:
     from pydantic_monty import AsyncFunctionSnapshot, AsyncMontySession, AsyncSnapshot, MontyError
 
 
-# ---- The process in which control code runs: how it is started, and what is known of the code in it.
-
-
-_SETTLE_SECONDS = 0.05
-_SUSPENSIONS = 1_000_000  # calls are counted by us, a block at a time
-
-
-@cache
-def _settle_at_exit() -> None:
-    """Let the library's threads come to rest before this process ends.
-
-    They give back objects of ours after their last answer, for which they need the interpreter; one that comes while
-    it is being taken down aborts the process (CPython before 3.14). Measured: 5 of 100 short processes, then none.
-    """
-    atexit.register(time.sleep, _SETTLE_SECONDS)
-
-
-class InterpreterWorker:
-    """One worker process.
-
-    Attributes:
-        session: drives it.
-        blocks: how many blocks it has started; it names them by that number.
-        discarded: the spans of the calls whose value is thrown away, by the name of the block they stand in.
-        bound: every name that a block has bound.
-    """
-
-    def __init__(self, session: AsyncMontySession, stack: AsyncExitStack) -> None:
-        """Take over a session, and `stack`, whose closing ends it."""
-        self.session = session
-        self.blocks = 0
-        self.discarded: dict[str, frozenset[Span]] = {}
-        self.bound: frozenset[str] = frozenset()
-        self._stack = stack
-
-    @classmethod
-    async def start(cls, *, stubs: str, limits: InterpreterLimits, enclose: Callable[[Path], Path] | None) -> Self:
-        """Start a process.
-
-        Args:
-            stubs: Python declarations for its type checker.
-            limits: bounds of each block.
-            enclose: gives the program to start in place of the worker, e.g. one that starts it in a sandbox.
-
-        Raises:
-            SandboxError: it does not start.
-        """
-        # Bubblewrap that is killed in its first milliseconds leaves a child that never ends; see `starting.end`.
-        return await seen_through(cls._start(stubs, limits, enclose), end=cls.close)
-
-    @classmethod
-    async def _start(cls, stubs: str, limits: InterpreterLimits, enclose: Callable[[Path], Path] | None) -> Self:
-        from pydantic_monty import AsyncMonty, MontyCrashedError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-        _settle_at_exit()
-        from pydantic_monty._binary import find_monty_binary  # noqa: PLC0415 - the same
-
-        try:
-            program = enclose(Path(find_monty_binary())) if enclose else None
-            async with AsyncExitStack() as stack:
-                pool = await stack.enter_async_context(
-                    AsyncMonty(
-                        binary_path=program,
-                        max_processes=1,
-                        checkout_timeout=30,
-                        request_timeout=limits.seconds + 20,
-                    )
-                )
-                session = await stack.enter_async_context(
-                    pool.checkout(
-                        limits={
-                            "max_feed_duration_secs": limits.seconds,
-                            "max_memory": limits.memory_bytes,
-                            "max_recursion_depth": limits.recursion,
-                            "max_suspensions": _SUSPENSIONS,
-                        },
-                        type_check=True,
-                        type_check_stubs=stubs,
-                        type_check_format="json",
-                    )
-                )
-                return cls(session, stack.pop_all())
-        except (OSError, RuntimeError, MontyCrashedError) as error:
-            raise SandboxError(
-                f"The interpreter's worker process does not start: {error}. Its own error is on standard error; "
-                "repair a damaged installation with: pip install --force-reinstall pydantic-monty-runtime"
-            ) from error
-
-    async def feed(
-        self, source: str, *, discarded: frozenset[Span], printed: Callable[[str, str], None], checked: bool
-    ) -> AsyncSnapshot:
-        """Start a block.
-
-        Args:
-            source: the code.
-            discarded: the spans of its calls whose value is thrown away.
-            printed: gets what it prints.
-            checked: whether the type checker sees it first.
-
-        Raises:
-            MontyError: the checker refuses it, or it failed.
-        """
-        self.discarded[f"<python-input-{self.blocks}>"] = discarded
-        self.blocks += 1
-        return await self.session.feed_start(source, print_callback=printed, skip_type_check=not checked)
-
-    async def close(self) -> None:
-        """End the process."""
-        await self._stack.aclose()
-
-
-# ---- Check a control block with the type checker before any of it runs.
-
-
-# The checker's idea of the builtins lacks these, though the interpreter has them.
-_EXCEPTIONS = {
-    "FileNotFoundError": "OSError",
-    "FileExistsError": "OSError",
-    "IsADirectoryError": "OSError",
-    "NotADirectoryError": "OSError",
-    "PermissionError": "OSError",
-    "ImportError": "Exception",
-    "ModuleNotFoundError": "ImportError",
-    "UnboundLocalError": "NameError",
-    "UnicodeDecodeError": "ValueError",
-    "UnicodeEncodeError": "ValueError",
-}
-_FUNCTIONS = ("filter", "format", "getattr", "hasattr", "map", "setattr")
-_BUILTINS = "\n".join(
-    [
-        "from typing import Any",
-        *(f"class {name}({base}): ..." for name, base in _EXCEPTIONS.items()),
-        *(f"def {name}(*args: Any) -> Any: ..." for name in _FUNCTIONS),
-    ]
-)
-# No name is in it that a block could give another meaning. A block that holds this very line ends there.
-_END = "assert False, 'the control block is over'"
-
-
-def declarations(stubs: str) -> str:
-    """All that the checker must know besides the language: the tools, by their `stubs`, and what it lacks."""
-    return f"{_BUILTINS}\n{stubs}"
-
-
-async def start(
-    worker: InterpreterWorker,
-    source: str,
-    *,
-    tools: AbstractSet[str],
-    discarded: frozenset[Span],
-    printed: Callable[[str, str], None],
-) -> AsyncSnapshot:
-    """Hold a block against the type checker by itself, and start it; both in one turn of the worker.
-
-    The checker takes the variables of blocks that it saw run to their end for declared, so that no later block could
-    give one of them a value of another type. So every block fails behind its last line, see `is_over`. Names that
-    control code has bound at any time are not unknown.
-
-    Args:
-        worker: has bound the names of this block already.
-        source: the control code.
-        tools: names that it may call.
-        discarded: the spans of its calls whose value is thrown away.
-        printed: gets what it prints.
-
-    Raises:
-        FormatError: it does not fit the tools or the interpreter; none of it ran.
-        MontyError: it is over, or failed.
-    """
-    from pydantic_monty import AsyncFunctionSnapshot, MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    try:
-        snapshot = await worker.feed(f"{source}\n{_END}", discarded=discarded, printed=printed, checked=True)
-        # The type checker asks the host about imported modules; it never has any to offer.
-        while (
-            isinstance(snapshot, AsyncFunctionSnapshot)
-            and snapshot.is_os_function
-            and snapshot.function_name == "import_stubs"
-        ):
-            snapshot = await snapshot.resume_not_handled()
-    except MontyTypingError as error:
-        worker.blocks -= 1  # it has started none, and the next one gets the number
-        counting = [each for each in parse_findings(error.display()) if each.counts(tools=tools, bound=worker.bound)]
-        if counting:
-            raise FormatError(
-                "control_syntax",
-                "The control block was not run: it does not fit the tools or the interpreter.\n"
-                + render(counting, source),
-            ) from error
-    else:
-        return snapshot
-    return await worker.feed(source, discarded=discarded, printed=printed, checked=False)
-
-
-def is_over(error: MontyError) -> bool:
-    """Whether a block that `start` started did not fail, but came to its end."""
-    from pydantic_monty import MontyRuntimeError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    if not isinstance(error, MontyRuntimeError):
-        return False
-    frames = error.traceback()
-    return len(frames) == 1 and frames[0].source_line == _END
-
-
 # Generator expressions are lists in this interpreter, so that `next((x for x in xs if ...), None)` would fail. Taking
 # the first item off the list is what `next` does to a generator.
 _PRELUDE = """
@@ -273,18 +70,6 @@ _ADVICE = {
     "exceptions can only be called with zero or one string argument": "Exceptions take one text here.",
 }
 _TIME_ADVICE = "time.sleep waits for nothing here; wait in the shell instead, e.g. execute('main', 'sleep 1')"
-
-
-def require_readable(state: InterpreterState) -> None:
-    """Make sure that the interpreter that is installed can go on with a state.
-
-    Raises:
-        ResumeError: another version took it.
-    """
-    from pydantic_monty import __version__  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    if state.version != __version__:
-        raise ResumeError(ResumeCode.VERSION, found=state.version, installed=__version__)
 
 
 class Interpreter:
@@ -508,6 +293,18 @@ class Interpreter:
         return ControlError(told + advice)
 
 
+def require_readable(state: InterpreterState) -> None:
+    """Make sure that the interpreter that is installed can go on with a state.
+
+    Raises:
+        ResumeError: another version took it.
+    """
+    from pydantic_monty import __version__  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if state.version != __version__:
+        raise ResumeError(ResumeCode.VERSION, found=state.version, installed=__version__)
+
+
 def _too_much(tool: str, most: int) -> str:
     return (
         f"{tool} was not called: a person must agree first, and the block's variables are too large to be kept until "
@@ -523,3 +320,201 @@ def _marker(name: str) -> Callable[..., None]:
 
     tool.__name__ = tool.__qualname__ = name
     return tool
+
+
+# The checker's idea of the builtins lacks these, though the interpreter has them.
+_EXCEPTIONS = {
+    "FileNotFoundError": "OSError",
+    "FileExistsError": "OSError",
+    "IsADirectoryError": "OSError",
+    "NotADirectoryError": "OSError",
+    "PermissionError": "OSError",
+    "ImportError": "Exception",
+    "ModuleNotFoundError": "ImportError",
+    "UnboundLocalError": "NameError",
+    "UnicodeDecodeError": "ValueError",
+    "UnicodeEncodeError": "ValueError",
+}
+_FUNCTIONS = ("filter", "format", "getattr", "hasattr", "map", "setattr")
+_BUILTINS = "\n".join(
+    [
+        "from typing import Any",
+        *(f"class {name}({base}): ..." for name, base in _EXCEPTIONS.items()),
+        *(f"def {name}(*args: Any) -> Any: ..." for name in _FUNCTIONS),
+    ]
+)
+# No name is in it that a block could give another meaning. A block that holds this very line ends there.
+_END = "assert False, 'the control block is over'"
+
+
+def declarations(stubs: str) -> str:
+    """All that the checker must know besides the language: the tools, by their `stubs`, and what it lacks."""
+    return f"{_BUILTINS}\n{stubs}"
+
+
+async def start(
+    worker: InterpreterWorker,
+    source: str,
+    *,
+    tools: AbstractSet[str],
+    discarded: frozenset[Span],
+    printed: Callable[[str, str], None],
+) -> AsyncSnapshot:
+    """Hold a block against the type checker by itself, and start it; both in one turn of the worker.
+
+    The checker takes the variables of blocks that it saw run to their end for declared, so that no later block could
+    give one of them a value of another type. So every block fails behind its last line, see `is_over`. Names that
+    control code has bound at any time are not unknown.
+
+    Args:
+        worker: has bound the names of this block already.
+        source: the control code.
+        tools: names that it may call.
+        discarded: the spans of its calls whose value is thrown away.
+        printed: gets what it prints.
+
+    Raises:
+        FormatError: it does not fit the tools or the interpreter; none of it ran.
+        MontyError: it is over, or failed.
+    """
+    from pydantic_monty import AsyncFunctionSnapshot, MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        snapshot = await worker.feed(f"{source}\n{_END}", discarded=discarded, printed=printed, checked=True)
+        # The type checker asks the host about imported modules; it never has any to offer.
+        while (
+            isinstance(snapshot, AsyncFunctionSnapshot)
+            and snapshot.is_os_function
+            and snapshot.function_name == "import_stubs"
+        ):
+            snapshot = await snapshot.resume_not_handled()
+    except MontyTypingError as error:
+        worker.blocks -= 1  # it has started none, and the next one gets the number
+        counting = [each for each in parse_findings(error.display()) if each.counts(tools=tools, bound=worker.bound)]
+        if counting:
+            raise FormatError(
+                "control_syntax",
+                "The control block was not run: it does not fit the tools or the interpreter.\n"
+                + render(counting, source),
+            ) from error
+    else:
+        return snapshot
+    return await worker.feed(source, discarded=discarded, printed=printed, checked=False)
+
+
+def is_over(error: MontyError) -> bool:
+    """Whether a block that `start` started did not fail, but came to its end."""
+    from pydantic_monty import MontyRuntimeError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if not isinstance(error, MontyRuntimeError):
+        return False
+    frames = error.traceback()
+    return len(frames) == 1 and frames[0].source_line == _END
+
+
+_SETTLE_SECONDS = 0.05
+_SUSPENSIONS = 1_000_000  # calls are counted by us, a block at a time
+
+
+class InterpreterWorker:
+    """One worker process.
+
+    Attributes:
+        session: drives it.
+        blocks: how many blocks it has started; it names them by that number.
+        discarded: the spans of the calls whose value is thrown away, by the name of the block they stand in.
+        bound: every name that a block has bound.
+    """
+
+    def __init__(self, session: AsyncMontySession, stack: AsyncExitStack) -> None:
+        """Take over a session, and `stack`, whose closing ends it."""
+        self.session = session
+        self.blocks = 0
+        self.discarded: dict[str, frozenset[Span]] = {}
+        self.bound: frozenset[str] = frozenset()
+        self._stack = stack
+
+    @classmethod
+    async def start(cls, *, stubs: str, limits: InterpreterLimits, enclose: Callable[[Path], Path] | None) -> Self:
+        """Start a process.
+
+        Args:
+            stubs: Python declarations for its type checker.
+            limits: bounds of each block.
+            enclose: gives the program to start in place of the worker, e.g. one that starts it in a sandbox.
+
+        Raises:
+            SandboxError: it does not start.
+        """
+        # Bubblewrap that is killed in its first milliseconds leaves a child that never ends; see `starting.end`.
+        return await seen_through(cls._start(stubs, limits, enclose), end=cls.close)
+
+    @classmethod
+    async def _start(cls, stubs: str, limits: InterpreterLimits, enclose: Callable[[Path], Path] | None) -> Self:
+        from pydantic_monty import AsyncMonty, MontyCrashedError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        _settle_at_exit()
+        from pydantic_monty._binary import find_monty_binary  # noqa: PLC0415 - the same
+
+        try:
+            program = enclose(Path(find_monty_binary())) if enclose else None
+            async with AsyncExitStack() as stack:
+                pool = await stack.enter_async_context(
+                    AsyncMonty(
+                        binary_path=program,
+                        max_processes=1,
+                        checkout_timeout=30,
+                        request_timeout=limits.seconds + 20,
+                    )
+                )
+                session = await stack.enter_async_context(
+                    pool.checkout(
+                        limits={
+                            "max_feed_duration_secs": limits.seconds,
+                            "max_memory": limits.memory_bytes,
+                            "max_recursion_depth": limits.recursion,
+                            "max_suspensions": _SUSPENSIONS,
+                        },
+                        type_check=True,
+                        type_check_stubs=stubs,
+                        type_check_format="json",
+                    )
+                )
+                return cls(session, stack.pop_all())
+        except (OSError, RuntimeError, MontyCrashedError) as error:
+            raise SandboxError(
+                f"The interpreter's worker process does not start: {error}. Its own error is on standard error; "
+                "repair a damaged installation with: pip install --force-reinstall pydantic-monty-runtime"
+            ) from error
+
+    async def feed(
+        self, source: str, *, discarded: frozenset[Span], printed: Callable[[str, str], None], checked: bool
+    ) -> AsyncSnapshot:
+        """Start a block.
+
+        Args:
+            source: the code.
+            discarded: the spans of its calls whose value is thrown away.
+            printed: gets what it prints.
+            checked: whether the type checker sees it first.
+
+        Raises:
+            MontyError: the checker refuses it, or it failed.
+        """
+        self.discarded[f"<python-input-{self.blocks}>"] = discarded
+        self.blocks += 1
+        return await self.session.feed_start(source, print_callback=printed, skip_type_check=not checked)
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._stack.aclose()
+
+
+@cache
+def _settle_at_exit() -> None:
+    """Let the library's threads come to rest before this process ends.
+
+    They give back objects of ours after their last answer, for which they need the interpreter; one that comes while
+    it is being taken down aborts the process (CPython before 3.14). Measured: 5 of 100 short processes, then none.
+    """
+    atexit.register(time.sleep, _SETTLE_SECONDS)

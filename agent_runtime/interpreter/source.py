@@ -1,4 +1,9 @@
-"""Read facts from a control block's source without running it. Pure."""
+"""Facts and values of control blocks, for the interpreter that runs them. Pure.
+
+The facts of its source (`parse_code`, `discarded_calls`, `bound_names`), the findings of the type checker
+(`Diagnostic`), its bounds and what it has used of them (`BlockUsage`), the plain data that may cross between it and the
+host (`plain`), and a block that is suspended in the middle of a tool call (`InterpreterState`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,6 @@ from agent_runtime.core.values import Plain
 
 Span = tuple[int, int]
 """Start and end of an expression as UTF-8 byte offsets into the source, the end exclusive."""
-
-
 _BINDING = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias,
     ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
@@ -105,9 +108,6 @@ def _bound(node: ast.AST) -> Iterator[str]:
             pass
 
 
-# ---- The type checker's findings: which ones count, and how the model reads them. Pure.
-
-
 _ALWAYS = frozenset(
     {
         "call-non-callable",
@@ -130,6 +130,19 @@ _ARGUMENT = re.compile(
 _OVER_A_TOOL = re.compile(r"is not assignable to `def (?P<name>\w+)\(")
 _MESSAGE_CHARS = 300
 _MOST_TOLD = 10
+
+
+def parse_findings(report: str) -> list[Diagnostic]:
+    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
+    return [
+        Diagnostic(
+            line=item["location"]["row"],
+            column=item["location"]["column"],
+            rule=item["name"],
+            message=item["message"],
+        )
+        for item in json.loads(report)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,19 +187,6 @@ class Diagnostic:
         return f"line {self.line}: {self.message[:_MESSAGE_CHARS]}\n    {source_line.strip()[:200]}"
 
 
-def parse_findings(report: str) -> list[Diagnostic]:
-    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
-    return [
-        Diagnostic(
-            line=item["location"]["row"],
-            column=item["location"]["column"],
-            rule=item["name"],
-            message=item["message"],
-        )
-        for item in json.loads(report)
-    ]
-
-
 def render(findings: list[Diagnostic], source: str) -> str:
     """Tell the model: the line it wrote under each finding, at most ten of them."""
     lines = ["", *source.split("\n")]
@@ -194,9 +194,6 @@ def render(findings: list[Diagnostic], source: str) -> str:
     if len(findings) > len(told):
         told.append(f"... and {len(findings) - len(told)} more")
     return "\n".join(told)
-
-
-# ---- Bounds of one control block, and what it has used of them. Pure.
 
 
 _NAMES_A_CALL = 50
@@ -282,9 +279,6 @@ class BlockUsage:
             )
 
 
-# ---- Only plain data crosses between the control block and the host. Pure.
-
-
 MAX_DEPTH = 32
 MAX_ITEMS = 100_000
 MAX_CHARS = 2_000_000
@@ -354,9 +348,6 @@ class _Crossing:
         if type(key) is not str:
             raise NotPlainError(f"{self._where} has a key of type {type(key).__name__}; keys must be str")
         return self._text(key)
-
-
-# ---- A control block frozen in the middle of a tool call, as a value that outlives its process. Pure.
 
 
 _T = TypeVar("_T")

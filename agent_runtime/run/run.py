@@ -10,8 +10,7 @@ from typing import Any
 
 from agent_runtime.agent.agent import Agent, ClockAndRandom
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.context.first_message import step_status
-from agent_runtime.context.relevant_code import opening
+from agent_runtime.context.first_message import opening, step_status
 from agent_runtime.core.errors import (
     BoundExceededError,
     McpServerError,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Self, get_args
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
-from agent_runtime.context.first_message import orient, toolchain
-from agent_runtime.context.relevant_code import Orientation
+from agent_runtime.context.first_message import Orientation, orient, toolchain
 from agent_runtime.context.test_command import TRIAL_SECONDS, read_trial, trial
 from agent_runtime.core.errors import McpServerError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (

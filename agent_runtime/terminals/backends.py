@@ -1,7 +1,8 @@
-"""Open terminals: the place that a runtime's shells share.
+"""Start shells on terminals for a runtime: in its sandbox, in its container, or on the host.
 
-On Linux that is one sandbox, with an engine one container; without a sandbox, and so on macOS, each shell is a child of
-ours on a terminal of its own. Windows is another place: see `place`.
+All shells of one backend share processes, network and temporary files. On Linux that is one sandbox, with an engine one
+container; without a sandbox, and so on macOS, each shell is a child of ours on a terminal of its own. Windows has
+terminals of another kind: see `place`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import pexpect
 import ptyprocess  # type: ignore[import-untyped] # it ships no types
@@ -40,17 +41,37 @@ if TYPE_CHECKING:
     from agent_runtime.sandbox.egress import Egress
 
 
-# ---- Terminals inside one running sandbox: all their programs share its processes, network and temporary files.
+def backend(
+    sandbox: Sandbox,
+    workspace: Path,
+    readable: Mapping[str, Path] | None = None,
+    egress: Egress | None = None,
+    scratch: TemporaryFiles | None = None,
+) -> Backend:
+    """Where shells on `workspace` are opened.
+
+    Args:
+        sandbox: how programs are started.
+        workspace: the directory that they work in.
+        readable: more host files and directories that they may read, by their path inside.
+        egress: the way out of a sandbox that is `apart`; None for no network there.
+        scratch: informed of the `/tmp` of a sandbox that is `apart`.
+    """
+    if isinstance(sandbox, Docker):
+        return Contained(sandbox, workspace, command.ARGV, readable or {}, scratch)
+    if sandbox.apart:
+        return Inside(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch)
+    return Outside(sandbox, workspace, command.ARGV, readable or {})
 
 
-_LAST_SECONDS = 1.0
+_LAST_SECONDS, _KILL_SECONDS = 1.0, 10.0
 _MOST_BREACHES = 3
 """Sandboxes that may be ended for going over a limit before nobody gets another one."""
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
 class Inside:
-    """Starts the sandbox with the first terminal, and again when it was killed. See `Backend`.
+    """Starts the sandbox with the first terminal, and again when it was killed.
 
     The sandbox dies with the thread that started it, so call `open` from the main thread.
     """
@@ -220,14 +241,8 @@ class _InsidePty(Pty):
         return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)
 
 
-# ---- Terminals whose programs are children of ours, for sandboxes that do not separate programs. Any POSIX system.
-
-
-_LAST_SECONDS_OUTSIDE, _KILL_SECONDS = 1.0, 10.0
-
-
 class Outside:
-    """Starts each program through pexpect. See `Backend`."""
+    """Starts each program through pexpect."""
 
     def __init__(self, sandbox: Sandbox, workspace: Path, shell: Sequence[str], readable: Mapping[str, Path]) -> None:
         self._sandbox = sandbox
@@ -300,16 +315,16 @@ class SpawnedPty(Pty):
     async def finish(self, *, ended: bool) -> None:
         if self.fd < 0:
             return
-        await self._reap(_LAST_SECONDS_OUTSIDE if ended else 0)
+        await self._reap(_LAST_SECONDS if ended else 0)
         # Its number stays its own until it was reaped, so its session can be asked for only before that.
         session = self._pid if self.exit_code is None else 0
         if session and not processes.KNOWN:
             others = await asyncio.to_thread(processes.beside, self._pid)
             # Bash hands this signal on to its jobs; one that has just been started takes it for its shell's, and stays.
             os.kill(self._pid, signal.SIGHUP)
-            await self._reap(_LAST_SECONDS_OUTSIDE)
+            await self._reap(_LAST_SECONDS)
             await asyncio.to_thread(processes.kill_those_left, others)
-        await ProcessFamily(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS_OUTSIDE)
+        await ProcessFamily(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -330,14 +345,9 @@ class SpawnedPty(Pty):
             await asyncio.sleep(0.001)
 
 
-# ---- Terminals inside one container: each shell is started in it by the engine's command line, on a terminal of
-# ours.
-
-
 # The container's terminal begins as every terminal does; `Pty` says how ours are to be. What is typed before the
 # command line has taken our terminal over may be lost, so the shell's side speaks first.
 _SHELL = ("sh", "-c", f'stty -echo -onlcr; echo "{READY}"; exec "$@"', "shell")
-
 # Fields of /proc/PID/stat after the name: state, parent, group, session, terminal, the terminal's foreground group.
 _FAMILY = f"""
 family() {{
@@ -385,7 +395,7 @@ _LAST_WORDS = 4_000
 
 
 class Contained:
-    """Starts the container with the first terminal, and again when it ended. See `Backend`."""
+    """Starts the container with the first terminal, and again when it ended."""
 
     def __init__(
         self,
@@ -624,40 +634,5 @@ def _release(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-class Backend(Protocol):
-    """Opens terminals whose programs meet: their processes, network and temporary files are the same."""
-
-    async def open(self) -> Pty:
-        """Start a shell on a terminal of its own.
-
-        Raises:
-            SandboxError: it cannot be started.
-        """
-        ...
-
-    async def close(self) -> None:
-        """End everything that was started, at once; idempotent. A later `open` starts again."""
-        ...
-
-
-def backend(
-    sandbox: Sandbox,
-    workspace: Path,
-    readable: Mapping[str, Path] | None = None,
-    egress: Egress | None = None,
-    scratch: TemporaryFiles | None = None,
-) -> Backend:
-    """Where shells on `workspace` are opened.
-
-    Args:
-        sandbox: how programs are started.
-        workspace: the directory that they work in.
-        readable: more host files and directories that they may read, by their path inside.
-        egress: the way out of a sandbox that is `apart`; None for no network there.
-        scratch: informed of the `/tmp` of a sandbox that is `apart`.
-    """
-    if isinstance(sandbox, Docker):
-        return Contained(sandbox, workspace, command.ARGV, readable or {}, scratch)
-    if sandbox.apart:
-        return Inside(sandbox, workspace, command.ARGV, readable or {}, egress, scratch=scratch)
-    return Outside(sandbox, workspace, command.ARGV, readable or {})
+Backend: TypeAlias = Inside | Outside | Contained
+"""Opens terminals whose programs meet: their processes, network and temporary files are the same."""

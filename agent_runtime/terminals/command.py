@@ -1,4 +1,8 @@
-"""One command of a terminal, from its start to what is reported of it."""
+"""One command of a terminal: its state, its report, and the lines by which bash runs it and reports its end.
+
+A command is sent to bash quoted, in pieces (`pieces`), is parsed before it is run (`check`), and ends with a marker
+that holds a nonce (`mark`), so that no output of programs is taken for one.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +71,15 @@ class TerminalCommand:
     note: str = ""
     stop_reason: str = ""
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.status == "running"
+
+    def has_progressed(self, since: int) -> bool:
+        """Whether it ended, or wrote more than `since` bytes."""
+        return not self.running or self.output.bytes > since
+
     def add(self, note: str) -> None:
         """Note something else that the reader should know; nothing for an empty text."""
         self.note = "; ".join(each for each in (self.note, note) if each)
@@ -96,27 +109,22 @@ class TerminalCommand:
         """
         log_error = self.output.log_error
         notes = [self.note, f"no log of the whole output: {log_error}" if log_error else "", late]
-        ended = self.status != "running"
         return CommandReport(
             number=self.number,
             command=self.text,
-            status="waiting for input" if waits and not ended else self.status,
+            status="waiting for input" if waits and self.running else self.status,
             exit_code=self.exit_code,
             ok=self.ok,
             output=output,
             pipe=self.pipe,
             cwd=cwd,
-            seconds=self.seconds if ended else time.monotonic() - self.started,
+            seconds=time.monotonic() - self.started if self.running else self.seconds,
             note="; ".join(note for note in notes if note),
             log=self.output.log,
         )
 
 
-# ---- Make bash run a command and report its end. Pure.
-
-
 ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
-
 _LONGEST_PIECE = 3_000
 
 # It has a command parsed and returns before any of it, even of one that closes the brace itself. The colon makes a body
@@ -148,63 +156,6 @@ _UNFINISHED = re.compile(
     r"|syntax error near unexpected token `}'|warning: here-document .*delimited by end-of-file).*)$",
     re.MULTILINE,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marker:
-    """What bash says at a prompt.
-
-    Attributes:
-        exit_code: `$?` after the command.
-        pipe: exit codes of the stages of its last pipeline, in order; empty when the command was broken off.
-        pid: the shell's process id as programs beside it see it.
-        cwd: the working directory.
-    """
-
-    exit_code: int
-    pipe: tuple[int, ...]
-    pid: int
-    cwd: str
-
-    @property
-    def ok(self) -> bool:
-        """Whether the command and every stage of its last pipe succeeded.
-
-        A stage that a later one stopped reading from (SIGPIPE, 141) did nothing wrong: `yes | head -1` is a success.
-        """
-        if self.pipe[:-1] and self.pipe[-1] == 0 and self.exit_code == _SIGPIPE:  # `set -o pipefail`
-            return all(code in (0, _SIGPIPE) for code in self.pipe)
-        return self.exit_code == 0 and all(code in (0, _SIGPIPE) for code in self.pipe[:-1])
-
-
-_SIGPIPE = 141
-_CODE = re.compile(r"[0-9]{1,10}", re.ASCII)
-
-LONGEST_MARK = 65_536
-"""Bytes that a marker can have; what is longer is not one."""
-
-
-def mark(nonce: str) -> bytes:
-    """The bytes that the end of the command started with `nonce` begins with; they run up to a BEL."""
-    return f"\x1b]7770;{nonce};".encode()
-
-
-def parse_mark(body: bytes) -> Marker:
-    """What stands between `mark` and the BEL."""
-    codes, pid, cwd = (*body.decode("utf-8", "replace").split(";", 2), "", "")[:3]
-    numbers = [int(code) for code in codes.split() if _CODE.fullmatch(code)]
-    return Marker(
-        exit_code=numbers[0] if numbers else 1,
-        pipe=tuple(numbers[1:]),
-        pid=int(pid) if _CODE.fullmatch(pid) else 0,
-        cwd=cwd,
-    )
-
-
-def possible_start(data: AnyStr, mark: AnyStr) -> int:
-    """Where `data` ends in the beginning of `mark`, or its length."""
-    escape = data.rfind(mark[:1], max(0, len(data) - len(mark)))
-    return escape if escape >= 0 and mark.startswith(data[escape:]) else len(data)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -291,3 +242,59 @@ def _quoted(character: str) -> str:
     if character < " " or character == "\x7f":
         return f"\\x{ord(character):02x}"
     return character
+
+
+_SIGPIPE = 141
+_CODE = re.compile(r"[0-9]{1,10}", re.ASCII)
+LONGEST_MARK = 65_536
+"""Bytes that a marker can have; what is longer is not one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What bash says at a prompt.
+
+    Attributes:
+        exit_code: `$?` after the command.
+        pipe: exit codes of the stages of its last pipeline, in order; empty when the command was broken off.
+        pid: the shell's process id as programs beside it see it.
+        cwd: the working directory.
+    """
+
+    exit_code: int
+    pipe: tuple[int, ...]
+    pid: int
+    cwd: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command and every stage of its last pipe succeeded.
+
+        A stage that a later one stopped reading from (SIGPIPE, 141) did nothing wrong: `yes | head -1` is a success.
+        """
+        if self.pipe[:-1] and self.pipe[-1] == 0 and self.exit_code == _SIGPIPE:  # `set -o pipefail`
+            return all(code in (0, _SIGPIPE) for code in self.pipe)
+        return self.exit_code == 0 and all(code in (0, _SIGPIPE) for code in self.pipe[:-1])
+
+
+def mark(nonce: str) -> bytes:
+    """The bytes that the end of the command started with `nonce` begins with; they run up to a BEL."""
+    return f"\x1b]7770;{nonce};".encode()
+
+
+def parse_mark(body: bytes) -> Marker:
+    """What stands between `mark` and the BEL."""
+    codes, pid, cwd = (*body.decode("utf-8", "replace").split(";", 2), "", "")[:3]
+    numbers = [int(code) for code in codes.split() if _CODE.fullmatch(code)]
+    return Marker(
+        exit_code=numbers[0] if numbers else 1,
+        pipe=tuple(numbers[1:]),
+        pid=int(pid) if _CODE.fullmatch(pid) else 0,
+        cwd=cwd,
+    )
+
+
+def possible_start(data: AnyStr, mark: AnyStr) -> int:
+    """Where `data` ends in the beginning of `mark`, or its length."""
+    escape = data.rfind(mark[:1], max(0, len(data) - len(mark)))
+    return escape if escape >= 0 and mark.startswith(data[escape:]) else len(data)

@@ -1,4 +1,9 @@
-"""Full outputs as files in the job's log directory, within a quota."""
+"""The output of a command: from a terminal's bytes to the text that a person would have read, and to log files.
+
+`Output` takes the bytes and gives what is new or all of it, cut in the middle where it is long (`Capture`). `Screen`
+carries out what control sequences do to lines; a program that takes the whole screen is followed by `FullScreen`. What
+is too long to be shown goes to a log of `Spool` as well, within a quota.
+"""
 
 from __future__ import annotations
 
@@ -18,74 +23,148 @@ if TYPE_CHECKING:
 
 COMMAND_BYTES = 128 * 1024**2
 """Output of one command; more stops the command."""
-TOTAL_BYTES = 512 * 1024**2
-"""Logs of one job; the oldest go when new ones need the room."""
-_LOGS = "/logs"
+LIMIT = 5_000
+"""Characters of head and of tail."""
 
 
-class Spool:
-    """A directory of logs that never holds much more than its quota."""
+class Output:
+    """Bytes to text, kept twice in bounded memory: all of it, and what was not shown yet.
 
-    def __init__(self, directory: Path, *, seen_as: str | None = None, total_bytes: int = TOTAL_BYTES) -> None:
-        """Keep logs in `directory`, which the agent knows as `seen_as`."""
-        self._directory = directory
-        self._seen_as = seen_as or str(directory)
-        self._total_bytes = total_bytes
-
-    def open(self, name: str) -> tuple[str, BinaryIO]:
-        """A new file for one command's output, which the caller closes; older logs make room first.
-
-        Returns:
-            Its path in the agent's eyes, and the file.
-
-        Raises:
-            OSError: the directory cannot be written.
-        """
-        self._directory.mkdir(parents=True, exist_ok=True)
-        logs = sorted(self._directory.glob("*.log"), key=lambda log: log.stat().st_mtime_ns)
-        used = sum(log.stat().st_size for log in logs)
-        for log in logs:
-            if used + COMMAND_BYTES <= self._total_bytes:
-                break
-            used -= log.stat().st_size
-            log.unlink()
-        # Terminals come and go, and each counts its commands from 1.
-        names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
-        free = next(each for each in names if not (self._directory / f"{each}.log").exists())
-        return f"{self._seen_as}/{free}.log", (self._directory / f"{free}.log").open("xb", buffering=0)
-
-
-class OutputLogs:
-    """The directory for the logs of one runtime: one that was given, or a private one that goes with this object.
+    Long output goes to a log as well, where there is a spool.
 
     Attributes:
-        directory: where it is on this machine.
+        bytes: how many came.
+        quota: how many may come.
+        log: path of the file that has all of it in the agent's eyes, or None.
+        log_error: why there is no log although there should be one, or None.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._private: Temporary | None = None
-        if directory is None:
-            self._private = Temporary("codepilot-logs-")
-            directory = self._private.path
-        self.directory = directory
-        self.directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, *, spool: Spool | None = None, name: str = "", quota: int = COMMAND_BYTES) -> None:
+        self._screen = Screen()
+        self._whole = Capture()
+        self._unseen = Capture()
+        self._spool = spool
+        self._name = name
+        self.quota = quota
+        self._file: BinaryIO | None = None
+        self.bytes = 0
+        self.log: str | None = None
+        self.log_error: str | None = None
 
-    def seen_in(self, sandbox: Sandbox) -> dict[str, Path]:
-        """It by its path in the agent's eyes: a name that tells nothing of the host, where the sandbox has its own."""
-        return {_LOGS if sandbox.apart else str(self.directory): self.directory}
+    @property
+    def over_quota(self) -> bool:
+        """Whether more came than one command may write."""
+        return self.bytes > self.quota
+
+    @property
+    def fresh(self) -> bool:
+        """Whether something came since `take`."""
+        return bool(self._unseen.characters or self._screen.line or self._screen.full_screen)
+
+    def feed(self, data: bytes) -> None:
+        """Take what the terminal gave; beyond the quota only the end is kept up to date."""
+        self.bytes += len(data)
+        self._settle(self._screen.feed(data))
+
+    def take(self) -> str:
+        """What came since the last `take`, as it is to be shown; a full-screen program's screen as it is now."""
+        self._settle(self._screen.flush())
+        text = self._unseen.render(whole=self.log)
+        self._unseen = Capture()
+        screen = self._screen.full_screen
+        return text if screen is None else f"{text}[full-screen program; its screen:]\n{screen}"
+
+    def whole(self) -> str:
+        """All of it, as it is to be shown."""
+        self._settle(self._screen.flush())
+        self._unseen = Capture()
+        return self._whole.render(whole=self.log)
 
     def close(self) -> None:
-        """Remove it if it is private; idempotent."""
-        if self._private is not None:
-            self._private.close()
+        """Nothing more will come: settle the last line and close the log."""
+        self._settle(self._screen.flush())
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _settle(self, text: str) -> None:
+        if not text:
+            return
+        if self._whole.characters + len(text) > 2 * LIMIT:  # the whole will be cut
+            self._write_log(text)
+        lines = text.count("\n")
+        self._whole.add(text, lines)
+        self._unseen.add(text, lines)
+
+    def _write_log(self, text: str) -> None:
+        if self._spool is None or self.log_error is not None or self.over_quota:
+            return
+        try:
+            if self._file is None:
+                if self.log is not None:
+                    return
+                self.log, self._file = self._spool.open(self._name)
+                self._file.write(self._whole.kept().encode())
+            self._file.write(text.encode())
+        except OSError as error:
+            # A full disk must not end the command: the reader is told instead.
+            self.log, self.log_error = None, str(error)
 
 
-# ---- A terminal's bytes as the text that a person would have read. Pure.
+class Capture:
+    """What is kept of a text that comes in pieces.
+
+    Attributes:
+        characters: length of the whole.
+        lines: ends of line in the whole.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._head = ""
+        self._tail = ""
+        self._head_lines = 0
+        self.characters = 0
+        self.lines = 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether something is missing between head and tail."""
+        return self.characters > 2 * self._limit
+
+    def add(self, text: str, lines: int) -> None:
+        """Take the next piece, which has that many ends of line."""
+        self.characters += len(text)
+        self.lines += lines
+        room = self._limit - len(self._head)
+        if room > 0:
+            self._head += text[:room]
+            self._head_lines = self._head.count("\n")
+            text = text[room:]
+        if text:
+            self._tail = (self._tail + text[-self._limit :])[-self._limit :]
+
+    def kept(self) -> str:
+        """Head and tail, without a word about what is missing; the whole unless `cut`."""
+        return self._head + self._tail
+
+    def render(self, *, whole: str | None = None) -> str:
+        """The text, or its head and tail with a line between that counts what is missing and names the `whole`.
+
+        Binary data is left out of either.
+        """
+        if not self.cut:
+            return without_binary(self.kept())
+        missing = self.characters - len(self._head) - len(self._tail)
+        first = self._head_lines + 1
+        last = self.lines - self._tail.count("\n") + 1
+        where = f"; all of it: {whole}" if whole else ""
+        left_out = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]"
+        return f"{without_binary(self._head)}\n{left_out}\n{without_binary(self._tail)}"
 
 
 COLUMNS, ROWS = 120, 40
 """What programs are told. Nothing is wrapped at it: a line is as long as the program makes it."""
-
 _HOLD = 4_096
 _LONGEST_SEQUENCE = 4_096
 # What plain output has none of. To look for each in turn takes half as long as one `translate` that deletes them all.
@@ -262,144 +341,63 @@ def _modes(params: str) -> set[str]:
     return {f"?{number}" for number in params[1:].split(";")}
 
 
-# ---- The output of one command on its way from the terminal to the reader.
+TOTAL_BYTES = 512 * 1024**2
+"""Logs of one job; the oldest go when new ones need the room."""
+_LOGS = "/logs"
 
 
-LIMIT = 5_000
-"""Characters of head and of tail."""
+class Spool:
+    """A directory of logs that never holds much more than its quota."""
+
+    def __init__(self, directory: Path, *, seen_as: str | None = None, total_bytes: int = TOTAL_BYTES) -> None:
+        """Keep logs in `directory`, which the agent knows as `seen_as`."""
+        self._directory = directory
+        self._seen_as = seen_as or str(directory)
+        self._total_bytes = total_bytes
+
+    def open(self, name: str) -> tuple[str, BinaryIO]:
+        """A new file for one command's output, which the caller closes; older logs make room first.
+
+        Returns:
+            Its path in the agent's eyes, and the file.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        logs = sorted(self._directory.glob("*.log"), key=lambda log: log.stat().st_mtime_ns)
+        used = sum(log.stat().st_size for log in logs)
+        for log in logs:
+            if used + COMMAND_BYTES <= self._total_bytes:
+                break
+            used -= log.stat().st_size
+            log.unlink()
+        # Terminals come and go, and each counts its commands from 1.
+        names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+        free = next(each for each in names if not (self._directory / f"{each}.log").exists())
+        return f"{self._seen_as}/{free}.log", (self._directory / f"{free}.log").open("xb", buffering=0)
 
 
-class Output:
-    """Bytes to text, kept twice in bounded memory: all of it, and what was not shown yet.
-
-    Long output goes to a log as well, where there is a spool.
+class OutputLogs:
+    """The directory for the logs of one runtime: one that was given, or a private one that goes with this object.
 
     Attributes:
-        bytes: how many came.
-        quota: how many may come.
-        log: path of the file that has all of it in the agent's eyes, or None.
-        log_error: why there is no log although there should be one, or None.
+        directory: where it is on this machine.
     """
 
-    def __init__(self, *, spool: Spool | None = None, name: str = "", quota: int = COMMAND_BYTES) -> None:
-        self._screen = Screen()
-        self._whole = Capture()
-        self._unseen = Capture()
-        self._spool = spool
-        self._name = name
-        self.quota = quota
-        self._file: BinaryIO | None = None
-        self.bytes = 0
-        self.log: str | None = None
-        self.log_error: str | None = None
+    def __init__(self, directory: Path | None = None) -> None:
+        self._private: Temporary | None = None
+        if directory is None:
+            self._private = Temporary("codepilot-logs-")
+            directory = self._private.path
+        self.directory = directory
+        self.directory.mkdir(parents=True, exist_ok=True)
 
-    @property
-    def over_quota(self) -> bool:
-        """Whether more came than one command may write."""
-        return self.bytes > self.quota
-
-    @property
-    def fresh(self) -> bool:
-        """Whether something came since `take`."""
-        return bool(self._unseen.characters or self._screen.line or self._screen.full_screen)
-
-    def feed(self, data: bytes) -> None:
-        """Take what the terminal gave; beyond the quota only the end is kept up to date."""
-        self.bytes += len(data)
-        self._settle(self._screen.feed(data))
-
-    def take(self) -> str:
-        """What came since the last `take`, as it is to be shown; a full-screen program's screen as it is now."""
-        self._settle(self._screen.flush())
-        text = self._unseen.render(whole=self.log)
-        self._unseen = Capture()
-        screen = self._screen.full_screen
-        return text if screen is None else f"{text}[full-screen program; its screen:]\n{screen}"
-
-    def whole(self) -> str:
-        """All of it, as it is to be shown."""
-        self._settle(self._screen.flush())
-        self._unseen = Capture()
-        return self._whole.render(whole=self.log)
+    def seen_in(self, sandbox: Sandbox) -> dict[str, Path]:
+        """It by its path in the agent's eyes: a name that tells nothing of the host, where the sandbox has its own."""
+        return {_LOGS if sandbox.apart else str(self.directory): self.directory}
 
     def close(self) -> None:
-        """Nothing more will come: settle the last line and close the log."""
-        self._settle(self._screen.flush())
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _settle(self, text: str) -> None:
-        if not text:
-            return
-        if self._whole.characters + len(text) > 2 * LIMIT:  # the whole will be cut
-            self._write_log(text)
-        lines = text.count("\n")
-        self._whole.add(text, lines)
-        self._unseen.add(text, lines)
-
-    def _write_log(self, text: str) -> None:
-        if self._spool is None or self.log_error is not None or self.over_quota:
-            return
-        try:
-            if self._file is None:
-                if self.log is not None:
-                    return
-                self.log, self._file = self._spool.open(self._name)
-                self._file.write(self._whole.kept().encode())
-            self._file.write(text.encode())
-        except OSError as error:
-            # A full disk must not end the command: the reader is told instead.
-            self.log, self.log_error = None, str(error)
-
-
-class Capture:
-    """What is kept of a text that comes in pieces.
-
-    Attributes:
-        characters: length of the whole.
-        lines: ends of line in the whole.
-    """
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._head = ""
-        self._tail = ""
-        self._head_lines = 0
-        self.characters = 0
-        self.lines = 0
-
-    @property
-    def cut(self) -> bool:
-        """Whether something is missing between head and tail."""
-        return self.characters > 2 * self._limit
-
-    def add(self, text: str, lines: int) -> None:
-        """Take the next piece, which has that many ends of line."""
-        self.characters += len(text)
-        self.lines += lines
-        room = self._limit - len(self._head)
-        if room > 0:
-            self._head += text[:room]
-            self._head_lines = self._head.count("\n")
-            text = text[room:]
-        if text:
-            self._tail = (self._tail + text[-self._limit :])[-self._limit :]
-
-    def kept(self) -> str:
-        """Head and tail, without a word about what is missing; the whole unless `cut`."""
-        return self._head + self._tail
-
-    def render(self, *, whole: str | None = None) -> str:
-        """The text, or its head and tail with a line between that counts what is missing and names the `whole`.
-
-        Binary data is left out of either.
-        """
-        if not self.cut:
-            return without_binary(self.kept())
-        missing = self.characters - len(self._head) - len(self._tail)
-        first = self._head_lines + 1
-        last = self.lines - self._tail.count("\n") + 1
-        where = f"; all of it: {whole}" if whole else ""
-        left_out = f"[… {missing:,} characters left out, lines {first:,}-{last:,}{where} …]"
-        return f"{without_binary(self._head)}\n{left_out}\n{without_binary(self._tail)}"
+        """Remove it if it is private; idempotent."""
+        if self._private is not None:
+            self._private.close()

@@ -1,4 +1,9 @@
-"""Find and end the processes of a terminal: on Linux by `/proc`, elsewhere by ps(1)."""
+"""Look at the processes of a terminal, and end them.
+
+`ProcessFamily` is all that was started on a terminal, found by its session and by a mark in the environment (`/proc`);
+where there is no `/proc`, `beside` lists it by ps(1). `look` tells whether a program in the foreground waits for input
+(Linux, proc(5)).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,6 @@ from typing import Literal
 
 MARK = "CODEPILOT_TERMINAL"
 """The variable that everything started on a terminal inherits, whatever session it makes for itself."""
-
 _PROC = Path("/proc")
 KNOWN = sys.platform == "linux"
 """Whether this system tells which processes there are."""
@@ -146,9 +150,6 @@ def _listed() -> list[tuple[Listed, str]]:
         return []
     parts = (line.split(maxsplit=2) for line in told.splitlines())
     return [(Listed(pid=int(pid), started=started), terminal) for pid, terminal, started in parts]
-
-
-# ---- Tell whether a program waits for what is typed on its terminal, by `/proc` (proc(5)). Linux.
 
 
 _MOST_THREADS, _MOST_FILES, _MOST_BYTES = 256, 256, 65_536

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
-from agent_runtime.index.index import MOST_CALLS, WorkspaceIndex
-from agent_runtime.index.ranking import Call
+from agent_runtime.index.index import MOST_CALLS, Call, WorkspaceIndex
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools.tool import Planned, of_call
 

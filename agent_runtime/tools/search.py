@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
-from agent_runtime.index.ranking import CodeIndex
+from agent_runtime.index.index import CodeIndex
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.sandbox import container

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent_runtime import Task
-from agent_runtime.context.relevant_code import Orientation, opening
+from agent_runtime.context.first_message import Orientation, opening
 from bot.ci_logs.failures import FailedJob, FailedRun, Remark, Step
 from bot.domain.commands import Fix
 from bot.permissions.levels import Grant

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agent_runtime.context.relevant_code import Passage, excerpts
-from agent_runtime.index.ranking import Definition
+from agent_runtime.index.index import Definition
 from agent_runtime.tools.files import shown
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.overlay import TextFile

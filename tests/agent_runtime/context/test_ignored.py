@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from agent_runtime.context.relevant_code import IgnoredPaths
+from agent_runtime.context.first_message import IgnoredPaths
 
 GENEROUS = 20.0
 """Seconds; what is bounded takes a few, what is not takes minutes."""

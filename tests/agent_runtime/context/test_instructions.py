@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.context.first_message import read_instructions
-from agent_runtime.context.relevant_code import INSTRUCTION_CHARS, Orientation, opening
+from agent_runtime.context.first_message import INSTRUCTION_CHARS, Orientation, opening, read_instructions
 from agent_runtime.core.values import Task
 
 

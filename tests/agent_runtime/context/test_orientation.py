@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.context.first_message import MESSAGE_CHARS, TREE_CHARS, orient
-from agent_runtime.context.relevant_code import Orientation, opening
+from agent_runtime.context.first_message import MESSAGE_CHARS, TREE_CHARS, Orientation, opening, orient
 from agent_runtime.core.values import Quote, Task
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.policy.policy import Policy, Rule

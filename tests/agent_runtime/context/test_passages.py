@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import pytest
 
 from agent_runtime.context.relevant_code import clues, named_files, passages
-from agent_runtime.index.index import WorkspaceIndex
-from agent_runtime.index.ranking import CodeIndex
+from agent_runtime.index.index import CodeIndex, WorkspaceIndex
 from agent_runtime.workspace.files import Workspace
 
 INDEXED = 60.0
