@@ -26,8 +26,8 @@ from bot.events.delivery import (
     Text,
     from_action,
     job_id,
-    no_commander,
-    read,
+    parse_payload,
+    reject_sender,
 )
 from bot.events.triggers import job_from
 from bot.permissions.levels import OWN_PREFIX
@@ -191,7 +191,7 @@ class _Place:
 def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
     """The thread that the event is about, else a branch."""
     if "pull_request" in delivery.payload:
-        event = read(_OfPull, delivery)
+        event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
             return event
         head = event.pull_request.head
@@ -203,7 +203,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
             from_fork=head.repo is None or head.repo.id != event.repository.id,
         )
     if "issue" in delivery.payload:
-        found = read(_OfIssue, delivery)
+        found = parse_payload(_OfIssue, delivery)
         return (
             found
             if isinstance(found, IgnoredDelivery)
@@ -211,7 +211,7 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
         )
     repo: Repo | IgnoredDelivery
     if "repository" in delivery.payload:
-        known = read(_OfRepository, delivery)
+        known = parse_payload(_OfRepository, delivery)
         repo = known if isinstance(known, IgnoredDelivery) else known.repository.repo
     else:  # as for a schedule
         reason = "neither the event nor GITHUB_REPOSITORY_ID names the repository"
@@ -239,7 +239,7 @@ def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
 
 def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
     """The branch that another workflow ran on; its name proves nothing where the run was a fork's."""
-    event = read(_OfRun, delivery)
+    event = parse_payload(_OfRun, delivery)
     if isinstance(event, IgnoredDelivery):
         return event
     run = event.workflow_run
@@ -298,7 +298,7 @@ def _hindrance(
     if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
         return IgnoredDelivery(reason="the comment is the bot's own")
     if listening.is_own(sender.id, sender.login) or delivery.event in _SAID:
-        return no_commander(sender, listening)
+        return reject_sender(sender, listening)
     return None
 
 
@@ -318,7 +318,7 @@ def _sender(delivery: Delivery) -> Sender | None:
     """Who caused the event; a schedule has nobody."""
     if "sender" not in delivery.payload:
         return None
-    event = read(_OfSender, delivery)
+    event = parse_payload(_OfSender, delivery)
     return None if isinstance(event, IgnoredDelivery) else event.sender
 
 

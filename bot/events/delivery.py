@@ -1,4 +1,9 @@
-"""A webhook delivery, proven genuine. Pure."""
+"""Deliveries of GitHub's events: their proof, the parts of their payloads, and the job made of one.
+
+`from_webhook` checks the signature before anything is parsed; `from_action` reads the event of a workflow run.
+`parse_payload` validates a payload with a model from here or from `triggers`. `reject_sender` keeps bots, and the bot
+itself, from giving commands. `make_job` fills in the parts that all jobs share.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,12 @@ from typing import Annotated, Any, TypeVar
 from gidgethub.sansio import Event
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
+from typing_extensions import override
 
 from bot.domain.access import Listening, is_app
-from bot.domain.commands import AccessLost, Command
+from bot.domain.commands import Command
 from bot.domain.errors import MalformedError, UnauthenticatedError
-from bot.domain.grammar import parse_command
-from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.job import Actor, Job, Origin, Repo, Thread, ThreadKind
 
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -55,7 +60,7 @@ class IgnoredDelivery:
 
 
 class Proof:
-    """Whether bytes are signed with the webhook's secret, fed as they come, so that nobody has to hold them all.
+    """Verification that bytes are signed with the webhook's secret; fed in chunks, so that they need not be in memory.
 
     The rules of the signature:
     https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
@@ -72,7 +77,7 @@ class Proof:
         if not secret:
             raise UnauthenticatedError("no webhook secret is configured, so deliveries cannot be verified")
         # GitHub also sends a SHA-1 signature, which proves less.
-        self._signature = lowered(headers).get("x-hub-signature-256", "")
+        self._signature = lower_names(headers).get("x-hub-signature-256", "")
         if not _SIGNATURE.fullmatch(self._signature):
             raise UnauthenticatedError(
                 "the header X-Hub-Signature-256 is missing or is not a SHA-256 signature; "
@@ -81,11 +86,11 @@ class Proof:
         self._digest = hmac.new(secret.encode(), digestmod="sha256")
 
     def feed(self, piece: bytes) -> None:
-        """Take in the next bytes."""
+        """Hash the next bytes."""
         self._digest.update(piece)
 
     def check(self) -> None:
-        """Compare, in constant time.
+        """Compare the signatures in constant time.
 
         Raises:
             UnauthenticatedError: the signature is of other bytes, or made with another secret.
@@ -115,7 +120,7 @@ def from_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> Delive
 
 
 def from_proven(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """Parse what is proven to come from GitHub's webhook.
+    """Parse a request that is proven to come from GitHub's webhook.
 
     Args:
         headers: the request's headers, in any case.
@@ -124,19 +129,19 @@ def from_proven(headers: Mapping[str, str], body: bytes) -> Delivery:
     Raises:
         MalformedError: it is not a delivery.
     """
-    names = lowered(headers)
+    names = lower_names(headers)
     content_type = names.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise MalformedError(
             f"the webhook sends {content_type or 'no content type'}; "
             "set its content type to application/json in the webhook's settings on GitHub"
         )
-    data = _parsed(body)
+    data = _parse_json(body)
     event, delivery_id = names.get("x-github-event", ""), names.get("x-github-delivery", "")
-    return _delivery(Event(data, event=event, delivery_id=delivery_id))
+    return _make_delivery(Event(data, event=event, delivery_id=delivery_id))
 
 
-def _parsed(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     # UTF-8 whatever charset the header claims (RFC 8259).
     with suppress(ValueError):
         return from_json(body, cache_strings="keys")
@@ -149,8 +154,8 @@ def _parsed(body: bytes) -> object:
         raise MalformedError("the body's JSON is nested too deeply") from error
 
 
-def lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers by their names in lower case."""
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with names in lower case."""
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -162,11 +167,11 @@ def from_action(*, event: str, payload: Any, run_id: str, run_attempt: str) -> D
     Raises:
         MalformedError: the payload or a name is not what GitHub's runner gives.
     """
-    found = Event(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
-    return _delivery(found)
+    event_data = Event(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
+    return _make_delivery(event_data)
 
 
-def _delivery(event: Event) -> Delivery:
+def _make_delivery(event: Event) -> Delivery:
     if not _EVENT_NAME.fullmatch(event.event):
         raise MalformedError("the event's name (header X-GitHub-Event) is missing or not valid")
     if not _DELIVERY_ID.fullmatch(event.delivery_id):
@@ -185,15 +190,12 @@ def _delivery(event: Event) -> Delivery:
     )
 
 
-# ---- The parts of GitHub's payloads that triggers read; what has another form is named, never guessed at. Pure.
-
-
 # GitHub shows the account "ghost" for a deleted author, and sends null.
 _NOBODY = "ghost"
 
 
 def _storable(text: str) -> str:
-    """Lone surrogates, which JSON can spell and UTF-8 cannot store, become question marks."""
+    """Replace lone surrogates, which JSON can spell and UTF-8 cannot store, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -216,18 +218,18 @@ class User(PayloadPart):
 
     @property
     def actor(self) -> Actor:
-        """Who it is, without what it is."""
+        """Return the account's id and login."""
         return Actor(id=self.id, login=self.login)
 
 
 class Sender(User):
-    """An account of which GitHub tells what it is."""
+    """An account with its type."""
 
     type: str
 
     @property
     def is_bot(self) -> bool:
-        """Whether GitHub, or the name that GitHub keeps for bots, says so."""
+        """Return whether the type, or the form of name that GitHub reserves for bots, is a bot's."""
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
@@ -240,31 +242,44 @@ class Repository(PayloadPart):
 
     @property
     def repo(self) -> Repo:
-        """The same as a value."""
+        """Return the repository as the domain's value."""
         return Repo(id=self.id, full_name=self.full_name, private=self.private)
 
 
-class Issue(PayloadPart):
-    """An issue, or a pull request where GitHub shows it as one."""
-
+class _ThreadPart(PayloadPart):
     number: Id
     title: Text
     body: Text | None = None
     user: User | None = None
     created_at: Text = ""
     updated_at: Text = ""
-    pull_request: dict[str, object] | None = None
+
+    @property
+    def kind(self) -> ThreadKind:
+        """Return the kind of the thread."""
+        return "pull"
+
+    @property
+    def head_sha(self) -> str:
+        """Return the head commit of a pull request; empty for an issue."""
+        return ""
 
     @property
     def thread(self) -> Thread:
-        """Its words as they stood when the delivery was made."""
-        return Thread(
-            kind="issue" if self.pull_request is None else "pull",
-            number=self.number,
-            title=self.title,
-            body=self.body or "",
-            author=self.user.login if self.user else _NOBODY,
-        )
+        """Return the thread with its words at the time of the delivery."""
+        author = self.user.login if self.user else _NOBODY
+        return Thread(kind=self.kind, number=self.number, title=self.title, body=self.body or "", author=author)
+
+
+class Issue(_ThreadPart):
+    """An issue, or a pull request where GitHub shows it as one."""
+
+    pull_request: dict[str, object] | None = None
+
+    @property
+    @override
+    def kind(self) -> ThreadKind:
+        return "issue" if self.pull_request is None else "pull"
 
 
 class Head(PayloadPart):
@@ -273,87 +288,39 @@ class Head(PayloadPart):
     sha: Sha
 
 
-class PullRequest(PayloadPart):
+class PullRequest(_ThreadPart):
     """A pull request."""
 
-    number: Id
-    title: Text
-    body: Text | None = None
-    user: User | None = None
-    created_at: Text = ""
-    updated_at: Text = ""
     draft: bool = False
     head: Head
 
     @property
-    def thread(self) -> Thread:
-        """Its words as they stood when the delivery was made."""
-        return Thread(
-            kind="pull",
-            number=self.number,
-            title=self.title,
-            body=self.body or "",
-            author=self.user.login if self.user else _NOBODY,
-        )
-
-
-class Label(PayloadPart):
-    """A label."""
-
-    name: Text
+    @override
+    def head_sha(self) -> str:
+        return self.head.sha
 
 
 class EventPayload(PayloadPart):
-    """What every event in a repository says."""
+    """The fields of every event in a repository."""
 
     repository: Repository
     sender: Sender
 
 
-Form = TypeVar("Form", bound=PayloadPart)
+Payload = TypeVar("Payload", bound=PayloadPart)
 
 
-def read(form: type[Form], delivery: Delivery) -> Form | IgnoredDelivery:
-    """The payload in a trigger's form, or which of its fields are missing or have another one."""
+def parse_payload(model: type[Payload], delivery: Delivery) -> Payload | IgnoredDelivery:
+    """Validate a payload; names the fields that are missing or malformed."""
     try:
-        return form.model_validate(delivery.payload)
+        return model.model_validate(delivery.payload)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors(include_input=False))
         return IgnoredDelivery(reason=f"these fields of the payload are missing or malformed: {fields}")
 
 
-# ---- Turn a payload into a job: check who may ask, and fill in what all jobs have in common. Pure.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadText:
-    """What somebody wrote in a thread.
-
-    Attributes:
-        text: the words.
-        author: whose they are.
-        origin: what they are on GitHub.
-        head_sha: the pull request's head at that moment, or empty.
-        unique: what holds the words, unique for the event and repository.
-    """
-
-    text: str
-    author: User
-    origin: Origin
-    head_sha: str = ""
-    unique: str
-
-
-def other_action(delivery: Delivery, *wanted: str) -> IgnoredDelivery:
-    """Why a delivery with another action than the wanted ones asks for nothing."""
-    return IgnoredDelivery(
-        reason=f"{delivery.event} is handled if its action is {', '.join(wanted)}; this one is "
-        f"{delivery.action or 'without an action'}"
-    )
-
-
-def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
-    """Why an account commands nothing, no matter which; None when the gate may decide about it.
+def reject_sender(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
+    """Return the reason that an account may command nothing at all; None if the permission check is to decide.
 
     Bots do not command, except those that the operator lists; the bot itself never does.
     """
@@ -368,114 +335,53 @@ def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None
     return None
 
 
-def asked_in_words(
-    delivery: Delivery, listening: Listening, *, event: EventPayload, thread: Thread, words: ThreadText
-) -> Job | IgnoredDelivery:
-    """The job that somebody's words ask for, or why they ask for none.
-
-    Only the authenticated sender commands, in words of their own. The job's id comes from what holds the words, so that
-    another delivery of them is the same job.
-    """
-    refusal = no_commander(event.sender, listening)
-    if refusal is not None:
-        return refusal
-    if words.author.id != event.sender.id:
-        return IgnoredDelivery(reason="the author of this text is not the sender of the delivery")
-    parsed = parse_command(words.text, triggers=listening.triggers)
-    if parsed is None:
-        return IgnoredDelivery(reason=f"the {words.origin.kind.replace('_', ' ')} contains no command")
-    return job_of(
-        delivery,
-        event=event,
-        thread=thread,
-        origin=words.origin,
-        command=parsed.command,
-        trigger=parsed.trigger,
-        head_sha=words.head_sha,
-        unique=words.unique,
-    )
-
-
-def asked_in_description(
-    delivery: Delivery, listening: Listening, *, event: EventPayload, about: Issue | PullRequest
-) -> Job | IgnoredDelivery:
-    """The job that the description of a thread asks for, which was just opened; or why it asks for none."""
-    if about.user is None:
-        return IgnoredDelivery(reason="the author of the description is unknown")
-    words = ThreadText(
-        text=about.body or "",
-        author=about.user,
-        origin=Origin(kind="description", id=0, at=about.created_at),
-        head_sha=about.head.sha if isinstance(about, PullRequest) else "",
-        unique=f"description:{about.number}",
-    )
-    return asked_in_words(delivery, listening, event=event, thread=about.thread, words=words)
-
-
-def job_of(
+def make_job(
     delivery: Delivery,
+    listening: Listening,
+    payload: EventPayload,
     *,
-    event: EventPayload,
     thread: Thread,
     origin: Origin,
     command: Command,
-    trigger: str,
+    trigger: str = "",
     head_sha: str = "",
     unique: str = "",
 ) -> Job:
-    """A job in the delivery's repository.
+    """Make a job in the delivery's repository.
 
     Args:
-        delivery: what brought it.
-        event: its repository and sender.
-        thread: where.
-        origin: what it came from.
-        command: what is asked, or happened.
-        trigger: see `Job`, as for the next.
-        head_sha: see `Job`.
-        unique: what it came from, unique for this event and repository; the delivery's id when empty, for what happens
-            has no number of its own.
+        delivery: the event.
+        listening: gives the trigger word unless `trigger` does.
+        payload: gives the repository and the sender.
+        thread: as in `Job`.
+        origin: as in `Job`.
+        command: as in `Job`.
+        trigger: as in `Job`.
+        head_sha: as in `Job`.
+        unique: the number or name of the origin, unique for this event and repository; the delivery's id if empty, for
+            an event without a number of its own.
     """
     return Job(
-        id=job_id(delivery.event, event.repository.id, unique or delivery.id),
+        id=job_id(delivery.event, payload.repository.id, unique or delivery.id),
         delivery_id=delivery.id,
-        repo=event.repository.repo,
+        repo=payload.repository.repo,
         thread=thread,
-        actor=event.sender.actor,
+        actor=payload.sender.actor,
         origin=origin,
         command=command,
         installation=delivery.installation,
-        trigger=trigger,
+        trigger=trigger or listening.triggers[0],
         head_sha=head_sha,
     )
 
 
-def departed(
-    delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
-) -> Job | IgnoredDelivery:
-    """The job of ending what has no purpose any more; it is in no repository and no thread."""
-    if delivery.installation is None:
-        return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
-    return Job(
-        id=job_id(delivery.event, delivery.installation, delivery.id),
-        delivery_id=delivery.id,
-        repo=Repo(id=0, full_name="", private=True),
-        thread=Thread.numbered("issue", 0),
-        actor=sender.actor,
-        origin=Origin(kind="event", id=0),
-        command=AccessLost(repo_ids=repo_ids),
-        installation=delivery.installation,
-        trigger=listening.triggers[0],
-    )
-
-
 def job_id(event: str, place: int, unique: str) -> str:
-    """Twelve characters, 60 bits: a clash among a million jobs has a chance of one in two million.
+    """Return an id of twelve characters, 60 bits: a clash among a million jobs has a chance of one in two million.
 
     Args:
         event: the event's name.
         place: numeric id of the repository, or of the installation.
-        unique: what the job came from, unique for the event and place.
+        unique: the number or name of the origin, unique for the event and place.
     """
     digest = hashlib.sha256(f"{event}:{place}:{unique}".encode()).digest()
     return base64.b32encode(digest[:10])[:12].decode().lower()

@@ -1,209 +1,123 @@
-"""One kind of event a file; each is named once, in `TRIGGERS`."""
+"""Turn GitHub's events into jobs.
+
+`TRIGGERS` has an entry for each event and action that the bot handles: the model of the payload, and the function that
+makes the job or returns the reason that there is none. `job_from` looks up the entry. To handle another event, add one,
+and a payload to `tests/payloads.py`. The events about checks are in `ci_triggers`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from bot.domain.access import Listening, text_binding
-from bot.domain.commands import Assigned, Closed, Command, Fix, Labelled, Pushed, Review
-from bot.domain.job import Job, Lines, Origin, OriginKind, Thread
-from bot.events import ci_triggers
+from bot.domain.commands import AccessLost, Assigned, Closed, Command, Fix, Labelled, Pushed, Review
+from bot.domain.grammar import parse_command
+from bot.domain.job import Job, Lines, Origin, OriginKind, Repo, Thread
+from bot.events.ci_triggers import (
+    ButtonPayload,
+    CheckRunPayload,
+    CheckSuitePayload,
+    OwnCheckRunPayload,
+    WorkflowRunPayload,
+    job_from_button,
+    job_from_check_run,
+    job_from_check_suite,
+    job_from_workflow_run,
+)
 from bot.events.delivery import (
     Delivery,
     EventPayload,
     Id,
     IgnoredDelivery,
     Issue,
-    Label,
+    Payload,
     PayloadPart,
     PullRequest,
     Sender,
     Sha,
     Text,
-    ThreadText,
     User,
-    asked_in_description,
-    asked_in_words,
-    departed,
-    job_of,
-    no_commander,
-    other_action,
-    read,
+    job_id,
+    make_job,
+    parse_payload,
+    reject_sender,
 )
 
-# ---- The App was removed from an account, or suspended. Pure.
+_RECHECKED = ("renamed", "transferred", "archived", "privatized", "publicized")
+"""Actions on a repository that need no trigger, because the bot looks at it again before it publishes."""
 
 
-EVENT_INSTALLATION = "installation"
+@dataclass(frozen=True, slots=True)
+class Trigger(Generic[Payload]):
+    """An entry of `TRIGGERS`: the model of a payload, and the function that makes a job of it."""
+
+    payload: type[Payload]
+    make_job: Callable[[Delivery, Listening, Payload], Job | IgnoredDelivery]
 
 
-def job_from_installation(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """What to end, or why nothing has to."""
-    if delivery.action not in ("deleted", "suspend"):
-        return other_action(delivery, "deleted", "suspend")
-    event = read(_EventInstallation, delivery)
-    return event if isinstance(event, IgnoredDelivery) else departed(delivery, listening, sender=event.sender)
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
+    """Return the job that a delivery asks for, or the reason that it asks for none. No payload makes it raise.
 
-
-class _EventInstallation(PayloadPart):
-    sender: Sender
-
-
-# ---- The App was removed from repositories of an account. Pure.
-
-
-EVENT_INSTALLATION_REPOSITORIES = "installation_repositories"
-
-
-def job_from_installation_repositories(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """What to end, or why nothing has to."""
-    if delivery.action != "removed":
-        return other_action(delivery, "removed")
-    event = read(_EventInstallationRepositories, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    if not event.repositories_removed:
-        return IgnoredDelivery(reason="no repository was removed")
-    lost = tuple(repository.id for repository in event.repositories_removed)
-    return departed(delivery, listening, sender=event.sender, repo_ids=lost)
-
-
-class _Removed(PayloadPart):
-    id: Id
-
-
-class _EventInstallationRepositories(PayloadPart):
-    sender: Sender
-    repositories_removed: list[_Removed]
-
-
-# ---- Events of an issue: a command that opens it, labels, assignment, its end. Pure.
-
-
-EVENT_ISSUES = "issues"
-
-_ENDS = ("closed", "deleted", "transferred", "locked")
-
-
-def job_from_issues(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that an issue asks for as it is opened, labelled or assigned, or what happened to it; or why none."""
-    match delivery.action:
-        case "opened":
-            return _opened(delivery, listening)
-        case "labeled":
-            return _labelled(delivery, listening)
-        case "assigned":
-            return _assigned(delivery, listening)
-        case action if action in _ENDS:
-            event = read(_EventIssues, delivery)
-            if isinstance(event, IgnoredDelivery):
-                return event
-            return _job(delivery, listening, event, "event", Closed(how=action), event.issue.thread.wordless)
-        case _:
-            return other_action(delivery, "opened", "labeled", "assigned", *_ENDS)
-
-
-def _opened(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    event = read(_Opened, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    if event.changes is not None and event.changes.old_issue is not None:
+    Events that only narrow the bot's work, such as a closed thread, count from all accounts, bots too. Everything else
+    is asked for by people, and by the bots that the operator lists.
+    """
+    actions = TRIGGERS.get(delivery.event)
+    if actions is None:
+        return IgnoredDelivery(reason=f"no trigger handles the event {delivery.event}")
+    trigger = actions.get(delivery.action)
+    if trigger is not None:
+        payload = parse_payload(trigger.payload, delivery)
+        return payload if isinstance(payload, IgnoredDelivery) else trigger.make_job(delivery, listening, payload)
+    if delivery.event == "repository" and delivery.action in _RECHECKED:
         return IgnoredDelivery(
-            reason="the issue was transferred here: its description was written in another repository"
+            reason=f"a repository that was {delivery.action} is checked again before anything is published"
         )
-    return asked_in_description(delivery, listening, event=event, about=event.issue)
-
-
-def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    event = read(_Labelled, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    name = event.label.name
-    if name.casefold() == listening.start_label.casefold():
-        return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
-    if listening.is_own(event.sender.id, event.sender.login):
-        return IgnoredDelivery(reason="the bot itself set the label")
-    words = event.issue.thread
-    bound_to = text_binding(words.title, words.body)
-    labelled = Labelled(label=name, bound_to=bound_to, at=event.issue.updated_at)
-    return _job(delivery, listening, event, "label", labelled, words.wordless)
-
-
-def _assigned(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    event = read(_Assigned, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    command: Command
-    if listening.is_own(event.assignee.id, event.assignee.login):
-        command = Fix()
-    elif event.assignee.is_bot and listening.own_app_id is not None:
-        command = Assigned(assignee_id=event.assignee.id)
-    else:
-        return IgnoredDelivery(reason="the issue was assigned to somebody else")
-    return no_commander(event.sender, listening) or _job(delivery, listening, event, "assignment", command)
-
-
-def _job(  # noqa: PLR0917 - what `job_of` takes
-    delivery: Delivery,
-    listening: Listening,
-    event: _EventIssues,
-    kind: OriginKind,
-    command: Command,
-    thread: Thread | None = None,
-) -> Job:
-    return job_of(
-        delivery,
-        event=event,
-        thread=thread or event.issue.thread,
-        origin=Origin(kind=kind, id=0),
-        command=command,
-        trigger=listening.triggers[0],
+    return IgnoredDelivery(
+        reason=f"{delivery.event} is handled if its action is {', '.join(actions)}; this one is "
+        f"{delivery.action or 'without an action'}"
     )
 
 
-class _EventIssues(EventPayload):
+class IssuePayload(EventPayload):
+    """An event of an issue, or of a pull request where GitHub shows it as one."""
+
     issue: Issue
+
+    @property
+    def about(self) -> Issue:
+        """Return the thread's payload."""
+        return self.issue
 
 
 class _Changes(PayloadPart):
     old_issue: dict[str, object] | None = None
 
 
-class _Opened(_EventIssues):
+class OpenedIssuePayload(IssuePayload):
+    """An issue was opened, perhaps by a transfer from another repository."""
+
     changes: _Changes | None = None
 
 
-class _Labelled(_EventIssues):
-    label: Label
+class _Label(PayloadPart):
+    name: Text
 
 
-class _Assigned(_EventIssues):
+class LabeledIssuePayload(IssuePayload):
+    """A label was set on an issue."""
+
+    label: _Label
+
+
+class AssignedIssuePayload(IssuePayload):
+    """An issue was assigned."""
+
     assignee: Sender
-
-
-# ---- A comment on an issue or pull request. Pure.
-
-
-EVENT_ISSUE_COMMENT = "issue_comment"
-
-
-def job_from_issue_comment(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that a new comment asks for, or why it asks for none."""
-    if delivery.action != "created":
-        return other_action(delivery, "created")
-    event = read(_EventIssueComment, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    comment = event.comment
-    words = ThreadText(
-        text=comment.body,
-        author=comment.user,
-        origin=Origin(kind="comment", id=comment.id, at=comment.created_at),
-        unique=str(comment.id),
-    )
-    return asked_in_words(delivery, listening, event=event, thread=event.issue.thread, words=words)
 
 
 class _Comment(PayloadPart):
@@ -212,107 +126,32 @@ class _Comment(PayloadPart):
     body: Text
     user: User
 
+    @property
+    def origin(self) -> Origin:
+        return Origin(kind="comment", id=self.id, at=self.created_at)
 
-class _EventIssueComment(EventPayload):
-    issue: Issue
+
+class IssueCommentPayload(IssuePayload):
+    """A comment on an issue or pull request."""
+
     comment: _Comment
 
 
-# ---- Events of a pull request: a command that opens it, labels, pushes, readiness, its end. Pure.
+class PullRequestPayload(EventPayload):
+    """An event of a pull request."""
 
-
-EVENT_PULL_REQUEST = "pull_request"
-
-_HEARD = ("opened", "synchronize", "ready_for_review", "closed", "locked")
-
-
-def job_from_pull_request(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that its description, a label or readiness asks for, or what happened; or why there is nothing to do."""
-    if delivery.action == "labeled":
-        return _labelled_pull_request(delivery, listening)
-    if delivery.action not in _HEARD:
-        return other_action(delivery, "labeled", *_HEARD)
-    event = read(_EventPullRequest, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    if delivery.action == "opened":
-        # The command that it was opened with, or else the review that the repository may want of it.
-        asked = asked_in_description(delivery, listening, event=event, about=event.pull_request)
-        if isinstance(asked, Job) or event.pull_request.draft:
-            return asked
-    if delivery.action in {"opened", "ready_for_review"}:
-        review = Review(on="opened" if delivery.action == "opened" else "ready")
-        return no_commander(event.sender, listening) or _job_pull_request(delivery, listening, event, "event", review)
-    pushed = delivery.action == "synchronize"
-    happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
-    words = event.pull_request.thread
-    # A review of what was pushed may follow.
-    return _job_pull_request(delivery, listening, event, "event", happened, words if pushed else words.wordless)
-
-
-def _labelled_pull_request(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    event = read(_LabelledPullRequest, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    name = event.label.name
-    if name.casefold() == listening.start_label.casefold():
-        return no_commander(event.sender, listening) or _job_pull_request(delivery, listening, event, "label", Fix())
-    if listening.is_own(event.sender.id, event.sender.login):
-        return IgnoredDelivery(reason="the bot itself set the label")
-    pull = event.pull_request
-    words = text_binding(pull.thread.title, pull.thread.body)
-    labelled = Labelled(label=name, bound_to=pull.head.sha, words=words, at=pull.updated_at)
-    return _job_pull_request(delivery, listening, event, "label", labelled, pull.thread.wordless)
-
-
-def _job_pull_request(  # noqa: PLR0917 - what `job_of` takes
-    delivery: Delivery,
-    listening: Listening,
-    event: _EventPullRequest,
-    kind: OriginKind,
-    command: Command,
-    thread: Thread | None = None,
-) -> Job:
-    return job_of(
-        delivery,
-        event=event,
-        thread=thread or event.pull_request.thread,
-        origin=Origin(kind=kind, id=0),
-        command=command,
-        trigger=listening.triggers[0],
-        head_sha=event.pull_request.head.sha,
-    )
-
-
-class _EventPullRequest(EventPayload):
     pull_request: PullRequest
 
-
-class _LabelledPullRequest(_EventPullRequest):
-    label: Label
-
-
-# ---- The words of a review; its comments on lines come as events of their own. Pure.
+    @property
+    def about(self) -> PullRequest:
+        """Return the thread's payload."""
+        return self.pull_request
 
 
-EVENT_PULL_REQUEST_REVIEW = "pull_request_review"
+class LabeledPullRequestPayload(PullRequestPayload):
+    """A label was set on a pull request."""
 
-
-def job_from_pull_request_review(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that the words of a review ask for, or why they ask for none."""
-    if delivery.action != "submitted":
-        return other_action(delivery, "submitted")
-    event = read(_EventPullRequestReview, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    words = ThreadText(
-        text=event.review.body or "",
-        author=event.review.user,
-        origin=Origin(kind="review", id=event.review.id, at=event.review.submitted_at or ""),
-        head_sha=event.pull_request.head.sha,
-        unique=str(event.review.id),
-    )
-    return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
+    label: _Label
 
 
 class _Review(PayloadPart):
@@ -322,50 +161,16 @@ class _Review(PayloadPart):
     user: User
 
 
-class _EventPullRequestReview(EventPayload):
-    pull_request: PullRequest
+class PullRequestReviewPayload(PullRequestPayload):
+    """A review; its comments on lines come as events of their own."""
+
     review: _Review
-
-
-# ---- A comment on lines of a pull request. Pure.
-
-
-EVENT_PULL_REQUEST_REVIEW_COMMENT = "pull_request_review_comment"
-
-
-def job_from_pull_request_review_comment(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that a new comment asks for, with the lines it is about, or why it asks for none."""
-    if delivery.action != "created":
-        return other_action(delivery, "created")
-    event = read(_EventPullRequestReviewComment, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    comment = event.comment
-    origin = Origin(
-        kind="review_comment",
-        id=comment.id,
-        at=comment.created_at,
-        root=comment.in_reply_to_id or comment.id,
-        lines=comment.lines,
-    )
-    words = ThreadText(
-        text=comment.body,
-        author=comment.user,
-        origin=origin,
-        head_sha=event.pull_request.head.sha,
-        unique=str(comment.id),
-    )
-    return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
 
 
 _Line = Annotated[int, Field(gt=0, lt=2**31)]
 
 
-class _CommentPullRequestReviewComment(PayloadPart):
-    id: Id
-    created_at: Text = ""
-    body: Text
-    user: User
+class _ReviewComment(_Comment):
     in_reply_to_id: Id | None = None
     path: Text
     line: _Line | None = None
@@ -377,9 +182,10 @@ class _CommentPullRequestReviewComment(PayloadPart):
     original_commit_id: Sha
 
     @property
-    def lines(self) -> Lines:
+    @override
+    def origin(self) -> Origin:
         of_file = self.subject_type == "file"
-        return Lines(
+        lines = Lines(
             path=self.path,
             line=None if of_file else self.line,
             start_line=None if of_file else self.start_line,
@@ -388,65 +194,275 @@ class _CommentPullRequestReviewComment(PayloadPart):
             # The lines' numbers count in `commit_id`; an outdated comment has none, and only its first commit shows it.
             commit_sha=self.commit_id if self.line else self.original_commit_id,
         )
+        root = self.in_reply_to_id or self.id
+        return Origin(kind="review_comment", id=self.id, at=self.created_at, root=root, lines=lines)
 
 
-class _EventPullRequestReviewComment(EventPayload):
-    pull_request: PullRequest
-    comment: _CommentPullRequestReviewComment
+class PullRequestReviewCommentPayload(PullRequestPayload):
+    """A comment on lines of a pull request."""
+
+    comment: _ReviewComment
 
 
-# ---- A repository was deleted. Pure.
+class InstallationPayload(PayloadPart):
+    """The App was removed from an account, or suspended."""
+
+    sender: Sender
 
 
-EVENT_REPOSITORY = "repository"
+class _RemovedRepository(PayloadPart):
+    id: Id
 
-_LOOKED_AT_AGAIN = ("renamed", "transferred", "archived", "privatized", "publicized")
+
+class InstallationRepositoriesPayload(PayloadPart):
+    """The App was removed from repositories of an account."""
+
+    sender: Sender
+    repositories_removed: list[_RemovedRepository]
 
 
-def job_from_repository(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """What to end, or why nothing has to."""
-    if delivery.action in _LOOKED_AT_AGAIN:
+ThreadPayload = IssuePayload | PullRequestPayload
+
+
+def job_from_comment(
+    delivery: Delivery, listening: Listening, payload: IssueCommentPayload | PullRequestReviewCommentPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that a new comment asks for, with the lines that it is about."""
+    comment = payload.comment
+    unique = str(comment.id)
+    return _job_from_text(
+        delivery, listening, payload, text=comment.body, author=comment.user, origin=comment.origin, unique=unique
+    )
+
+
+def job_from_review(
+    delivery: Delivery, listening: Listening, payload: PullRequestReviewPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that the text of a review asks for."""
+    review = payload.review
+    origin = Origin(kind="review", id=review.id, at=review.submitted_at or "")
+    unique = str(review.id)
+    return _job_from_text(
+        delivery, listening, payload, text=review.body or "", author=review.user, origin=origin, unique=unique
+    )
+
+
+def job_from_opened_issue(
+    delivery: Delivery, listening: Listening, payload: OpenedIssuePayload
+) -> Job | IgnoredDelivery:
+    """Return the job that the description of a new issue asks for."""
+    if payload.changes is not None and payload.changes.old_issue is not None:
         return IgnoredDelivery(
-            reason=f"a repository that was {delivery.action} is checked again before anything is published"
+            reason="the issue was transferred here: its description was written in another repository"
         )
-    if delivery.action != "deleted":
-        return other_action(delivery, "deleted")
-    event = read(EventPayload, delivery)
-    if isinstance(event, IgnoredDelivery):
-        return event
-    return departed(delivery, listening, sender=event.sender, repo_ids=(event.repository.id,))
+    return _job_from_description(delivery, listening, payload)
 
 
-class Trigger(Protocol):
-    """Turns one kind of event into a job, or says why it asks for none. Never raises for what a payload holds."""
-
-    def __call__(self, delivery: Delivery, listening: Listening, /) -> Job | IgnoredDelivery:
-        """See `job_from`."""
-
-
-TRIGGERS: dict[str, Trigger] = {
-    ci_triggers.EVENT_CHECK_RUN: ci_triggers.job_from_check_run,
-    ci_triggers.EVENT_CHECK_SUITE: ci_triggers.job_from_check_suite,
-    EVENT_INSTALLATION: job_from_installation,
-    EVENT_INSTALLATION_REPOSITORIES: job_from_installation_repositories,
-    EVENT_ISSUE_COMMENT: job_from_issue_comment,
-    EVENT_ISSUES: job_from_issues,
-    EVENT_PULL_REQUEST: job_from_pull_request,
-    EVENT_PULL_REQUEST_REVIEW: job_from_pull_request_review,
-    EVENT_PULL_REQUEST_REVIEW_COMMENT: job_from_pull_request_review_comment,
-    EVENT_REPOSITORY: job_from_repository,
-    ci_triggers.EVENT_WORKFLOW_RUN: ci_triggers.job_from_workflow_run,
-}
-"""From an event's name to what reads it."""
+def job_from_opened_pull_request(
+    delivery: Delivery, listening: Listening, payload: PullRequestPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that the description asks for, or else the review that the repository may want."""
+    job = _job_from_description(delivery, listening, payload)
+    if isinstance(job, Job) or payload.pull_request.draft:
+        return job
+    return _review_job(delivery, listening, payload, "opened")
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that a delivery asks for, or why it asks for none.
+def job_from_ready_pull_request(
+    delivery: Delivery, listening: Listening, payload: PullRequestPayload
+) -> Job | IgnoredDelivery:
+    """Return the review that the repository may want of a draft that became ready."""
+    return _review_job(delivery, listening, payload, "ready")
 
-    Events that only narrow what the bot may do, such as a closed thread, count from everyone, bots too. All else
-    is asked for by people, and by the bots that the operator lists.
+
+def _review_job(
+    delivery: Delivery, listening: Listening, payload: PullRequestPayload, on: Literal["opened", "ready"]
+) -> Job | IgnoredDelivery:
+    refusal = reject_sender(payload.sender, listening)
+    return refusal or _thread_job(delivery, listening, payload, "event", Review(on=on))
+
+
+def job_from_push(delivery: Delivery, listening: Listening, payload: PullRequestPayload) -> Job | IgnoredDelivery:
+    """Return the job that notes commits pushed to a pull request, which a review may follow."""
+    return _thread_job(delivery, listening, payload, "event", Pushed(head_sha=payload.pull_request.head.sha))
+
+
+def job_from_closed_thread(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
+    """Return the job that ends the work on a thread."""
+    closed = Closed(how=delivery.action)
+    return _thread_job(delivery, listening, payload, "event", closed, payload.about.thread.wordless)
+
+
+def job_from_label(
+    delivery: Delivery, listening: Listening, payload: LabeledIssuePayload | LabeledPullRequestPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that the start label asks for, or that notes another label."""
+    name = payload.label.name
+    if name.casefold() == listening.start_label.casefold():
+        return reject_sender(payload.sender, listening) or _thread_job(delivery, listening, payload, "label", Fix())
+    if listening.is_own(payload.sender.id, payload.sender.login):
+        return IgnoredDelivery(reason="the bot itself set the label")
+    about = payload.about
+    words = text_binding(about.thread.title, about.thread.body)
+    if isinstance(about, PullRequest):
+        labelled = Labelled(label=name, bound_to=about.head.sha, words=words, at=about.updated_at)
+    else:
+        labelled = Labelled(label=name, bound_to=words, at=about.updated_at)
+    return _thread_job(delivery, listening, payload, "label", labelled, about.thread.wordless)
+
+
+def job_from_assignment(
+    delivery: Delivery, listening: Listening, payload: AssignedIssuePayload
+) -> Job | IgnoredDelivery:
+    """Return the job that an assignment to the bot asks for, or that notes one to another bot."""
+    command: Command
+    if listening.is_own(payload.assignee.id, payload.assignee.login):
+        command = Fix()
+    elif payload.assignee.is_bot and listening.own_app_id is not None:
+        command = Assigned(assignee_id=payload.assignee.id)
+    else:
+        return IgnoredDelivery(reason="the issue was assigned to somebody else")
+    refusal = reject_sender(payload.sender, listening)
+    return refusal or _thread_job(delivery, listening, payload, "assignment", command)
+
+
+def job_from_installation(
+    delivery: Delivery, listening: Listening, payload: InstallationPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that ends all work of an installation."""
+    return _job_for_uninstall(delivery, listening, sender=payload.sender)
+
+
+def job_from_installation_repositories(
+    delivery: Delivery, listening: Listening, payload: InstallationRepositoriesPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that ends the work in the removed repositories."""
+    if not payload.repositories_removed:
+        return IgnoredDelivery(reason="no repository was removed")
+    repo_ids = tuple(repository.id for repository in payload.repositories_removed)
+    return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=repo_ids)
+
+
+def job_from_deleted_repository(
+    delivery: Delivery, listening: Listening, payload: EventPayload
+) -> Job | IgnoredDelivery:
+    """Return the job that ends the work in a deleted repository."""
+    return _job_for_uninstall(delivery, listening, sender=payload.sender, repo_ids=(payload.repository.id,))
+
+
+def _job_for_uninstall(
+    delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
+) -> Job | IgnoredDelivery:
+    """Return the job that ends the work in repositories, or of a whole installation; it has no thread itself."""
+    if delivery.installation is None:
+        return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
+    return Job(
+        id=job_id(delivery.event, delivery.installation, delivery.id),
+        delivery_id=delivery.id,
+        repo=Repo(id=0, full_name="", private=True),
+        thread=Thread.numbered("issue", 0),
+        actor=sender.actor,
+        origin=Origin(kind="event", id=0),
+        command=AccessLost(repo_ids=repo_ids),
+        installation=delivery.installation,
+        trigger=listening.triggers[0],
+    )
+
+
+def _job_from_description(delivery: Delivery, listening: Listening, payload: ThreadPayload) -> Job | IgnoredDelivery:
+    about = payload.about
+    if about.user is None:
+        return IgnoredDelivery(reason="the author of the description is unknown")
+    origin = Origin(kind="description", id=0, at=about.created_at)
+    unique = f"description:{about.number}"
+    return _job_from_text(
+        delivery, listening, payload, text=about.body or "", author=about.user, origin=origin, unique=unique
+    )
+
+
+def _job_from_text(
+    delivery: Delivery,
+    listening: Listening,
+    payload: ThreadPayload,
+    *,
+    text: str,
+    author: User,
+    origin: Origin,
+    unique: str,
+) -> Job | IgnoredDelivery:
+    """Return the job that a text in a thread asks for.
+
+    Only the authenticated sender commands, in words of their own. The job's id comes from the text's own number, so
+    that another delivery of it is the same job.
     """
-    read = TRIGGERS.get(delivery.event)
-    if read is None:
-        return IgnoredDelivery(reason=f"no trigger handles the event {delivery.event}")
-    return read(delivery, listening)
+    refusal = reject_sender(payload.sender, listening)
+    if refusal is not None:
+        return refusal
+    if author.id != payload.sender.id:
+        return IgnoredDelivery(reason="the author of this text is not the sender of the delivery")
+    parsed = parse_command(text, triggers=listening.triggers)
+    if parsed is None:
+        return IgnoredDelivery(reason=f"the {origin.kind.replace('_', ' ')} contains no command")
+    return make_job(
+        delivery,
+        listening,
+        payload,
+        thread=payload.about.thread,
+        origin=origin,
+        command=parsed.command,
+        trigger=parsed.trigger,
+        head_sha=payload.about.head_sha,
+        unique=unique,
+    )
+
+
+def _thread_job(  # noqa: PLR0917 - as `Trigger.make_job`, and the job
+    delivery: Delivery,
+    listening: Listening,
+    payload: ThreadPayload,
+    kind: OriginKind,
+    command: Command,
+    thread: Thread | None = None,
+) -> Job:
+    return make_job(
+        delivery,
+        listening,
+        payload,
+        thread=thread or payload.about.thread,
+        origin=Origin(kind=kind, id=0),
+        command=command,
+        head_sha=payload.about.head_sha,
+    )
+
+
+TRIGGERS: dict[str, dict[str, Trigger[Any]]] = {
+    "check_run": {
+        "requested_action": Trigger(ButtonPayload, job_from_button),
+        "rerequested": Trigger(OwnCheckRunPayload, job_from_button),
+        "completed": Trigger(CheckRunPayload, job_from_check_run),
+    },
+    "check_suite": {"completed": Trigger(CheckSuitePayload, job_from_check_suite)},
+    "installation": dict.fromkeys(("deleted", "suspend"), Trigger(InstallationPayload, job_from_installation)),
+    "installation_repositories": {
+        "removed": Trigger(InstallationRepositoriesPayload, job_from_installation_repositories)
+    },
+    "issue_comment": {"created": Trigger(IssueCommentPayload, job_from_comment)},
+    "issues": {
+        "opened": Trigger(OpenedIssuePayload, job_from_opened_issue),
+        "labeled": Trigger(LabeledIssuePayload, job_from_label),
+        "assigned": Trigger(AssignedIssuePayload, job_from_assignment),
+        **dict.fromkeys(("closed", "deleted", "transferred", "locked"), Trigger(IssuePayload, job_from_closed_thread)),
+    },
+    "pull_request": {
+        "labeled": Trigger(LabeledPullRequestPayload, job_from_label),
+        "opened": Trigger(PullRequestPayload, job_from_opened_pull_request),
+        "synchronize": Trigger(PullRequestPayload, job_from_push),
+        "ready_for_review": Trigger(PullRequestPayload, job_from_ready_pull_request),
+        **dict.fromkeys(("closed", "locked"), Trigger(PullRequestPayload, job_from_closed_thread)),
+    },
+    "pull_request_review": {"submitted": Trigger(PullRequestReviewPayload, job_from_review)},
+    "pull_request_review_comment": {"created": Trigger(PullRequestReviewCommentPayload, job_from_comment)},
+    "repository": {"deleted": Trigger(EventPayload, job_from_deleted_repository)},
+    "workflow_run": {"completed": Trigger(WorkflowRunPayload, job_from_workflow_run)},
+}
+"""By the event's name, then by its action."""

@@ -26,7 +26,7 @@ from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.access import Listening
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
-from bot.events.delivery import IgnoredDelivery, Proof, from_proven, from_webhook, lowered
+from bot.events.delivery import IgnoredDelivery, Proof, from_proven, from_webhook, lower_names
 from bot.events.triggers import TRIGGERS, job_from
 from bot.queue.protocols import EngineUpkeep, JobEngine
 from bot.queue.records import decode_job, encode_job
@@ -92,7 +92,7 @@ async def read(
         MalformedError: it is not a delivery, or takes more memory to read than any delivery should.
         TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
     """
-    names = {name: value for name, value in lowered(headers).items() if name in _HEADERS}
+    names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
     if names.get("x-github-event") not in TRIGGERS:
         return IgnoredDelivery(reason="no trigger handles this event")
     try:

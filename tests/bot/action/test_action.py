@@ -12,7 +12,7 @@ from bot.action.inputs import listening_of
 from bot.domain.access import Listening
 from bot.domain.errors import BotError, MalformedError
 from bot.domain.job import Job
-from bot.events.delivery import IgnoredDelivery, Sender, no_commander
+from bot.events.delivery import IgnoredDelivery, Sender, reject_sender
 from bot.events.triggers import job_from
 from bot.settings.load import load_action
 from bot.settings.models import ActionSettings
@@ -68,10 +68,10 @@ def test_the_account_of_workflows_commands_nothing_though_bots_of_its_name_are_t
 ) -> None:
     listening = listening_of(_settings(event, CODEPILOT_TRUSTED_BOTS="github-actions[bot]"))
     own = Sender(id=number, login="github-actions[bot]", type="Bot")
-    assert no_commander(own, listening) == IgnoredDelivery(
+    assert reject_sender(own, listening) == IgnoredDelivery(
         reason="the sender is the bot's own account, whose text is never a command"
     )
-    assert no_commander(Sender(id=number, login="github-actions", type="User"), listening) is None
+    assert reject_sender(Sender(id=number, login="github-actions", type="User"), listening) is None
 
 
 def test_a_rerun_is_another_delivery(event: Path) -> None:

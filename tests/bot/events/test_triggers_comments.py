@@ -1,3 +1,5 @@
+"""Commands in comments, reviews and comments on lines."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -6,10 +8,11 @@ import pytest
 
 from bot.domain.access import Listening, TrustedBots
 from bot.domain.commands import Fix, Unknown
-from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.job import Actor, Job, Lines, Origin, Repo, Thread
 from bot.events.delivery import Delivery, IgnoredDelivery
 from bot.events.triggers import TRIGGERS, job_from
 from tests.builders import a_comment_event
+from tests.payloads import HEAD, job, reason
 
 OWN = frozenset({77})
 TRUSTED = frozenset({88})
@@ -162,3 +165,79 @@ def test_an_event_without_a_trigger_is_ignored() -> None:
     found = _read({"zen": "Design for failure."}, event="ping")
     assert found == IgnoredDelivery(reason="no trigger handles the event ping")
     assert "ping" not in TRIGGERS
+
+
+REVIEW = "pull_request_review"
+
+
+def test_a_command_in_a_reviews_words_becomes_a_job() -> None:
+    found = job(REVIEW)
+    assert found.command == Fix(goal="it")
+    assert found.thread == Thread(kind="pull", number=8, title="Add it up", body="As said.", author="mona")
+    assert found.origin == Origin(kind="review", id=902, at="2026-01-02T03:04:05Z")
+    assert found.head_sha == HEAD
+
+
+@pytest.mark.parametrize("body", [None, "", "LGTM"])
+def test_a_review_without_a_command_is_ignored(body: str | None) -> None:
+    # GitHub makes an empty review of every single comment on a line, and sends both.
+    assert "no command" in reason(REVIEW, review__body=body)
+
+
+@pytest.mark.parametrize("action", ["edited", "dismissed"])
+def test_only_a_new_review_acts(action: str) -> None:
+    assert action in reason(REVIEW, action=action)
+
+
+def test_only_the_author_of_a_review_commands() -> None:
+    assert "not the sender" in reason(REVIEW, review__user={"id": 21, "login": "someone"})
+
+
+REVIEW_COMMENT = "pull_request_review_comment"
+
+
+def test_a_command_on_lines_becomes_a_job_that_knows_them() -> None:
+    found = job(REVIEW_COMMENT)
+    assert found.command == Fix(goal="it")
+    assert found.thread == Thread(kind="pull", number=8, title="Add it up", body="As said.", author="mona")
+    assert found.head_sha == HEAD
+    assert found.origin == Origin(
+        kind="review_comment",
+        id=901,
+        at="2026-01-02T03:04:05Z",
+        root=890,
+        lines=Lines(path="calc.py", line=3, start_line=2, side="LEFT", hunk="@@ -1,3 +1,3 @@\n a\n-b", commit_sha=HEAD),
+    )
+
+
+def test_the_first_comment_of_a_thread_is_its_own_root() -> None:
+    assert job(REVIEW_COMMENT, comment__in_reply_to_id=None).origin.root == 901
+
+
+def test_an_outdated_comment_has_no_line_and_names_the_commit_it_was_made_on() -> None:
+    lines = job(REVIEW_COMMENT, comment__line=None, comment__start_line=None).origin.lines
+    assert lines is not None
+    assert (lines.line, lines.start_line, lines.commit_sha) == (None, None, "b" * 40)
+
+
+def test_a_comment_on_a_file_has_no_line() -> None:
+    lines = job(REVIEW_COMMENT, comment__subject_type="file", comment__line=1).origin.lines
+    assert lines is not None
+    assert (lines.line, lines.start_line) == (None, None)
+
+
+def test_only_the_author_of_a_comment_on_lines_commands() -> None:
+    assert "not the sender" in reason(REVIEW_COMMENT, comment__user={"id": 21, "login": "someone"})
+
+
+def test_a_comment_on_lines_without_a_command_is_ignored() -> None:
+    assert "no command" in reason(REVIEW_COMMENT, comment__body="Nice.")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"line": 0}, {"line": "3"}, {"side": "MIDDLE"}, {"commit_id": "HEAD"}, {"in_reply_to_id": -1}, {"path": None}],
+)
+def test_an_odd_field_is_named(odd: dict[str, object]) -> None:
+    [(name, value)] = odd.items()
+    assert f"comment.{name}" in reason(REVIEW_COMMENT, **{f"comment__{name}": value})
