@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CATALOG
-from agent_runtime.core.values import IMAGE_TOKENS, MAX_BYTES, MAX_SIDE
+from agent_runtime.core.values import IMAGE_TOKENS, MAX_IMAGE_BYTES, MAX_IMAGE_SIDE
 from tests.agent_runtime.image_files import png
 from tests.source_files import ROOT
 
@@ -57,7 +57,7 @@ def test_the_example_of_images_runs(tmp_path: Path) -> None:
 
 
 def test_the_limits_of_images_are_those_of_the_code() -> None:
-    assert f"up to {MAX_BYTES / 1e6} MB and {MAX_SIDE:,} pixels on a side" in TEXT
+    assert f"up to {MAX_IMAGE_BYTES / 1e6} MB and {MAX_IMAGE_SIDE:,} pixels on a side" in TEXT
     assert f"Each is estimated at {IMAGE_TOKENS:,} tokens" in TEXT
 
 

@@ -1,7 +1,7 @@
-"""Every error the library raises on purpose, sorted by whose fault it was.
+"""The errors that the library raises on purpose.
 
-`SettingsError` is the caller's, `ModelError` the model service's, `SandboxError` the machine's. `Interrupt` is
-nobody's: its text is what the model reads next. Anything else that escapes a run is a bug of ours.
+`SettingsError` is the caller's fault, `ModelError` the model service's, `SandboxError` the machine's. An `Interrupt` is
+no fault: its text is the next message that the model reads. Anything else that escapes a run is a bug.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class SettingsError(AgentError):
 
 
 class UsageError(AgentError):
-    """A call that cannot work where it is made, e.g. a blocking one inside an event loop."""
+    """A call in a place where it cannot work, e.g. a blocking one inside an event loop."""
 
 
 class SessionError(AgentError):
-    """The store of a session cannot be read or written, or another process works on it; the text says which and why."""
+    """The store of a session cannot be read or written, or another process works on the session."""
 
 
 class SessionInUseError(SessionError):
@@ -33,7 +33,7 @@ class SessionInUseError(SessionError):
 
 
 class SessionUnavailableError(SessionError):
-    """The database of the session cannot be used now; what it holds is as it was."""
+    """The database of the session cannot be used now; nothing in it was changed."""
 
 
 class SessionNewerError(SessionError):
@@ -41,7 +41,7 @@ class SessionNewerError(SessionError):
 
 
 class SessionDamagedError(SessionError):
-    """What is stored of the session cannot be read; nothing of it was changed."""
+    """The stored session cannot be read; nothing of it was changed."""
 
 
 class ResumeCode(Enum):
@@ -81,11 +81,11 @@ class SandboxError(AgentError):
 
 
 class SandboxLimitError(SandboxError):
-    """What ran in the sandbox went over its limits again and again; the text says which and how often."""
+    """Programs in the sandbox exceeded its limits again and again; the text says which and how often."""
 
 
 class McpServerError(AgentError):
-    """An MCP server cannot be used, or a call of it failed; the text names the server. It may quote what that said.
+    """An MCP server cannot be used, or a call of it failed; the text names the server and may quote it.
 
     Attributes:
         down: whether the server was not there to answer the call.
@@ -97,10 +97,10 @@ class McpServerError(AgentError):
 
 
 class BoundExceededError(AgentError):
-    """Work on strangers' bytes took more time or memory than it may; the text names the work and the bound.
+    """Work on untrusted bytes exceeded its bound of time or memory; the text names the work and the bound.
 
     Attributes:
-        bound: which one, or that its result was too large.
+        bound: the bound; `result` if the result was too large.
     """
 
     def __init__(self, message: str, *, bound: Literal["seconds", "memory", "result"]) -> None:
@@ -180,12 +180,12 @@ class LimitError(Interrupt):
     """A step went over a limit (time, memory, calls, bytes); the text names which and its value."""
 
 
-class Suspend(Exception):  # noqa: N818 - not an error: an answer that is not given yet
+class Suspend(Exception):  # noqa: N818 - not an error: an answer that is still missing
     """Raised by `CallTool` in place of an answer: suspend the step at this call. Control code never sees it."""
 
 
 class ToolError(Exception):
-    """A tool call that could not be done, told to the control block as an exception it may catch.
+    """A failed tool call, raised in the control block, which may catch it.
 
     Attributes:
         kind: the name of the Python exception that the control block sees.
@@ -211,11 +211,8 @@ ToolErrorKind = Literal[
 ]
 
 
-# ---- A hint for a mistyped name. Pure.
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown word: the known one that looks most like it, then all of them."""
+    """Return a hint for an unknown word: the most similar known one, then all of them."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""

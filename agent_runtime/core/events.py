@@ -1,7 +1,7 @@
-"""The events of a run, as values. The log of a session is a list of these; watchers get the same values live.
+"""The events of a run.
 
-A recorded event is kept for as long as its session; `agent_runtime.sessions.codec` writes and reads it. A field that is
-added to one needs a default, so that older logs can still be read.
+The log of a session is a list of `Recorded` events, which `agent_runtime.sessions.codec` writes and reads; watchers
+of a run get these and the `Live` ones. A field that is added to a recorded event needs a default.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Started:
     """A run began. Recorded.
 
     Attributes:
-        task: what it was asked to do.
+        task: the task.
         opening: the first message of the run as the model reads it: goal, quotes, orientation.
         run_id: names the run; random. A paused run keeps it when it goes on.
-        facts: what its caller said of the workspace, one line each.
+        facts: the caller's statements about the workspace, one line each.
         indexed: whether the code index was ready for the first message.
         python_path: the directory, from where commands start, in which Python has to look for the project's modules.
     """
@@ -168,7 +168,7 @@ class ToolReturned:
         text: the result as the model would read it, or the error's text.
         ok: False when the call raised.
         label: a few words for people watching.
-        ended: when, in seconds since 1970; 0 in logs of earlier versions.
+        ended: when, in seconds since 1970.
     """
 
     number: int
@@ -195,7 +195,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the step showed, as the model reads it next. Recorded.
+    """The output of a step, as the model reads it next. Recorded.
 
     Attributes:
         ok: whether nothing was raised.
@@ -236,7 +236,7 @@ class MessageInjected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A message that no run of ours made: a history that was brought in from elsewhere. Recorded."""
+    """A message of an imported history, which no run of this library made. Recorded."""
 
     role: Role
     text: str
@@ -408,14 +408,14 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """What the model tried is not allowed: a call that the policy denies, a block that is not run. Live only."""
+    """An attempt that is not allowed: a call that the policy denies, a block that is not run. Live only."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faulted:
-    """Something went wrong that is not the run's end, e.g. a control block that raised. Live only."""
+    """A failure that does not end the run, e.g. a control block that raised. Live only."""
 
     error: str
 
@@ -480,7 +480,7 @@ Recorded = (
     | ChildResult
     | Ended
 )
-"""What a session's log is made of."""
+"""The events of a session's log."""
 
 Live = (
     StepStarted
@@ -500,6 +500,6 @@ Live = (
     | SessionReset
     | CompletionWithdrawn
 )
-"""What only watchers are told."""
+"""The events that only watchers get."""
 
 Event = Recorded | Live

@@ -1,4 +1,9 @@
-"""Finds fence lines in text that arrives in chunks; knows nothing of blocks. Pure, linear time."""
+"""Text that is read piece by piece or by another Python: fences, binary data, newer syntax. Pure.
+
+- `FenceScanner` finds fence lines in text that arrives in chunks, in linear time.
+- `without_binary` leaves binary data out of a text that is shown.
+- `parse` parses Python that may be newer than the running one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,9 @@ import warnings
 from dataclasses import dataclass
 
 _MIN_LENGTH = 3
+
 _MAX_INDENT = 3
+
 _FILENAME = re.compile(r"""(?:^|\s)filename=(?:"([^"]*)"|'([^']*)'|(\S+))""")
 
 
@@ -157,48 +164,59 @@ def _flush(texts: list[str], tokens: list[Token]) -> None:
         texts.clear()
 
 
-# ---- Leave binary data out of texts that are shown. Pure.
-
-
 _STRETCH = re.compile(r"\ufffd(?:[^\ufffd]{0,8}\ufffd){11,}")
 """A dozen characters or more that could not be decoded, with little between them. A text in another encoding has fewer;
 where it has as many, nobody can read it either."""
 
 
 def without_binary(text: str) -> str:
-    """A text, each stretch of binary data in it replaced by a note of its length."""
+    """Return a text in which a note of its length replaces each stretch of binary data."""
     if "\ufffd" not in text:
         return text
     return _STRETCH.sub(lambda stretch: f"[{len(stretch[0]):,} characters of binary data]", text)
 
 
-# ---- Parse Python that is newer than the one that parses it: for positions and errors, never to be run. Pure.
-
-
 DIALECT = f"as Python {sys.version_info.major}.{sys.version_info.minor} reads it"
-"""Which Python has the word about code that does not parse."""
+"""The Python that judges code which does not parse."""
+
 _IS_NEWEST = sys.version_info >= (3, 14)
+
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)
     |(?<![\w])(?P<prefix>[A-Za-z]{0,2})(?P<quote>'{3}|"{3}|'|")
     |(?P<open>[\[({])|(?P<close>[\])}])|(?P<colon>:)|(?P<bang>!(?!=))""",
     re.VERBOSE,
 )
+
 _LITERAL = re.compile(r"\\.|\{\{|\}\}|[{}]|'{3}|\"{3}|['\"]", re.DOTALL)
+
 _PLAIN = re.compile(r"\\.|'{3}|\"{3}|['\"]", re.DOTALL)
+
 _PARAMETERS = re.compile(
     r"^([ \t]*(?:(?:async[ \t]+)?def|class|type)[ \t]+\w+)(\[[^\n]*?\])(?=[ \t]*[(:=])", re.MULTILINE
 )
+
 _TYPE = re.compile(r"^([ \t]*)type([ \t]+)(?=\w+[ \t]*=)", re.MULTILINE)
+
 _EXCEPT = re.compile(r"^([ \t]*except\*?[ \t]+[\w.]+(?:,[ \t]*[\w.]+)+)(?=[ \t]*:)", re.MULTILINE)
+
 _DEEPEST = 20
 
 
 def parse(code: str) -> ast.Module:
-    """The tree of the code; nested strings of f-strings that this Python cannot read are names in it.
+    """Parse code for its positions and errors, never to run it; newer syntax is rewritten for this Python first.
+
+    Control code and files are written for other Pythons than the one that checks them. Each rewriting keeps the number
+    of characters and of lines, so that positions in the tree are positions in the code.
+
+    - Inside an f-string's braces (PEP 701, Python 3.12): quotes of the f-string itself, backslashes, comments. There,
+      strings become names of the same length.
+    - Type parameters of functions and classes, and `type` statements (PEP 695, 3.12): become blanks and names.
+    - Template strings (PEP 750, 3.14): become f-strings.
+    - `except A, B:` (PEP 758, 3.14): becomes `except A. B:`.
 
     Raises:
-        SyntaxError: it does not parse, nor does it when what is newer is rewritten.
+        SyntaxError: the code does not parse, rewritten or not.
         ValueError, RecursionError, MemoryError: as from `ast.parse`.
     """
     with warnings.catch_warnings():
@@ -206,7 +224,7 @@ def parse(code: str) -> ast.Module:
         try:
             return ast.parse(code)
         except SyntaxError as error:
-            older = None if _IS_NEWEST else _in_older_words(code)
+            older = None if _IS_NEWEST else _rewritten(code)
             if older is None:
                 raise
             try:
@@ -215,8 +233,8 @@ def parse(code: str) -> ast.Module:
                 raise error from None
 
 
-def _in_older_words(code: str) -> str | None:
-    """The code as this Python may parse it; None where it finds nothing newer in it."""
+def _rewritten(code: str) -> str | None:
+    """Return the code as this Python may parse it; None if no newer syntax is in it."""
     try:
         pieces, place = [], 0
         while (token := _TOKEN.search(code, place)) is not None:
@@ -224,11 +242,11 @@ def _in_older_words(code: str) -> str | None:
             if token["quote"]:
                 prefix = token["prefix"].replace("t", "f").replace("T", "F")
                 pieces += [code[place : token.start()], prefix, token["quote"]]
-                place = _string(code, token, pieces, 0)
+                place = _string_end(code, token, pieces, 0)
             else:
                 pieces.append(code[place:end])
                 place = end
-    except _UnreadableError:
+    except _UnclosedError:
         return None
     written = "".join([*pieces, code[place:]])
     written = _PARAMETERS.sub(lambda match: match[1] + " " * len(match[2]), written)
@@ -237,47 +255,47 @@ def _in_older_words(code: str) -> str | None:
     return written if written != code else None
 
 
-class _UnreadableError(Exception):
+class _UnclosedError(Exception):
     """A string or brace is not closed."""
 
 
-def _string(code: str, opened: re.Match[str], pieces: list[str] | None, depth: int) -> int:
-    """Where the string that opens there ends; its text is added to `pieces` as it may stand in an older Python."""
+def _string_end(code: str, opened: re.Match[str], pieces: list[str] | None, depth: int) -> int:
+    """Return the end of the string that opens there; add its text, rewritten, to `pieces`."""
     quote, place = opened["quote"], opened.end()
     formatted = bool({"f", "t"} & set(opened["prefix"].lower()))
     pattern = _LITERAL if formatted else _PLAIN
-    begun = place
+    copied = place
     while (token := pattern.search(code, place)) is not None:
         place = token.end()
         if token[0] == quote or (len(quote) == 1 and token[0] == quote * 3):
             place = token.start() + len(quote)
             if pieces is not None:
-                pieces.append(code[begun:place])
+                pieces.append(code[copied:place])
             return place
         if token[0] == "{" and formatted:
             if pieces is not None:
-                pieces.append(code[begun:place])
-            place = begun = _expression(code, place, pieces, depth + 1)
-    raise _UnreadableError
+                pieces.append(code[copied:place])
+            place = copied = _expression_end(code, place, pieces, depth + 1)
+    raise _UnclosedError
 
 
-def _expression(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
-    """Where the braces of an f-string that open there are closed; see `_string`."""
+def _expression_end(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
+    """Return the end of the braces of an f-string that open there; see `_string_end`."""
     if depth > _DEEPEST:
-        raise _UnreadableError
-    brackets, begun = 0, place
+        raise _UnclosedError
+    brackets, copied = 0, place
     written: list[str] = []
     while (token := _TOKEN.search(code, place)) is not None:
         place = token.end()
         if token["quote"]:
-            place = _string(code, token, None, depth)
+            place = _string_end(code, token, None, depth)
             text = code[token.start() : place]
             # A name as long as the string; one of several lines stays what it is, which no older Python takes.
-            written += [code[begun : token.start()], text if "\n" in text else "_" * len(text)]
-            begun = place
+            written += [code[copied : token.start()], text if "\n" in text else "_" * len(text)]
+            copied = place
         elif token["comment"]:
-            written += [code[begun : token.start()], " " * len(token[0])]
-            begun = place
+            written += [code[copied : token.start()], " " * len(token[0])]
+            copied = place
         elif token["open"]:
             brackets += 1
         elif token["close"] and brackets:
@@ -285,20 +303,20 @@ def _expression(code: str, place: int, pieces: list[str] | None, depth: int) -> 
         elif token["close"] or (not brackets and (token["colon"] or token["bang"])):
             break
     if token is None:
-        raise _UnreadableError
+        raise _UnclosedError
     if pieces is not None:
-        pieces += [*written, code[begun:place]]
-    return place if token["close"] else _format(code, place, pieces, depth)
+        pieces += [*written, code[copied:place]]
+    return place if token["close"] else _format_end(code, place, pieces, depth)
 
 
-def _format(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
-    """Where the braces are closed whose conversion or format begins there."""
-    begun = place
+def _format_end(code: str, place: int, pieces: list[str] | None, depth: int) -> int:
+    """Return the end of the braces whose conversion or format begins there."""
+    copied = place
     while (token := re.compile("[{}]").search(code, place)) is not None:
         place = token.end()
         if pieces is not None:
-            pieces.append(code[begun:place])
+            pieces.append(code[copied:place])
         if token[0] == "}":
             return place
-        place = begun = _expression(code, place, pieces, depth + 1)
-    raise _UnreadableError
+        place = copied = _expression_end(code, place, pieces, depth + 1)
+    raise _UnclosedError

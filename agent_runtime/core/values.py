@@ -1,4 +1,8 @@
-"""The outcome of a run: its status and its usage. Pure values."""
+"""The values that callers, runs, models and tools exchange. Pure.
+
+In this order: a `Task` with its quotes and images; tool calls and their results; the `Outcome` of a run with its
+`Usage`; skills (https://agentskills.io); the network of a sandbox; the service of a semantic index.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,15 @@ from typing_extensions import TypeAliasType, override
 
 from agent_runtime.core.errors import AgentError, SettingsError
 
-# ---- A picture that the model is shown beside the words of a task.
-
+Plain = TypeAliasType("Plain", "bool | int | float | str | list[Plain] | tuple[Plain, ...] | dict[str, Plain] | None")
+"""The only data that crosses between the control block and the tools."""
 
 MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 
-MAX_BYTES = 3_500_000
+MAX_IMAGE_BYTES = 3_500_000
 """Anthropic takes 5 MB of an image as base64, which is four thirds of its bytes; OpenAI takes more."""
 
-MAX_SIDE = 8_000
+MAX_IMAGE_SIDE = 8_000
 """Pixels; Anthropic refuses the request when an image has a longer side."""
 
 IMAGE_TOKENS = 4_784
@@ -68,35 +72,59 @@ class Image:
 
     @classmethod
     def of(cls, source: str, content: bytes) -> Self:
-        """The picture that a file's bytes are. Only its head is looked at: nothing is decoded here.
+        """Make a picture of a file's bytes. Only its head is read: nothing is decoded here.
 
         Raises:
-            ImageError: it is of no kind that models see, larger than `MAX_BYTES`, or longer than `MAX_SIDE`.
+            ImageError: it is of no known kind, larger than `MAX_IMAGE_BYTES`, or longer than `MAX_IMAGE_SIDE`.
         """
         import imagesize  # noqa: PLC0415 - loads an HTTP client, for which only who shows images pays
 
-        if len(content) > MAX_BYTES:
-            raise ImageError(f"it has {len(content):,} bytes, and {MAX_BYTES:,} are the most")
+        if len(content) > MAX_IMAGE_BYTES:
+            raise ImageError(f"it has {len(content):,} bytes, and {MAX_IMAGE_BYTES:,} are the most")
         media_type = next((kind for magic, kind in _MAGIC if magic.match(content)), None)
         if media_type is None:
             raise ImageError("it is not a PNG, JPEG, GIF or WebP image")
         sides = imagesize.get(BytesIO(content[:_HEAD_BYTES]), exif_rotation=False)
         if min(sides) < 1:
             raise ImageError("its header does not contain the size of the image")
-        if max(sides) > MAX_SIDE:
-            raise ImageError(f"it is {sides[0]} by {sides[1]} pixels, and {MAX_SIDE:,} are the most on a side")
+        if max(sides) > MAX_IMAGE_SIDE:
+            raise ImageError(f"it is {sides[0]} by {sides[1]} pixels, and {MAX_IMAGE_SIDE:,} are the most on a side")
         return cls(source=source, media_type=media_type, data=base64.b64encode(content).decode("ascii"))
 
 
-# ---- The values that a model, control code and tools exchange.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Text from people who may not command the agent, e.g. an issue's body.
+
+    Attributes:
+        source: where it came from, e.g. `issue #12 by @mona`.
+        text: the text, already cleaned by the quote's creator.
+    """
+
+    source: str
+    text: str
 
 
-Plain = TypeAliasType("Plain", "bool | int | float | str | list[Plain] | tuple[Plain, ...] | dict[str, Plain] | None")
-"""The only data that crosses between the control block and the tools."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The trusted request, and untrusted quotes; they stay apart all the way into the prompt.
+
+    Attributes:
+        goal: what to do, in the words of someone who may ask for it.
+        quotes: material to read, never instructions.
+        images: material to look at, e.g. screenshots; for a provider whose model sees.
+        output_schema: a JSON schema that the result must fit; `Outcome.structured_output` then holds that result. None
+            for a result in words.
+    """
+
+    goal: str
+    quotes: tuple[Quote, ...] = ()
+    images: tuple[Image, ...] = ()
+    output_schema: dict[str, Plain] | None = None
 
 
 TransportName = Literal["blocks", "tools"]
-"""How a model asks for calls: in a control block of its reply, or by its service's own tool calls."""
+"""The way in which a model calls tools: by a control block in its reply, or by its service's native tool calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +176,7 @@ class ListedLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool answers: a value for the code that called it, a text for the model that reads.
+    """The result of a tool: a value for the code that called it, a text for the model.
 
     Attributes:
         value: what the call evaluates to in the control block.
@@ -185,13 +213,13 @@ class CallTool(Protocol):
 
 
 def with_requests(text: str, requests: Sequence[ToolRequest]) -> str:
-    """A reply as one text: what it says, then each call on a line of its own."""
+    """Return a reply as one text: its words, then each call on a line of its own."""
     calls = (f"[call] {each.name}({each.arguments})" for each in requests)
     return "\n".join([*filter(None, [text]), *calls])
 
 
 def with_answers(text: str, answers: Sequence[ToolAnswer]) -> str:
-    """What answers a reply as one text: the answers in their order, then the rest."""
+    """Return the answers to a reply's calls and the text behind them as one text."""
     return "\n\n".join(filter(None, [*(each.text for each in answers), text]))
 
 
@@ -232,7 +260,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What model calls used, summed over a run.
+    """The tokens and the cost of model calls, summed over a run.
 
     Attributes:
         requests: model requests answered.
@@ -324,8 +352,8 @@ class Outcome:
     @property
     def structured_output(self) -> Plain:
         """The result of a task with an output schema, as data; None without one."""
-        found: Plain = json.loads(self.output_json) if self.output_json else None
-        return found
+        output: Plain = json.loads(self.output_json) if self.output_json else None
+        return output
 
     def to_dict(self) -> dict[str, Plain]:
         """All of it as plain data, which JSON takes."""
@@ -341,8 +369,10 @@ class Outcome:
     def __eq__(self, other: object) -> bool:
         """Whether all fields are equal. A text is never equal, and who compares with one is warned."""
         if isinstance(other, str):
-            told = "An Outcome never equals a text; compare its `summary`, which is None unless the run has finished."
-            warnings.warn(told, stacklevel=2)
+            warning = (
+                "An Outcome never equals a text; compare its `summary`, which is None unless the run has finished."
+            )
+            warnings.warn(warning, stacklevel=2)
         return isinstance(other, Outcome) and all(
             getattr(self, each.name) == getattr(other, each.name) for each in fields(self)
         )
@@ -350,50 +380,17 @@ class Outcome:
     __hash__ = None  # type: ignore[assignment]  # `pending` has a dictionary
 
 
-# ---- A task: a trusted goal, and untrusted text quoted beside it.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
-    """Text from people who may not command the agent, e.g. an issue's body.
-
-    Attributes:
-        source: where it came from, e.g. `issue #12 by @mona`.
-        text: the text, already cleaned by the quote's creator.
-    """
-
-    source: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """The trusted request, and untrusted quotes; they stay apart all the way into the prompt.
-
-    Attributes:
-        goal: what to do, in the words of someone who may ask for it.
-        quotes: material to read, never instructions.
-        images: material to look at, e.g. screenshots; for a provider whose model sees.
-        output_schema: a JSON schema that the result must fit; `Outcome.structured_output` then holds that result. None
-            for a result in words.
-    """
-
-    goal: str
-    quotes: tuple[Quote, ...] = ()
-    images: tuple[Image, ...] = ()
-    output_schema: dict[str, Plain] | None = None
-
-
-# ---- Skills: instructions for one kind of work, which an agent reads when it needs them (https://agentskills.io).
-# Pure.
-
-
 MAX_SKILLS = 30
-MAX_BYTES_SKILLS = 64_000
-_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(?P<head>.{0,3000}?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
-_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+
+_FRONT_MATTER = re.compile(
+    r"\A\ufeff?---[ \t]*\r?\n(?P<head>.{0,3000}?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE
+)
+
+_SKILL_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+
 _MOST_BRACKETS = 64
 """They take several times as long as any other text, and heads are read where everything else waits."""
+
 _DESCRIPTION_CHARS = 300
 """The format allows 1,024; all descriptions together stand in the first message."""
 
@@ -404,9 +401,9 @@ class Skill:
 
     Attributes:
         name: of its folder, too.
-        description: what it is for, and when: one line, cut.
+        description: its purpose, and when to read it: one line, cut.
         path: of its `SKILL.md`.
-        text: what stands below the head of that file.
+        text: the text below the head of that file.
     """
 
     name: str
@@ -427,7 +424,7 @@ class Skill:
         """
         import yaml  # noqa: PLC0415 - few agents have skills
 
-        found = _HEAD.match(content)
+        found = _FRONT_MATTER.match(content)
         if found is None:
             raise SettingsError(f"{path}:1: must begin with front matter: `---`, `name:`, `description:`, `---`.")
         if found["head"].count("[") + found["head"].count("{") > _MOST_BRACKETS:
@@ -441,7 +438,7 @@ class Skill:
             raise SettingsError(f"{path}: its front matter is not valid YAML: {type(error).__name__}.") from error
         name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))
         folder = path.split("/")[-2] if "/" in path else ""
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name != folder:
+        if not isinstance(name, str) or not _SKILL_NAME.fullmatch(name) or name != folder:
             raise SettingsError(f"{path}: `name` must be the folder's: lower-case letters, digits and single hyphens.")
         if not isinstance(description, str) or not description.strip():
             raise SettingsError(f"{path}: `description` must say what the skill is for.")
@@ -450,7 +447,7 @@ class Skill:
 
 
 def usable_skills(files: Mapping[str, str]) -> dict[str, Skill]:
-    """The skills among files, by name: of those that fit, the first of each name, and a bounded number.
+    """Return the valid skills among files by name: the first of each name, and a bounded number.
 
     Args:
         files: contents by path.
@@ -466,46 +463,16 @@ def usable_skills(files: Mapping[str, str]) -> dict[str, Skill]:
     return found
 
 
-# ---- Describe a service that makes vectors of texts, as plain data.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingService:
-    """Who makes vectors of texts.
-
-    Attributes:
-        model: its name at the service.
-        base_url: the service's address.
-        api_key: the key; None for a server without one.
-        seconds: how long one request may take, with all its attempts.
-        most: how many definitions one search gives at most.
-    """
-
-    model: str
-    base_url: str
-    api_key: str | None = field(default=None, repr=False)
-    seconds: float = 60.0
-    most: int = 50
-
-    def __post_init__(self) -> None:
-        """Check that vectors can be compared here.
-
-        Raises:
-            SettingsError: numpy is not installed.
-        """
-        if importlib.util.find_spec("numpy") is None:
-            raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")
-
-
-# ---- Network access of programs in a sandbox: none, or a list of hosts over TLS. Pure.
-
-
 # Names as certificates have them (RFC 1123 with the dots of RFC 5280): at least two labels, the last of them no number,
 # so that no spelling of an address is one.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+
 _HOST = re.compile(rf"(?=.{{4,253}}\Z)(?:{_LABEL}\.)+(?=[a-z]){_LABEL}")
+
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
+
 _MAX_PORT = 65_535
+
 OFF, REGISTRIES = "off", "registries"
 
 
@@ -569,7 +536,7 @@ class NetworkLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What programs in a sandbox may reach: by default nothing.
+    """The hosts that programs in a sandbox may reach: by default none.
 
     Attributes:
         allowed: where to, exactly; TLS only.
@@ -598,7 +565,7 @@ class Network:
         return cls(allowed=frozenset(allowed))
 
     def narrowed(self, wanted: Network) -> Network:
-        """What both allow, within these bounds. A request for less than this never gets more."""
+        """Return the hosts that both allow, within these bounds."""
         return replace(self, allowed=self.allowed & wanted.allowed)
 
     def __bool__(self) -> bool:
@@ -643,13 +610,13 @@ class Connection:
 
 @functools.cache
 def registries() -> frozenset[Destination]:
-    """Where packages of well-known languages are fetched from: hosts that take no uploads."""
+    """Return the hosts from which packages of well-known languages are fetched and which take no uploads."""
     return frozenset(Destination(host) for host in _listed("downloads"))
 
 
 @functools.cache
 def taking_uploads() -> frozenset[str]:
-    """Hosts of well-known registries that `registries` leaves out, because one can publish there, too."""
+    """Return hosts of well-known registries that `registries` leaves out, because one can publish there, too."""
     return frozenset(_listed("also_takes_uploads"))
 
 
@@ -659,3 +626,31 @@ def _listed(table: str) -> Iterable[str]:
 
     hosts: dict[str, list[str]] = tomllib.loads((files("agent_runtime") / "registries.toml").read_text("utf-8"))[table]
     return [host for each in hosts.values() for host in each]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingService:
+    """A service that makes vectors of texts, for semantic search.
+
+    Attributes:
+        model: its name at the service.
+        base_url: the service's address.
+        api_key: the key; None for a server without one.
+        seconds: how long one request may take, with all its attempts.
+        most: how many definitions one search gives at most.
+    """
+
+    model: str
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    seconds: float = 60.0
+    most: int = 50
+
+    def __post_init__(self) -> None:
+        """Check that vectors can be compared here.
+
+        Raises:
+            SettingsError: numpy is not installed.
+        """
+        if importlib.util.find_spec("numpy") is None:
+            raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")

@@ -1,4 +1,11 @@
-"""Decide which calls a run may make and how much it may spend. Pure."""
+"""Decide which calls a run may make and how much it may spend. Pure.
+
+`Policy.decide` splits a call into parts (files, simple commands) and lets the first `Rule` about each part decide it.
+`exact_patterns` and `alike_patterns` make the patterns by which a person who was asked about a command can allow it, or
+others like it, for good. A pattern must be no broader than it looks: it never stands for another program, nor for
+further words at its end, and there is none for a program that runs its words or its files: what `python x.py` does
+depends on who may write `x.py` by then.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +21,6 @@ from agent_runtime.core.values import PendingCall, Plain
 from agent_runtime.policy.shell import RUNS_OTHERS, CommandPattern, Fit, ParsedCommand, PathGlob, commands_of
 
 Verdict = Literal["allow", "ask", "deny"]
-
-# What is typed into a running program may reach a shell: it passes the gate that commands pass.
-# So does what is taken over from a copy of the workspace, where rules about files did not bind the shell.
-_SAME_GATE = {"send_input": "execute", "collect": "write_file"}
-_TAME = frozenset(
-    {
-        "ask_user",
-        "read_output",
-        "read_skill",
-        "terminate_terminal",
-        "archive_context",
-        "reveal_context",
-        "list_archived_context",
-        "delegate",
-        "task_status",
-    }
-)
-"""Tools that reach no further than the conversation, what an allowed command started, and child runs, whose calls this
-policy decides as well: no default is about them."""
-_SIGNALS = frozenset("\x03\x04\x1c")
-"""Ctrl+C, Ctrl+D and Ctrl+backslash: they end what runs, and say nothing to it."""
-_STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
-_SAYS: dict[Verdict, str] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
-_REASONS = 5
-_SHOWN = 120
 
 TOKENS_PER_USD = 400_000
 """Tokens of a model whose price is not known, sent and received, that count as one US dollar."""
@@ -74,7 +56,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
-    """What a tool call is about, as far as it can be told without making it.
+    """The facts about a tool call that are known without making it.
 
     Attributes:
         tool: the tool's name.
@@ -110,7 +92,7 @@ class Permitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsApproval:
-    """Somebody has to approve the call first; the reason is for them."""
+    """A person has to approve the call first; the reason is for them."""
 
     reason: str
 
@@ -124,17 +106,23 @@ class Denied:
 
 Decision = Permitted | NeedsApproval | Denied
 
+_STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+# What is typed into a running program may reach a shell: it passes the gate that commands pass.
+# So does what is taken over from a copy of the workspace, where rules about files did not bind the shell.
+_SAME_GATE = {"send_input": "execute", "collect": "write_file"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What becomes of the calls that it is about.
+    """The decision on some calls.
 
     A rule with `paths` is about the files that a call names, one with `commands` about what it gives to a shell, one
     with neither about whole calls. An `allow` is read to the letter. An `ask` or a `deny` is read generously: paths
     whatever their case, and with all that lies beneath; commands also where they may be meant, which is asked about.
 
     Attributes:
-        decision: what becomes of them.
+        decision: the decision.
         tool: the tool's name, or a glob of names; a rule about `execute` is about `send_input`, too, and one about
             `write_file` about `collect`.
         paths: globs of files; see `PathGlob`.
@@ -174,15 +162,37 @@ class Rule:
         return any(fnmatchcase(name, self.tool) for name in {tool, _SAME_GATE.get(tool, tool)})
 
 
+_HARMLESS_TOOLS = frozenset(
+    {
+        "ask_user",
+        "read_output",
+        "read_skill",
+        "terminate_terminal",
+        "archive_context",
+        "reveal_context",
+        "list_archived_context",
+        "delegate",
+        "task_status",
+    }
+)
+"""Tools that reach no further than the conversation, what an allowed command started, and child runs, whose calls this
+policy decides as well: no default is about them."""
+
+_SIGNALS = frozenset("\x03\x04\x1c")
+"""Ctrl+C, Ctrl+D and Ctrl+backslash: they end what runs, and say nothing to it."""
+
+_REASONS = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a run may do, and its bounds.
+    """The rules for the calls of a run, and its bounds.
 
     A call is decided part by part: each file that it names, each simple command that it gives to a shell. The first
     rule that is about a part decides it, `default` where there is none; the strictest of the parts decides the call.
 
-    Rules about commands keep an agent to what somebody has agreed to. They are no fence: what an allowed program does
-    is decided by files that the agent may write. The sandbox is the fence.
+    Rules about commands keep an agent to commands that a person has agreed to. They are no fence: files that the
+    agent may write decide the behaviour of an allowed program. The sandbox is the fence.
 
     Attributes:
         rules: in order; the first that is about a part of a call decides it.
@@ -206,13 +216,13 @@ class Policy:
             raise SettingsError(f"policy: default={self.default!r}; it must be 'allow', 'ask' or 'deny'")
 
     def refusal(self, tool: str) -> str | None:
-        """The reason why `tool` may never be called, or None when it may, or may be asked for."""
+        """Return the reason why `tool` may never be called; None if it may, or may be asked for."""
         return self.denied_tools.get(tool) or self.denied_tools.get(_SAME_GATE.get(tool, ""))
 
     def always_allows(self, tool: str) -> bool:
-        """Whether every call of a tool may be made, so that nobody need find out what one is about."""
-        judged = self.refusal(tool) or any(rule.is_about(tool) for rule in self.rules)
-        return self.default == "allow" and not judged
+        """Return whether every call of a tool may be made, so that no `CallFacts` are needed."""
+        is_restricted = self.refusal(tool) or any(rule.is_about(tool) for rule in self.rules)
+        return self.default == "allow" and not is_restricted
 
     def looks_into(self, tool: str) -> bool:
         """Whether a rule decides calls of a tool by the files or commands that they name."""
@@ -228,55 +238,72 @@ class Policy:
             tool: the tool's name.
             path: of the file, canonical; see `CallFacts`.
         """
-        part = _Path(path)
+        part = _PathPart(path)
         about = (rule for rule in self.rules if rule.is_about(tool))
         rule = next((rule for rule in about if part.fit(rule) is Fit.YES), None)
         return rule is not None and not rule.is_sweeping and rule.decision != "allow"
 
     def decide(self, call: CallFacts) -> Decision:
-        """What becomes of a call."""
+        """Decide on a call."""
         if reason := self.refusal(call.tool):
             return Denied(reason=reason)
         rules = [rule for rule in self.rules if rule.is_about(call.tool)]
-        default: Verdict = "allow" if call.tool in _TAME else self.default
+        default: Verdict = "allow" if call.tool in _HARMLESS_TOOLS else self.default
         if call.outside:
             default = max(default, "ask", key=_STRICTNESS.__getitem__)
         if call.typed is not None and _SIGNALS.issuperset(call.typed):
-            # Nobody who let a program start need be asked about ending it.
+            # A person who let a program start need not be asked about ending it.
             rules = [rule for rule in rules if rule.decision == "deny" and rule.is_sweeping]
             default = "allow"
-        judged = [_judged(part, rules, default) for part in _parts(call, rules)]
-        verdict = max((verdict for verdict, _ in judged), key=_STRICTNESS.__getitem__)
-        reasons = list(dict.fromkeys(reason for each, reason in judged if each == verdict))
+        decisions = [_decide_part(part, rules, default) for part in _parts(call, rules)]
+        verdict = max((verdict for verdict, _ in decisions), key=_STRICTNESS.__getitem__)
+        reasons = list(dict.fromkeys(why for each, why in decisions if each == verdict))
         rest = len(reasons) - _REASONS
-        told = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
+        reason = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
         match verdict:
             case "allow":
-                return Permitted(reason=told)
+                return Permitted(reason=reason)
             case "ask":
-                return NeedsApproval(reason=told)
+                return NeedsApproval(reason=reason)
             case "deny":
-                return Denied(reason=told)
+                return Denied(reason=reason)
+
+
+_SHOWN = 120
+
+
+def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
+    yield from (_PathPart(path) for path in call.paths)
+    text = call.typed if call.command is None else call.command
+    if text is not None and any(rule.commands for rule in rules):
+        if call.shell == "bash":
+            commands = commands_of(text)
+        else:
+            doubt = f"{call.shell} is not understood, only bash is"
+            commands = (ParsedCommand(text=" ".join(text.split())[:_SHOWN], words=None, doubt=doubt),)
+        yield from (_CommandPart(command, call.typed is not None) for command in commands)
+    elif not call.paths:
+        yield _WholeCall("this call, which an MCP server answers" if call.outside else "this call")
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _WholeCall:
     """A call that names neither a file nor a command, or one whose rules are about neither."""
 
-    told: str = "this call"
+    label: str = "this call"
 
     def fit(self, rule: Rule) -> Fit:
         return Fit.YES if rule.is_sweeping else Fit.NO
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
+class _PathPart:
     """One file of a call."""
 
     path: str
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return repr(self.path)
 
     def fit(self, rule: Rule) -> Fit:
@@ -286,14 +313,14 @@ class _Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shell:
+class _CommandPart:
     """One simple command of a call, or of what it types into a program, which may take it for anything."""
 
     command: ParsedCommand
     typed: bool
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return f"`{self.command.text}`" + (f" ({self.command.doubt})" if self.command.doubt else "")
 
     def fit(self, rule: Rule) -> Fit:
@@ -307,42 +334,98 @@ class _Shell:
         return Fit.YES if Fit.YES in fits else Fit.MAYBE if doubtful else Fit.NO
 
 
-_Part = _Whole | _Path | _Shell
+_Part = _WholeCall | _PathPart | _CommandPart
+
+_SAYS: dict[Verdict, str] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
 
 
-def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
-    yield from (_Path(path) for path in call.paths)
-    text = call.typed if call.command is None else call.command
-    if text is not None and any(rule.commands for rule in rules):
-        if call.shell == "bash":
-            commands = commands_of(text)
-        else:
-            doubt = f"{call.shell} is not understood, only bash is"
-            commands = (ParsedCommand(text=" ".join(text.split())[:_SHOWN], words=None, doubt=doubt),)
-        yield from (_Shell(command, call.typed is not None) for command in commands)
-    elif not call.paths:
-        yield _Whole("this call, which an MCP server answers" if call.outside else "this call")
-
-
-def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:
-    """What becomes of one part, and why."""
+def _decide_part(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:
+    """Decide on one part; the reason is for people."""
     warning: Rule | None = None
     for rule in rules:
         fit = part.fit(rule)
         if fit is Fit.YES:
-            verdict, reason = rule.decision, rule.reason or f"a rule {_SAYS[rule.decision]} {part.told}"
+            verdict, reason = rule.decision, rule.reason or f"a rule {_SAYS[rule.decision]} {part.label}"
             break
         if fit is Fit.MAYBE:
             warning = warning or rule
     else:
-        verdict, reason = default, f"no rule is about {part.told}"
+        verdict, reason = default, f"no rule is about {part.label}"
     if warning is not None and verdict == "allow":
         about = f": {warning.reason}" if warning.reason else ""
-        return "ask", f"{part.told} may be what a rule {_SAYS[warning.decision]}{about}"
+        return "ask", f"{part.label} may be what a rule {_SAYS[warning.decision]}{about}"
     return verdict, reason
 
 
-# ---- Patterns that allow what a policy asks about in a call: exactly that, or others like it. Pure.
+def exact_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
+    """Return patterns of exactly the commands in a call that a policy asks about; none if patterns cannot allow it.
+
+    Args:
+        policy: what asked.
+        call: the call, as it waits or was denied.
+    """
+    return _patterns(policy, call, lambda words: words)
+
+
+def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
+    """Return the same, each for further commands of its kind: the last words, which name things, may be others.
+
+    None if an approval of all of them would be broader than it looks.
+    """
+    return _patterns(policy, call, _generalize)
+
+
+def is_covered(policy: Policy, patterns: tuple[str, ...], call: PendingCall) -> bool:
+    """Whether a policy would allow a call if commands that fit the patterns were allowed, too."""
+    text = _bash_command(call)
+    if not text or not patterns:
+        return False
+    wider = replace(policy, rules=(Rule(decision="allow", tool="execute", commands=patterns), *policy.rules))
+    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Permitted)
+
+
+_MOST_CHARS = 200
+
+_MOST_PATTERNS = 3
+
+_READABLE = re.compile(r"[!-~]+(?: [!-~]+)*")
+
+
+def _patterns(
+    policy: Policy, call: PendingCall, shape: Callable[[Sequence[str]], Sequence[str] | None]
+) -> tuple[str, ...]:
+    text = _bash_command(call)
+    if not text:
+        return ()
+    found: dict[str, None] = {}
+    for command in commands_of(text):
+        pattern = _pattern(command, shape)
+        if pattern is None:
+            return ()
+        written = shlex.join([word or "" for word in command.words or ()])
+        if not isinstance(policy.decide(CallFacts(tool="execute", command=written)), Permitted):
+            found[pattern] = None
+    return tuple(found) if len(found) <= _MOST_PATTERNS else ()
+
+
+def _bash_command(call: PendingCall) -> str:
+    """Return the command that a call gives to bash; empty for any other call."""
+    text = call.args.get("command")
+    for_bash = call.tool == "execute" and call.args.get("shell") in {None, "bash"}
+    return text if for_bash and isinstance(text, str) else ""
+
+
+def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
+    """Return the pattern of one command; None if none covers it and can be read."""
+    words = command.words
+    if command.doubt or not words or any(word is None or "*" in word for word in words):
+        return None
+    shaped = shape([word or "" for word in words])
+    if shaped is None:
+        return None
+    pattern = " ".join(word if word == "**" else shlex.quote(word) for word in shaped)
+    readable = len(pattern) <= _MOST_CHARS and _READABLE.fullmatch(pattern) is not None and ";" not in pattern
+    return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
 
 
 _RUNS_FILES = frozenset(
@@ -359,6 +442,7 @@ _RUNS_FILES = frozenset(
     }
 )  # fmt: skip
 """Programs that take code or commands from their words, or from files of the workspace that these name."""
+
 _RUNS_SCRIPTS = frozenset(
     {
         "alias", "config", "create", "dlx", "env", "eval", "exec", "explore", "generate", "init", "rebuild", "restart",
@@ -368,79 +452,14 @@ _RUNS_SCRIPTS = frozenset(
 """First arguments by which package managers and the like run what somebody wrote, or settle what they run later."""
 
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_-]*")
+
 _OPERAND = re.compile(r"(?![-.@/])[A-Za-z0-9@_%+=:,./-]+")
+
 _VERSION = re.compile(r"[0-9.]+\Z")
-_READABLE = re.compile(r"[!-~]+(?: [!-~]+)*")
-_MOST_CHARS = 200
-_MOST_PATTERNS = 3
 
 
-def exact_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
-    """Patterns of the very commands in a call that a policy asks about; none where patterns cannot allow the call.
-
-    Args:
-        policy: what asked.
-        call: the call, as it waits or was denied.
-    """
-    return _patterns(policy, call, lambda words: words)
-
-
-def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
-    """The same, each for further commands of its kind: the words at the end that name things may be others.
-
-    None where an approval of all of them would be broader than it looks.
-    """
-    return _patterns(policy, call, _varied)
-
-
-def is_covered(policy: Policy, patterns: tuple[str, ...], call: PendingCall) -> bool:
-    """Whether a policy would allow a call if commands that fit the patterns were allowed, too."""
-    text = _command_of(call)
-    if not text or not patterns:
-        return False
-    wider = replace(policy, rules=(Rule(decision="allow", tool="execute", commands=patterns), *policy.rules))
-    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Permitted)
-
-
-def _patterns(
-    policy: Policy, call: PendingCall, shape: Callable[[Sequence[str]], Sequence[str] | None]
-) -> tuple[str, ...]:
-    text = _command_of(call)
-    if not text:
-        return ()
-    found: dict[str, None] = {}
-    for command in commands_of(text):
-        pattern = _pattern(command, shape)
-        if pattern is None:
-            return ()
-        written = shlex.join([word or "" for word in command.words or ()])
-        if not isinstance(policy.decide(CallFacts(tool="execute", command=written)), Permitted):
-            found[pattern] = None
-    return tuple(found) if len(found) <= _MOST_PATTERNS else ()
-
-
-def _command_of(call: PendingCall) -> str:
-    """What a call gives to bash; empty where it gives nothing, or to another shell."""
-    text = call.args.get("command")
-    for_bash = call.tool == "execute" and call.args.get("shell") in {None, "bash"}
-    return text if for_bash and isinstance(text, str) else ""
-
-
-def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
-    """The pattern of one command; None where none can be made that covers it and can be read."""
-    words = command.words
-    if command.doubt or not words or any(word is None or "*" in word for word in words):
-        return None
-    shaped = shape([word or "" for word in words])
-    if shaped is None:
-        return None
-    pattern = " ".join(word if word == "**" else shlex.quote(word) for word in shaped)
-    readable = len(pattern) <= _MOST_CHARS and _READABLE.fullmatch(pattern) is not None and ";" not in pattern
-    return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
-
-
-def _varied(words: Sequence[str]) -> Sequence[str] | None:
-    """The words of a command with `**` for its last operands, and all others as they are."""
+def _generalize(words: Sequence[str]) -> Sequence[str] | None:
+    """Return the words of a command with `**` for its last operands; None if that may run other programs."""
     program, *rest = words
     name = _VERSION.sub("", program)
     if "/" in program or name in RUNS_OTHERS or name in _RUNS_FILES or (rest and rest[0] in _RUNS_SCRIPTS):

@@ -1,4 +1,7 @@
-r"""Read a text as bash would: its simple commands, each with what is in doubt about it. Pure.
+r"""Match commands and paths with the patterns of rules. Pure.
+
+`commands_of` reads a text as bash would: its simple commands, each with what is in doubt about it. A `CommandPattern`
+and a `PathGlob` say how surely a command or a path is one that a rule means.
 
 Bash's grammar (tree-sitter's) gives the structure. It is not bash itself: it takes `a\<newline>b` for two words, where
 bash sees one. So nothing counts as understood because it parses; understood is only what is made of characters and
@@ -25,38 +28,10 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARS = 20_000
+
 _MOST_DEPTH = 30
+
 _SHOWN = 100
-
-_BODIES = frozenset({"program", "list", "pipeline", "subshell"})
-_JOINTS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", "\n"})
-_COMPOUND = {
-    "if_statement": "an if",
-    "while_statement": "a loop",
-    "for_statement": "a loop",
-    "c_style_for_statement": "a loop",
-    "case_statement": "a case",
-    "compound_statement": "braces",
-    "negated_command": "a negation",
-    "function_definition": "a function",
-    "test_command": "a test",
-}
-_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
-_RESERVED = frozenset(
-    {
-        "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
-        "select", "then", "until", "while", "{", "}",
-    }
-)  # fmt: skip
-
-_BLANK = re.compile(rb"(?:[ \t]|(?<=[ \t])\\\n)*")
-_SPACE = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
-_BARE = re.compile(r"(?:[A-Za-z0-9_@%+=:,./-]|\\[!-~ ])*")
-_GLOB = re.compile(r"[A-Za-z0-9_./](?:[A-Za-z0-9_@%+=:,./*?\[\]-]|\\[!-~ ])*")
-_ESCAPED = re.compile(r"\\(.)")
-_SINGLE = re.compile(r"'([^']*)'")
-_DOUBLE = re.compile(r'"((?:[^"\\$`!]|\\["\\$`])*)"')
-_HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[12]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +51,7 @@ class ParsedCommand:
 
 
 def commands_of(text: str) -> tuple[ParsedCommand, ...]:
-    """Every simple command that a text holds, wherever it stands; at least one.
+    """Return every simple command in a text, however deep it is nested; at least one.
 
     Raises:
         ImportError: the grammar is not installed.
@@ -96,40 +71,95 @@ def commands_of(text: str) -> tuple[ParsedCommand, ...]:
     return tuple(found) or (ParsedCommand(text=_short(text), words=()),)
 
 
+@cache
+def _parser() -> Parser:
+    import tree_sitter  # noqa: PLC0415 - see TYPE_CHECKING above
+    import tree_sitter_bash  # noqa: PLC0415 - the same
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+_BODIES = frozenset({"program", "list", "pipeline", "subshell"})
+
+_JOINTS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", "\n"})
+
+_COMPOUND = {
+    "if_statement": "an if",
+    "while_statement": "a loop",
+    "for_statement": "a loop",
+    "c_style_for_statement": "a loop",
+    "case_statement": "a case",
+    "compound_statement": "braces",
+    "negated_command": "a negation",
+    "function_definition": "a function",
+    "test_command": "a test",
+}
+
+_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+
+_RESERVED = frozenset(
+    {
+        "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+        "select", "then", "until", "while", "{", "}",
+    }
+)  # fmt: skip
+
+_BLANK = re.compile(rb"(?:[ \t]|(?<=[ \t])\\\n)*")
+
+_SPACE = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
+
+_BARE = re.compile(r"(?:[A-Za-z0-9_@%+=:,./-]|\\[!-~ ])*")
+
+_GLOB = re.compile(r"[A-Za-z0-9_./](?:[A-Za-z0-9_@%+=:,./*?\[\]-]|\\[!-~ ])*")
+
+_ESCAPED = re.compile(r"\\(.)")
+
+_SINGLE = re.compile(r"'([^']*)'")
+
+_DOUBLE = re.compile(r'"((?:[^"\\$`!]|\\["\\$`])*)"')
+
+_HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[12]")
+
+
 class _Reader:
-    """Reads the tree of one text."""
+    """A reader of the syntax tree of one text."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def body(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
-        """The commands of a list, a pipeline, a subshell or the whole, each decided for itself."""
+        """Yield the commands of a list, a pipeline, a subshell or the whole text."""
         if depth > _MOST_DEPTH:
             yield self._unknown(node, "it nests too deeply")
             return
-        if odd := self._misread(node):
+        if odd := self._structure_doubt(node):
             yield self._unknown(node, odd)
         doubt = odd or ("it runs in the background" if any(child.type == "&" for child in node.children) else "")
         for child in node.named_children:
             for command in self._statement(child, depth):
                 yield replace(command, doubt=command.doubt or doubt)
 
-    def _misread(self, node: Node) -> str:
-        """Why bash may see another structure here; empty where it cannot."""
+    def _structure_doubt(self, node: Node) -> str:
+        """Return why bash may see another structure here; empty if it cannot."""
         if node.type == "subshell" and self._text(node).startswith("(("):
             return "it may be arithmetic"
         tokens = {child.type for child in node.children if not child.is_named}
         if odd := tokens - _JOINTS:
             return f"`{min(odd)}` is not understood"
         start, end = (0, len(self._data)) if node.type == "program" else (node.start_byte, node.end_byte)
-        return "" if self._only(_SPACE, [start, *_bounds(node.children), end]) else "part of it was not read"
+        return "" if self._gaps_match(_SPACE, [start, *_bounds(node.children), end]) else "part of it was not read"
 
     def _statement(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
         kind = node.type
         if kind in _BODIES:
             yield from self.body(node, depth + 1)
         elif kind == "command":
-            yield from self._simple(node)
+            yield from self._simple_command(node)
         elif kind == "redirected_statement":
             yield from self._redirected(node, depth)
         elif kind == "comment":
@@ -139,34 +169,34 @@ class _Reader:
         elif kind in _COMPOUND:
             doubt = f"it is in {_COMPOUND[kind]}"
             yield ParsedCommand(text=_short(self._text(node)), words=(), doubt=doubt)
-            yield from self._hidden(node, doubt)
+            yield from self._nested(node, doubt)
         elif kind in {"declaration_command", "unset_command"}:
             name = node.children[0].type if node.children else ""
             yield ParsedCommand(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
-            yield from self._hidden(node, "it is substituted")
+            yield from self._nested(node, "it is substituted")
         elif kind in {"variable_assignment", "variable_assignments"}:
             yield ParsedCommand(text=_short(self._text(node)), words=(), doubt="it sets a variable")
-            yield from self._hidden(node, "it is substituted")
+            yield from self._nested(node, "it is substituted")
         else:
             yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
-            yield from self._hidden(node, "it is in a part that is not understood")
+            yield from self._nested(node, "it is in a part that is not understood")
 
     def _redirected(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
-        odd = doubt = self._apart(node)
+        odd = doubt = self._gap_doubt(node)
         found: list[ParsedCommand] = [self._unknown(node, odd)] if odd else []
         for child in node.children:
             if child.type in _REDIRECTS:
                 doubt = doubt or self._redirect_doubt(child)
-                found += self._hidden(child, "it is substituted")
+                found += self._nested(child, "it is substituted")
             else:
                 found += self._statement(child, depth)
         found = found or [ParsedCommand(text=_short(self._text(node)), words=())]
         for command in found:
             yield replace(command, doubt=command.doubt or doubt)
 
-    def _simple(self, node: Node) -> Iterator[ParsedCommand]:
+    def _simple_command(self, node: Node) -> Iterator[ParsedCommand]:
         words: list[str | None] = []
-        odd = doubt = self._apart(node)
+        odd = doubt = self._gap_doubt(node)
         for child in node.children:
             if child.type == "variable_assignment":
                 doubt = doubt or "it sets a variable"
@@ -183,21 +213,21 @@ class _Reader:
             doubt = doubt or f"`{_short(name)}` names no program"
         yield ParsedCommand(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
         for child in node.children:
-            yield from self._hidden(child, "it is substituted")
+            yield from self._nested(child, "it is substituted")
 
-    def _hidden(self, node: Node, doubt: str) -> Iterator[ParsedCommand]:
-        """The simple commands anywhere beneath a node; they run, but not in a way that a rule could approve."""
+    def _nested(self, node: Node, doubt: str) -> Iterator[ParsedCommand]:
+        """Yield the simple commands anywhere beneath a node; they run, but no rule can approve them."""
         pending = [node]
         while pending:
             child = pending.pop()
             if child.type == "command":
-                for command in self._simple(child):
+                for command in self._simple_command(child):
                     yield replace(command, doubt=doubt)
             else:
                 pending += reversed(child.children)
 
     def _word(self, node: Node) -> tuple[str | None, str]:
-        """A word's value, and what is in doubt about it."""
+        """Return a word's value, and the doubt about it."""
         if node.type != "concatenation":
             return self._piece(node)
         pieces = [self._piece(child) for child in node.children]
@@ -226,10 +256,10 @@ class _Reader:
             return ""
         return f"`{_short(self._text(node))}` redirects"
 
-    def _apart(self, node: Node) -> str:
-        """Whether only blanks, and some, stand between the words of a command."""
+    def _gap_doubt(self, node: Node) -> str:
+        """Return the doubt about the gaps between the words of a command: each must be blanks."""
         bounds = list(_bounds(node.children))
-        if not self._only(_BLANK, bounds[1:-1]):
+        if not self._gaps_match(_BLANK, bounds[1:-1]):
             return "part of it was not read"
         for one, other in pairwise(node.children):
             operator = other.type in _REDIRECTS and self._data[other.start_byte : other.start_byte + 1] in b"<>&"
@@ -237,8 +267,8 @@ class _Reader:
                 return "two of its words touch"
         return ""
 
-    def _only(self, gap: re.Pattern[bytes], bounds: list[int]) -> bool:
-        """Whether the gaps hold nothing else, given where each begins and ends."""
+    def _gaps_match(self, gap: re.Pattern[bytes], bounds: list[int]) -> bool:
+        """Return whether all gaps match, given the bounds of each."""
         return all(gap.fullmatch(self._data[start:end]) for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
     def _unknown(self, node: Node, doubt: str) -> ParsedCommand:
@@ -254,22 +284,6 @@ def _bounds(nodes: list[Node]) -> Iterator[int]:
         yield node.end_byte
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
-
-
-@cache
-def _parser() -> Parser:
-    import tree_sitter  # noqa: PLC0415 - see TYPE_CHECKING above
-    import tree_sitter_bash  # noqa: PLC0415 - the same
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
-# ---- Patterns of commands, and how surely a command is one of them. Pure.
-
-
 RUNS_OTHERS = frozenset(
     {
         ".", "alias", "bash", "builtin", "busybox", "bwrap", "chroot", "chrt", "command", "coproc", "dash", "doas",
@@ -280,6 +294,7 @@ RUNS_OTHERS = frozenset(
     }
 )  # fmt: skip
 """Programs and words that run what their arguments name, or change what later names mean."""
+
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", None})
 
 
@@ -323,7 +338,7 @@ class CommandPattern:
         if not words:
             raise SettingsError("a command pattern is empty; name a program, e.g. 'pytest *', or '*' for any command")
         rest = words[-1] == "*"
-        wanted = [_word(word) for word in (words[:-1] if rest else words)]
+        wanted = [_word_expression(word) for word in (words[:-1] if rest else words)]
         return cls(text=text, words=(*wanted, None) if rest else tuple(wanted), named="*" not in words[0])
 
     def covers(self, command: ParsedCommand) -> bool:
@@ -338,7 +353,7 @@ class CommandPattern:
         fit = self._fit(words)
         if fit is not Fit.NO or not words or words[0] is None:
             return fit
-        name = _name(words[0])
+        name = _program_name(words[0])
         fit = self._fit((name, *words[1:]))
         return Fit.MAYBE if fit is Fit.NO and _may_run_others(words) else fit
 
@@ -361,11 +376,11 @@ def _may_run_others(words: tuple[str | None, ...]) -> bool:
     first = words[0] if words else ""
     if first is None:
         return True
-    name = _name(first)
+    name = _program_name(first)
     return name in RUNS_OTHERS or (name == "find" and not _FIND_RUNS.isdisjoint(words))
 
 
-def _word(word: str) -> re.Pattern[str]:
+def _word_expression(word: str) -> re.Pattern[str]:
     if "*" not in word:
         return re.compile(re.escape(word))
     no_option = "(?!-)" if word.startswith("*") else ""
@@ -376,14 +391,12 @@ def _word(word: str) -> re.Pattern[str]:
     return re.compile(rf"{no_option}(?!(?:.*/)?\.\.(?:/|\Z)){inside}", re.DOTALL)
 
 
-def _name(word: str) -> str:
+def _program_name(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-# ---- Globs of paths. Pure.
-
-
 _DIRECTORIES = "(?:[^/]*/)*?"
+
 _PART = re.compile(r"\*+|\?|\[(?P<negation>!?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
 
 
@@ -421,11 +434,11 @@ class PathGlob:
             names[-1] = "**"
         root = "/" if plain.startswith("/") else ""
         inside = "" if root or len(names) > 1 else _DIRECTORIES
-        body = _joined(names)
+        body = _path_expression(names)
         # To warn, a name without a slash counts wherever it lies, and a directory for what it holds.
         loose = f"{root}{'(?:.*/)?' if inside else ''}{body}(?:/.*)?"
         if names[-1] == "**" and len(names) > 1:
-            loose = f"(?:{loose}|{root}{_joined(names[:-1])})"
+            loose = f"(?:{loose}|{root}{_path_expression(names[:-1])})"
         beneath = root or "(?!/)"
         return cls(
             text=text,
@@ -442,8 +455,8 @@ class PathGlob:
         return self.loose.fullmatch(path) is not None
 
 
-def _joined(names: list[str]) -> str:
-    """One expression for a path of names; `**` at the end means at least one name, elsewhere any number.
+def _path_expression(names: list[str]) -> str:
+    """Return the expression for a path of names; `**` at the end means at least one name, elsewhere any number.
 
     Names between two `**` are best taken where they stand first, so nothing of what was taken is ever given back
     (`(?>…)`): the time is linear in the path, whatever the glob.
@@ -456,15 +469,15 @@ def _joined(names: list[str]) -> str:
             runs[-1].append(name)
     *outer, last = runs
     ahead = "".join(
-        f"(?>{_DIRECTORIES if number else ''}{''.join(f'{_name_globs(each)}/' for each in run)})"
+        f"(?>{_DIRECTORIES if number else ''}{''.join(f'{_name_expression(each)}/' for each in run)})"
         for number, run in enumerate(outer)
     )
-    end = "/".join(map(_name_globs, last)) if last else ".+"
+    end = "/".join(map(_name_expression, last)) if last else ".+"
     return f"{ahead}{_DIRECTORIES if outer and last else ''}{end}"
 
 
-def _name_globs(glob: str) -> str:
-    """One name's expression. What stands between two stars is taken where it stands first, too."""
+def _name_expression(glob: str) -> str:
+    """Return the expression for one name. A part between two stars is matched where it stands first, too."""
     parts: list[list[str]] = [[]]  # the expressions of single characters between the stars
     for found in _PART.finditer(glob):
         if found[0].startswith("*"):

@@ -1,4 +1,4 @@
-"""Run a function on strangers' bytes in a worker process, within a bound of time and one of memory.
+"""Run a function on untrusted bytes in a worker process, within a bound of time and one of memory.
 
 A regular expression that backtracks, or a comparison of two large texts, holds the interpreter: in a thread it stops
 the event loop, and nothing can end it. A process can be killed.
@@ -24,14 +24,8 @@ from agent_runtime.processes.bounded_worker import MOST_PLAIN, MOST_STRUCTURED, 
 from agent_runtime.processes.spawn import run_in_daemon_thread
 
 T = TypeVar("T")
-Bound = Literal["seconds", "memory", "result"]
 
-_MOST_WORKERS = max(2, min(4, os.cpu_count() or 1))
-_WORKER = Path(__file__).with_name("bounded_worker.py")
-_HEAD = 9  # bytes: the kind of an answer, and its length
-_STARTING_SECONDS = 30.0  # beyond the call's own, which the worker's timer measures
-_LATE = (-signal.SIGALRM,) if sys.platform != "win32" else ()
-_STARTS = 3  # a worker may end, for lack of work, while a request is on its way to it
+Bound = Literal["seconds", "memory", "result"]
 
 
 async def run_bounded(
@@ -77,6 +71,11 @@ def call_bounded(
     if is_worker():
         return function(*args)
     return cast("T", _Call(function, args, seconds=seconds, memory=memory, what=what).run())
+
+
+_STARTS = 3  # a worker may end, for lack of work, while a request is on its way to it
+
+_LATE = (-signal.SIGALRM,) if sys.platform != "win32" else ()
 
 
 class _Call:
@@ -158,6 +157,13 @@ class _Call:
         )
 
 
+_WORKER = Path(__file__).with_name("bounded_worker.py")
+
+_HEAD = 9  # bytes: the kind of an answer, and its length
+
+_STARTING_SECONDS = 30.0  # beyond the call's own, which the worker's timer measures
+
+
 class _Worker:
     """A worker process.
 
@@ -192,7 +198,7 @@ class _Worker:
         timer.start()
         answered = False
         try:
-            answer = self._asked(request)
+            answer = self._exchange(request)
             answered = True
         except OSError:  # it ended and takes no request
             self.close()
@@ -203,7 +209,7 @@ class _Worker:
                 self.kill()
         return answer
 
-    def _asked(self, request: bytes) -> tuple[bytes, bytes] | None:
+    def _exchange(self, request: bytes) -> tuple[bytes, bytes] | None:
         for message in (self._hello, request):
             if message:
                 self._requests.write(len(message).to_bytes(8, "big"))
@@ -247,6 +253,9 @@ class _Worker:
     def _end_late(self) -> None:
         self.late = True
         self.kill()
+
+
+_MOST_WORKERS = max(2, min(4, os.cpu_count() or 1))
 
 
 class _Pool:
@@ -317,6 +326,7 @@ class _Pool:
 
 
 _pools: list[_Pool] = []
+
 _making = threading.Lock()
 
 

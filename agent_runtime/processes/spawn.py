@@ -1,4 +1,11 @@
-"""Starting a program so that its starter can be stopped at any moment, and nothing of the program is left."""
+"""Programs and threads that can be stopped at any moment, and facts about this process and its user.
+
+- `started` and `end` start and kill a program in a session of its own; nothing of it is left when its starter is
+  cancelled. `in_thread` and `run_in_daemon_thread` are `asyncio.to_thread` for calls that must, or must not, end first.
+- `LoopThread` is an event loop in a thread of its own, for code that blocks.
+- `machine` and `start_time` tell a process from every other one that has, had or will have its id.
+- `traced` is a span of OpenTelemetry, `home` this user's home directory.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +61,7 @@ async def started(
 
 
 async def seen_through(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
-    """Await a start that must not be broken off in the middle: cancelled, it is let come to its end, and ended then."""
+    """Await a start that must not be interrupted: when cancelled, let it finish, and end its result then."""
     starting = asyncio.ensure_future(start)
     try:
         return await asyncio.shield(starting)
@@ -68,14 +75,14 @@ async def seen_through(start: Awaitable[T], *, end: Callable[[T], Awaitable[obje
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """`asyncio.to_thread` for what must not go on when nobody waits for it any more: cancelled, it is waited for."""
+    """Like `asyncio.to_thread`, but wait for the thread when cancelled."""
     # No task of its own, as `to_thread` would take.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     return await seen_through(done, end=_nothing)
 
 
 async def _nothing(_answer: object) -> None:
-    """What was done stays done."""
+    """Undo nothing."""
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -94,38 +101,33 @@ def end(process: asyncio.subprocess.Process | subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-# ---- An event loop in a thread of its own, for code that blocks.
+async def run_in_daemon_thread(call: Callable[[], T]) -> T:
+    """`asyncio.to_thread`, in a thread that does not keep the process from ending.
 
+    A prompt that is still open when its run was stopped would otherwise hold up the interpreter's exit until somebody
+    answers it.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[tuple[list[T], BaseException | None]] = loop.create_future()
 
-_ENDING_SECONDS = 5.0
-"""How long tasks may take to end when their loop is stopped."""
+    def settle(values: list[T], error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result((values, error))
 
+    def work() -> None:
+        values, error = list[T](), None
+        try:
+            values.append(context.run(call))
+        except BaseException as raised:  # noqa: BLE001 - raised again where it is waited for
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            loop.call_soon_threadsafe(settle, values, error)
 
-class LoopWork(Generic[T]):
-    """A coroutine for the loop of another thread. An interrupt at any moment leaves something that can be cancelled."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._loop = loop
-        self._work = work
-        self._tasks: list[asyncio.Task[Any]] = []
-
-    def begin(self) -> Future[T]:
-        """Start it."""
-        return asyncio.run_coroutine_threadsafe(self._run(), self._loop)
-
-    def cancel(self) -> Future[None]:
-        """Cancel it; gives what is done once it has ended."""
-        return asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-
-    async def _run(self) -> T:
-        if (task := asyncio.current_task()) is not None:
-            self._tasks.append(task)
-        return await self._work()
-
-    async def _end(self) -> None:
-        if self._tasks:  # else it was never begun
-            self._tasks[0].cancel()
-            await asyncio.wait(self._tasks)
+    threading.Thread(target=work, name="codepilot asks", daemon=True).start()
+    values, error = await done
+    if error is not None:
+        raise error
+    return values[0]
 
 
 class LoopThread:
@@ -249,6 +251,37 @@ class LoopThread:
         atexit.unregister(self.stop)
 
 
+_ENDING_SECONDS = 5.0
+"""How long tasks may take to end when their loop is stopped."""
+
+
+class LoopWork(Generic[T]):
+    """A coroutine for the loop of another thread. An interrupt at any moment leaves something that can be cancelled."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._loop = loop
+        self._work = work
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def begin(self) -> Future[T]:
+        """Start it."""
+        return asyncio.run_coroutine_threadsafe(self._run(), self._loop)
+
+    def cancel(self) -> Future[None]:
+        """Cancel it; gives what is done once it has ended."""
+        return asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+
+    async def _run(self) -> T:
+        if (task := asyncio.current_task()) is not None:
+            self._tasks.append(task)
+        return await self._work()
+
+    async def _end(self) -> None:
+        if self._tasks:  # else it was never begun
+            self._tasks[0].cancel()
+            await asyncio.wait(self._tasks)
+
+
 def _is_in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -257,47 +290,8 @@ def _is_in_a_loop() -> bool:
     return True
 
 
-# ---- Calling what may block for as long as a person takes, in a thread that nobody waits for at the end.
-
-
-async def run_in_daemon_thread(call: Callable[[], T]) -> T:
-    """`asyncio.to_thread`, in a thread that does not keep the process from ending.
-
-    A prompt that is still open when its run was stopped would otherwise hold up the interpreter's exit until somebody
-    answers it.
-    """
-    loop, context = asyncio.get_running_loop(), copy_context()
-    done: asyncio.Future[tuple[list[T], BaseException | None]] = loop.create_future()
-
-    def settle(values: list[T], error: BaseException | None) -> None:
-        if not done.done():
-            done.set_result((values, error))
-
-    def work() -> None:
-        values, error = list[T](), None
-        try:
-            values.append(context.run(call))
-        except BaseException as raised:  # noqa: BLE001 - raised again where it is waited for
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            loop.call_soon_threadsafe(settle, values, error)
-
-    threading.Thread(target=work, name="codepilot asks", daemon=True).start()
-    values, error = await done
-    if error is not None:
-        raise error
-    return values[0]
-
-
-# ---- Tell a process from every other one that has, had or will have its number.
-
-
-_STATE, _START = 0, 19
-_DEAD_STATES = frozenset("ZXx")
-
-
 def machine() -> str:
-    """Within which process ids can be compared: this boot of the system and this process namespace.
+    """Return the scope in which process ids can be compared: this boot of the system and this process namespace.
 
     Two words; empty where the system does not tell.
     """
@@ -307,8 +301,8 @@ def machine() -> str:
     return ""
 
 
-def started_identity(pid: int) -> str:
-    """When a process was started, in the kernel's ticks; empty when it is gone. See proc_pid_stat(5)."""
+def start_time(pid: int) -> str:
+    """Return the start of a process in the kernel's ticks; empty if it is gone. See proc_pid_stat(5)."""
     with suppress(OSError):
         # The second field, in parentheses, is the program's name and may hold anything.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
@@ -316,8 +310,9 @@ def started_identity(pid: int) -> str:
     return ""
 
 
-# ---- Spans of OpenTelemetry, without contents. They cost next to nothing until a program installs an SDK.
+_STATE, _START = 0, 19
 
+_DEAD_STATES = frozenset("ZXx")
 
 _tracer = get_tracer("codepilot")
 
@@ -326,7 +321,9 @@ _tracer = get_tracer("codepilot")
 def traced(
     name: str, attributes: Mapping[str, str | int] | None = None, *, kind: SpanKind = SpanKind.INTERNAL
 ) -> Iterator[Span]:
-    """A span around the body. Of an error it names the class alone: its text may hold anything.
+    """Trace the body by a span, which costs next to nothing until a program installs an SDK.
+
+    Of an error it names the class alone: its text may hold anything.
 
     Args:
         name: one of a small fixed set.
@@ -344,16 +341,13 @@ def traced(
             raise
 
 
-# ---- The directories for this user's own files.
-
-
 def home(lacking: str, *, otherwise: str = "", kind: type[SandboxError | SettingsError] = SettingsError) -> Path:
-    """This user's home directory.
+    """Return this user's home directory.
 
     Args:
-        lacking: what cannot be done without one, a whole sentence without its end.
-        otherwise: what else than setting `HOME` helps.
-        kind: whose fault it is.
+        lacking: a sentence on the consequence, without its full stop.
+        otherwise: another remedy than setting `HOME`.
+        kind: the class of the error.
 
     Raises:
         SettingsError, or another `kind`: there is none; a container may run as a user that it does not know.

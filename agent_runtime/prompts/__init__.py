@@ -1,4 +1,4 @@
-"""Every word that the model is told, as templates; a name without a value is an error."""
+"""The texts that the model reads: templates and short notes; a name without a value is an error."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def repeated(steps: int, limit: int) -> str:
 
 
 def unfit(how: str, problems: str, left: int) -> str:
-    """What is wrong with a completion that does not fit the task's output schema.
+    """Return the note on a completion that does not fit the task's output schema.
 
     Args:
-        how: what was done, and how to correct the completion.
+        how: the consequence, and how to correct the completion.
         problems: one line each.
         left: how many more completions are looked at after this.
     """
@@ -54,7 +54,7 @@ def system_prompt(*, name: str, role: str, replies: str, step_chars: int, instru
 
 
 def summary_request(*, place: str, max_tokens: int) -> str:
-    """What asks for the summary of a conversation's oldest part.
+    """Return the request for a summary of a conversation's oldest part.
 
     Args:
         place: up to where, in words.

@@ -88,7 +88,7 @@ def cut_off(step: int, calls: Sequence[str], *, acted: bool) -> str:
     )
 
 
-def connection_failure(calls: Sequence[str], reason: str) -> str:
+def interrupted_step(calls: Sequence[str], reason: str) -> str:
     """A run ended in the middle of a step.
 
     Args:

@@ -256,7 +256,7 @@ class Run:
             return Outcome(status=status, reason=reason, seconds=self.state.clock.seconds)
         progress = self.state.progress
         if progress.step and not progress.acted:
-            told = notes.connection_failure([call.label for call in progress.called], reason)
+            told = notes.interrupted_step([call.label for call in progress.called], reason)
             self.state.record(Observed(step=progress.step, text=told, ok=False))
         return self.state.outcome(status, reason=reason)
 

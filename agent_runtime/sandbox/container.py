@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.processes.spawn import home, machine, started_identity
+from agent_runtime.processes.spawn import home, machine, start_time
 from agent_runtime.sandbox.protocol import (
     HOME,
     WORKSPACE,
@@ -436,7 +436,7 @@ class Docker:
 
 def owner() -> str:
     """This process, in a word that no other process ever has: boot, namespace of process ids, id, time of its start."""
-    return ".".join([*machine().split(), str(os.getpid()), started_identity(os.getpid()) or "0"])
+    return ".".join([*machine().split(), str(os.getpid()), start_time(os.getpid()) or "0"])
 
 
 def is_dead(label: str) -> bool:
@@ -445,7 +445,7 @@ def is_dead(label: str) -> bool:
     here = machine().split()
     if not pid.isdecimal() or not here:
         return False
-    return boot != here[0] or (namespace == here[1] and started_identity(int(pid)) != since)
+    return boot != here[0] or (namespace == here[1] and start_time(int(pid)) != since)
 
 
 def new_name() -> str:

@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Recorded, Replied
 from agent_runtime.core.values import Image, ToolRequest
-from agent_runtime.processes.spawn import machine, started_identity
+from agent_runtime.processes.spawn import machine, start_time
 from agent_runtime.sessions.codec import ChatMessage, Metadata, extension, messages_of, told
 
 
@@ -512,7 +512,7 @@ class Lease:
             host=socket.gethostname(),
             since=now,
             machine=machine(),
-            started=started_identity(pid),
+            started=start_time(pid),
             beat=now,
         )
 
@@ -525,7 +525,7 @@ class Lease:
     def is_dead(self) -> bool:
         """Whether its holder is surely gone, or has not been heard of for `EXPIRY_SECONDS`."""
         if self.machine and self.machine == machine():
-            return started_identity(self.pid) != self.started
+            return start_time(self.pid) != self.started
         return time.time() - self.beat > EXPIRY_SECONDS
 
 

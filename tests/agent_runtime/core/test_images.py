@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.core.values import MAX_BYTES, MAX_SIDE, Image, ImageError
+from agent_runtime.core.values import MAX_IMAGE_BYTES, MAX_IMAGE_SIDE, Image, ImageError
 from tests.agent_runtime.image_files import gif, jpeg, png, webp
 
 KINDS: dict[str, Callable[[int, int], bytes]] = {
@@ -38,7 +38,7 @@ def test_what_is_printed_of_an_image_is_not_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("media_type", KINDS)
-@pytest.mark.parametrize(("width", "height"), [(MAX_SIDE + 1, 1), (1, MAX_SIDE + 1)])
+@pytest.mark.parametrize(("width", "height"), [(MAX_IMAGE_SIDE + 1, 1), (1, MAX_IMAGE_SIDE + 1)])
 def test_a_longer_side_than_services_take_is_refused_with_its_length(media_type: str, width: int, height: int) -> None:
     content = KINDS[media_type](width, height)
     with pytest.raises(ImageError, match=rf"{width} by {height} pixels, and 8,000 are the most on a side"):
@@ -47,18 +47,18 @@ def test_a_longer_side_than_services_take_is_refused_with_its_length(media_type:
 
 @pytest.mark.parametrize("media_type", KINDS)
 def test_the_longest_side_that_services_take_is_taken(media_type: str) -> None:
-    assert Image.of("x", KINDS[media_type](MAX_SIDE, 1)).media_type == media_type
+    assert Image.of("x", KINDS[media_type](MAX_IMAGE_SIDE, 1)).media_type == media_type
 
 
 def test_more_bytes_than_services_take_are_refused_with_their_number() -> None:
     whole = png()
-    assert Image.of("x", whole + b"\0" * (MAX_BYTES - len(whole))).media_type == "image/png"
+    assert Image.of("x", whole + b"\0" * (MAX_IMAGE_BYTES - len(whole))).media_type == "image/png"
     with pytest.raises(ImageError, match=r"3,500,001 bytes, and 3,500,000 are the most"):
-        Image.of("x", whole + b"\0" * (MAX_BYTES + 1 - len(whole)))
+        Image.of("x", whole + b"\0" * (MAX_IMAGE_BYTES + 1 - len(whole)))
 
 
 def test_the_largest_picture_fits_into_what_anthropic_takes_as_base64() -> None:
-    assert -(-MAX_BYTES // 3) * 4 <= 5_000_000
+    assert -(-MAX_IMAGE_BYTES // 3) * 4 <= 5_000_000
 
 
 @pytest.mark.parametrize(

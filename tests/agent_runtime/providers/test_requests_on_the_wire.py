@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.core.values import MAX_BYTES, Image, Usage
+from agent_runtime.core.values import MAX_IMAGE_BYTES, Image, Usage
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Message, Request
@@ -133,7 +133,7 @@ async def test_the_cache_mark_of_a_message_with_images_lies_behind_its_text(wire
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_an_image_of_the_largest_size_arrives_to_the_byte(wire: Wire) -> None:
-    large = Image.of("x", png() + b"\0" * (MAX_BYTES - len(png())))
+    large = Image.of("x", png() + b"\0" * (MAX_IMAGE_BYTES - len(png())))
     async with ModelServer(replies=["Ok."]) as server:
         await ask(server, wire, conversation(images=(large,)))
     assert large.data.encode() in server.requests[0].body

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.core.values import MAX_BYTES
+from agent_runtime.core.values import MAX_IMAGE_BYTES
 from bot.prompt.brief import (
     LARGEST_BYTES,
     MOST_NOTES,
@@ -153,4 +153,4 @@ def test_of_very_many_left_out_the_last_are_counted() -> None:
 
 
 def test_no_more_is_read_than_a_model_can_be_shown() -> None:
-    assert LARGEST_BYTES == MAX_BYTES
+    assert LARGEST_BYTES == MAX_IMAGE_BYTES
