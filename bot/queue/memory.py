@@ -1,4 +1,7 @@
-"""An engine in memory, for tests and for programs that need no more: its contents end with its process."""
+"""An engine and a ledger in memory, for a workflow's step and for tests: their contents end with their process.
+
+No worker, lease or queue: the caller runs the next job, or the next report of an end, when it wants to.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +20,8 @@ from bot.permissions.repo_config import RepoConfig
 from bot.queue.protocols import MOST_ENDED, JobEnded, JobHandler, JobParked, JobReleased, Owed, report_retry_delay
 from bot.queue.records import Backlog, JobRecord, RecordedEnding, Signal, Stored
 
-_LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
+_HOUR = 3600.0
 _DAY_SECONDS = 24 * 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunWork:
-    """A piece of work that was run at least once.
-
-    Attributes:
-        stored: the job as it stands.
-        begun_at: when it was run first, in seconds since the epoch.
-    """
-
-    stored: Stored
-    begun_at: float
-
-
-@dataclass(slots=True)
-class _Entry:
-    stored: Stored
-    held_until: float = 0.0
-    begun_at: float | None = None
-    record: JobRecord = field(default_factory=JobRecord)
-    signals: list[Signal] = field(default_factory=list)
-    owed_since: float = 0.0
-    due_at: float | None = None
-    tries: int = 0
-    forgotten: bool = False
-    pass_on: Callable[[], None] | None = None
 
 
 class InMemoryEngine:
@@ -91,7 +67,7 @@ class InMemoryEngine:
     async def send(self, job_id: str, sent: Signal) -> bool:
         """See `Signals.send`."""
         entry = self._entry(job_id)
-        if entry.stored.state not in _LIVE:
+        if entry.stored.state not in Backlog.STATES:
             return False
         if all(each.id != sent.id for each in entry.signals):
             entry.signals.append(sent)
@@ -131,20 +107,22 @@ class InMemoryEngine:
 
     async def is_live(self, repo_id: int, number: int) -> bool:
         """See `JobIndex.is_live`."""
-        return any(each.state in _LIVE and _is_in(each, repo_id, number) for each in self._work())
+        return any(each.state in Backlog.STATES and _is_in(each, repo_id, number) for each in self._work())
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
         """See `JobIndex.live_of`."""
-        alive = [each for each in self._work() if each.state in _LIVE and each.job.installation == installation]
+        alive = [
+            each for each in self._work() if each.state in Backlog.STATES and each.job.installation == installation
+        ]
         return tuple(each for each in alive if not repo_ids or each.job.repo.id in repo_ids)
 
     async def live_ids(self) -> frozenset[str]:
         """See `JobIndex.live_ids`."""
-        return frozenset(each.job.id for each in self._work() if each.state in _LIVE)
+        return frozenset(each.job.id for each in self._work() if each.state in Backlog.STATES)
 
     async def backlog(self) -> Backlog:
         """See `JobIndex.backlog`."""
-        live = [each for each in self._entries.values() if each.stored.state in _LIVE]
+        live = [each for each in self._entries.values() if each.stored.state in Backlog.STATES]
         queued = [each for each in live if each.stored.state is JobState.QUEUED]
         new = [each.stored.enqueued_at for each in queued if each.begun_at is None]
         return Backlog(
@@ -310,6 +288,33 @@ class InMemoryEngine:
         return self._entries[job_id]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunWork:
+    """A piece of work that was run at least once.
+
+    Attributes:
+        stored: the job as it stands.
+        begun_at: when it was run first, in seconds since the epoch.
+    """
+
+    stored: Stored
+    begun_at: float
+
+
+@dataclass(slots=True)
+class _Entry:
+    stored: Stored
+    held_until: float = 0.0
+    begun_at: float | None = None
+    record: JobRecord = field(default_factory=JobRecord)
+    signals: list[Signal] = field(default_factory=list)
+    owed_since: float = 0.0
+    due_at: float | None = None
+    tries: int = 0
+    forgotten: bool = False
+    pass_on: Callable[[], None] | None = None
+
+
 @dataclass(slots=True)
 class _Attempt:
     """The attempt at a job that is under way."""
@@ -351,12 +356,6 @@ class _Attempt:
 
 def _is_in(stored: Stored, repo_id: int, number: int) -> bool:
     return (stored.job.repo.id, stored.job.thread.key) == (repo_id, number)
-
-
-# ---- A ledger in memory, beside an engine in memory.
-
-
-_HOUR = 3600.0
 
 
 class InMemoryLedger:

@@ -1,4 +1,9 @@
-"""The engine as its users see it: it takes jobs in, passes signals on, answers questions and keeps records."""
+"""The interfaces of the job engine, and the limits that each implementation has.
+
+The users' side: `Inbox`, `Signals`, `JobIndex` and `EngineUpkeep` (with `JobRecords` a `JobEngine`), `RunHistory`,
+`Schedules` and `Ledger`. The workers' side: the engine calls a `JobHandler` with a `JobAttempt`, which returns a
+`Disposition`. `bot.queue.engine` and `bot.queue.ledger` implement them on a database, `bot.queue.memory` in memory.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +93,7 @@ class JobIndex(Protocol):
         ...
 
     async def is_live(self, repo_id: int, number: int) -> bool:
-        """Whether any work of a thread has not ended."""
+        """Return whether any work of a thread has not ended."""
         ...
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
@@ -100,12 +105,35 @@ class JobIndex(Protocol):
         ...
 
     async def backlog(self) -> Backlog:
-        """How much is to be done; as quick with very many ended jobs as with none."""
+        """Count the jobs that have not ended, as quickly with very many ended jobs as with none."""
         ...
 
     async def counts(self) -> dict[JobState, int]:
-        """How many jobs are in each state."""
+        """Count the jobs in each state."""
         ...
+
+
+class EngineUpkeep(Protocol):
+    """Maintenance of the engine by an operator's process; every method may raise `QueueError`."""
+
+    async def check(self) -> None:
+        """Write something and have it reach the disk, as a job would have to; raises when that fails."""
+        ...
+
+    async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
+        """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many they were.
+
+        Their ids stay, so that a delivery that is sent again is known.
+
+        Args:
+            keep_days: for how long they are kept, in days.
+            most: how many ended jobs are kept, whatever their age; the oldest are forgotten first.
+        """
+        ...
+
+
+class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
+    """The engine for its users: every interface but the dashboard's."""
 
 
 class RunHistory(Protocol):
@@ -116,7 +144,7 @@ class RunHistory(Protocol):
         ...
 
     async def pulse(self) -> str:
-        """A text that is another one after any work was stored, has changed its state, or has ended."""
+        """Return a text that changes when any work is stored, changes its state, or ends."""
         ...
 
     async def keep_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
@@ -141,29 +169,6 @@ class RunHistory(Protocol):
             repo_ids: the repositories that are counted; None for all.
         """
         ...
-
-
-class EngineUpkeep(Protocol):
-    """What an operator's process asks of an engine; every method may raise `QueueError`."""
-
-    async def check(self) -> None:
-        """Write something and have it reach the disk, as a job would have to; raises when that fails."""
-        ...
-
-    async def sweep(self, keep_days: float, *, most: int = MOST_ENDED) -> int:
-        """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many they were.
-
-        Their ids stay, so that a delivery that is sent again is known.
-
-        Args:
-            keep_days: for how long they are kept, in days.
-            most: how many ended jobs are kept, whatever their age; the oldest are forgotten first.
-        """
-        ...
-
-
-class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
-    """All of it."""
 
 
 class Schedules(Protocol):
@@ -202,7 +207,7 @@ class Ledger(Protocol):
     """
 
     async def keep_label(self, label: LabelGrant) -> None:
-        """Keep who set a label on what; an older setting of the same label is replaced, a newer one stays."""
+        """Store a label and its setter, in place of an older setting of the same label; a newer one stays."""
         ...
 
     async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]:
@@ -218,7 +223,7 @@ class Ledger(Protocol):
         ...
 
     async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0, by: str = "") -> bool:
-        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask.
+        """Return whether a thread may get a notice now: True once in `seconds` for each cause, however many ask.
 
         Where `by` names a job, True again for that job: an attempt that asked may have died before it told anything.
         """
@@ -229,15 +234,15 @@ class Ledger(Protocol):
         ...
 
     async def keep_config(self, repo_id: int, config: RepoConfig, *, seconds: float) -> None:
-        """Keep what the files of a repository ask for, for so long."""
+        """Store the configuration of a repository, for some seconds."""
         ...
 
     async def config(self, repo_id: int) -> RepoConfig | None:
-        """What the files of a repository ask for; None when nobody has looked lately."""
+        """Return the stored configuration of a repository; None where none is stored or it is too old."""
         ...
 
     async def tally(self, job: Job, *, seconds: float = 3600.0) -> Tally:
-        """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
+        """Count the work begun in the last `seconds` in the places of `job` and by its user; see `Tally`.
 
         Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
         work before `job` since a person asked for some, as far back as `EngineUpkeep.sweep` has not forgotten; it is
@@ -246,38 +251,55 @@ class Ledger(Protocol):
         ...
 
 
-# ---- The endings that GitHub has not accepted yet, and when they are tried again.
+class JobHandler(Protocol):
+    """Runs jobs for the engine."""
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        """Run a job. It may be cancelled, and is run again then, here or elsewhere.
+
+        Raises:
+            QueueError: the engine failed; all work ends.
+        """
+        ...
+
+    async def tell(self, owed: Owed) -> bool:
+        """Tell an ending that could not be told before; False when it is to be tried again."""
+        ...
 
 
-KEEP_SECONDS = 7 * 24 * 3600.0
-"""For how long an ending is tried to be told."""
+class JobAttempt(Protocol):
+    """One attempt at a job; it is nobody else's while it lasts."""
 
-_REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+    @property
+    def job(self) -> Job:
+        """The job."""
+        ...
 
+    @property
+    def number(self) -> int:
+        """1 for the first attempt, or the first after the job waited for a person."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
-    """An ending that one worker tells now.
+    @property
+    def deaths(self) -> int:
+        """Return the number of deaths of workers that the job is charged with, since its last progress."""
+        ...
 
-    Attributes:
-        job: whose it is; None when this version cannot read it.
-        job_id: its id.
-        since: when it was first to be told, in seconds since the epoch.
-        tries: how often it was tried, this time included.
-    """
+    @property
+    def exhausted(self) -> bool:
+        """Return whether the job is not to be run again: only report that and end it."""
+        ...
 
-    job: Job | None
-    job_id: str
-    since: float
-    tries: int
+    def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AbstractAsyncContextManager[None]:
+        """Pass the job's signals on, those of before first, until the body ends.
 
+        A job that is parked after that does not wait when a signal came that was not passed on.
 
-def report_retry_delay(tries: int) -> float:
-    """Seconds before an ending is tried again that was tried so often."""
-    return _REPORT_RETRY_DELAYS[min(tries, len(_REPORT_RETRY_DELAYS) - 1)]
-
-
-# ---- The worker's side of an engine: one attempt at a job, and what is to become of the job after it.
+        Args:
+            hear: called with each signal, once an attempt.
+            steps: how many steps the agent has made; a job that gets on is not what kills its workers.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,58 +344,32 @@ class JobReleased:
 Disposition = JobEnded | JobParked | JobReleased
 
 
-class JobAttempt(Protocol):
-    """One attempt at a job; it is nobody else's while it lasts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """An ending that one worker tells now.
 
-    @property
-    def job(self) -> Job:
-        """The job."""
-        ...
+    Attributes:
+        job: whose it is; None when this version cannot read it.
+        job_id: its id.
+        since: when it was first to be told, in seconds since the epoch.
+        tries: how often it was tried, this time included.
+    """
 
-    @property
-    def number(self) -> int:
-        """1 for the first attempt, or the first after the job waited for a person."""
-        ...
-
-    @property
-    def deaths(self) -> int:
-        """How many deaths of workers the job is charged with, since it last got on."""
-        ...
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the job is not to be run again: only report that and end it."""
-        ...
-
-    def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AbstractAsyncContextManager[None]:
-        """Pass the job's signals on, those of before first, until the body ends.
-
-        A job that is parked after that does not wait when a signal came that was not passed on.
-
-        Args:
-            hear: called with each signal, once an attempt.
-            steps: how many steps the agent has made; a job that gets on is not what kills its workers.
-        """
-        ...
+    job: Job | None
+    job_id: str
+    since: float
+    tries: int
 
 
-class JobHandler(Protocol):
-    """Does the work."""
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""For how long an ending is tried to be told."""
 
-    async def handle(self, attempt: JobAttempt) -> Disposition:
-        """Run a job. It may be cancelled, and is run again then, here or elsewhere.
-
-        Raises:
-            QueueError: the engine failed; all work ends.
-        """
-        ...
-
-    async def tell(self, owed: Owed) -> bool:
-        """Tell an ending that could not be told before; False when it is to be tried again."""
-        ...
+_REPORT_RETRY_DELAYS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
-# ---- Rules by which a job is found that may have killed its workers.
+def report_retry_delay(tries: int) -> float:
+    """Seconds before an ending is tried again that was tried so often."""
+    return _REPORT_RETRY_DELAYS[min(tries, len(_REPORT_RETRY_DELAYS) - 1)]
 
 
 ALONE_SECONDS = 60.0

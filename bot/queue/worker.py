@@ -1,4 +1,8 @@
-"""The worker's side of the engine: DBOS hands jobs to this process, and the handler runs them."""
+"""The worker: DBOS hands jobs to this process, and the handler runs them.
+
+Each worker has a numbered slot: a lock that goes when its process dies or loses the database (`Slots`). The others see
+that a slot is vacant, and take over the jobs of the worker that had it.
+"""
 
 from __future__ import annotations
 
@@ -27,155 +31,6 @@ from bot.queue.protocols import MOST_DEATHS, JobEnded, JobHandler, JobParked, Jo
 from bot.queue.records import Signal
 from bot.queue.store import APPLICATION, IDLE_SECONDS, SILENCE, JobStore, Transaction
 
-# ---- The places of live workers: each holds a lock that goes when its process dies or loses the database.
-
-
-ADVISORY_CLASS = 0x636F64
-"""Tells the locks of workers from all other advisory locks of the database."""
-_MOST = 10_000
-
-
-class Slots(Protocol):
-    """The places; a number is one worker's for as long as it lives."""
-
-    async def take(self) -> int:
-        """Take the lowest free place for this process.
-
-        Raises:
-            QueueError: there is none, or the database cannot be reached.
-        """
-        ...
-
-    async def still_taken(self) -> bool:
-        """Whether this process still has its place."""
-        ...
-
-    def vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
-        """Whether nobody is in a place: who was there is dead. Nobody takes it while the body runs."""
-        ...
-
-    async def close(self) -> None:
-        """Leave the place."""
-        ...
-
-
-class FileSlots:
-    """Places as locked files, for the processes of one machine.
-
-    Args:
-        folder: where the locks are; the same for all workers of a database.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._descriptor: int | None = None
-
-    async def take(self) -> int:
-        """See `Slots.take`."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in range(_MOST):
-            self._descriptor = try_lock(self._path(number))
-            if self._descriptor is not None:
-                return number
-        raise QueueError(f"{_MOST} workers use the job database already")
-
-    async def still_taken(self) -> bool:
-        """See `Slots.still_taken`; the kernel takes no lock from a process that lives."""
-        return True
-
-    @asynccontextmanager
-    async def vacant(self, number: int) -> AsyncIterator[bool]:
-        """See `Slots.vacant`."""
-        descriptor = try_lock(self._path(number))
-        try:
-            yield descriptor is not None
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-
-    async def close(self) -> None:
-        """See `Slots.close`."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number}.lock"
-
-
-class PostgresSlots:
-    """Places as advisory locks of a session, for the workers of any number of machines.
-
-    Args:
-        url: the database's address, as `JobStore.url` gives it.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url = url.replace("+psycopg", "", 1)
-        self._session: psycopg.AsyncConnection | None = None
-        self._use = asyncio.Lock()
-        self._taken: int | None = None
-
-    async def take(self) -> int:
-        """See `Slots.take`."""
-        try:
-            self._session = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
-            for name, value in SILENCE.items():
-                await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
-            for number in range(_MOST):
-                if await self._locked("pg_try_advisory_lock", number):
-                    self._taken = number
-                    return number
-        except psycopg.Error as error:
-            raise QueueError(f"the job database cannot be reached: {error}") from error
-        raise QueueError(f"{_MOST} workers use the job database already")
-
-    async def still_taken(self) -> bool:
-        """See `Slots.still_taken`."""
-        try:
-            return self._session is not None and await self._asked("SELECT true")
-        except QueueError:
-            return False
-
-    @asynccontextmanager
-    async def vacant(self, number: int) -> AsyncIterator[bool]:
-        """See `Slots.vacant`."""
-        free = await self._locked("pg_try_advisory_lock", number)
-        try:
-            yield free
-        finally:
-            if free:
-                await self._locked("pg_advisory_unlock", number)
-
-    async def close(self) -> None:
-        """See `Slots.close`."""
-        if self._session is not None:
-            # The server notices a closed connection a moment later only. A connection that is lost holds no lock.
-            with suppress(QueueError):
-                if self._taken is not None:
-                    await self._locked("pg_advisory_unlock", self._taken)
-            await self._session.close()
-            self._session = None
-
-    async def _locked(self, function: str, number: int) -> bool:
-        return await self._asked(f"SELECT {function}(%s, %s)", ADVISORY_CLASS, number)
-
-    async def _asked(self, question: str, *values: int) -> bool:
-        if self._session is None:
-            raise QueueError("this worker has not taken a place yet")
-        try:
-            async with self._use:
-                row = await (await self._session.execute(question.encode(), values)).fetchone()
-        except psycopg.Error as error:
-            raise QueueError(f"the connection to the job database was lost: {error}") from error
-        return bool(row and row[0])
-
-
-def slots_of(store: JobStore) -> Slots:
-    """The places of a database's workers: locks in PostgreSQL, or files beside an SQLite file."""
-    return PostgresSlots(store.url) if store.path is None else FileSlots(store.path.resolve().parent / "workers")
-
-
 log = logging.getLogger(__name__)
 
 _VERSION = "1"
@@ -193,17 +48,24 @@ _MESSAGES_SECONDS = 0.05
 
 _LOOK_SECONDS = 0.5
 _LOOKERS = 4
+
 _LOOKS_FOR_LEFT = 10
 """In one of so many looks a worker looks for jobs, too, that nobody has given to a queue."""
+
 _HEAR_SECONDS = 0.5
+
 _STEERING_JOBS = 3
 """More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
+
 _EVENT_JOBS = 8
 """As many are taken in one poll: a storm of events must not last for hours."""
+
 _TELLING_JOBS = 2
+
 _OTHERS_SHARE = 4
 """Others have one place for so many of an installation, at least one. DBOS gives a free place to an installation by
 chance, so a job that finds all taken may lose to a large one several times; only a free place starts it at once."""
+
 _CLOSING_SECONDS = 15.0
 
 
@@ -333,7 +195,7 @@ class DurableWorker:
             )
 
     async def _recover(self, slot: int) -> int:
-        """Have the jobs of workers run again whose place is free; give back how many others have jobs."""
+        """Take over the jobs of workers whose slot is vacant; return the number of other workers with jobs."""
         others = await self._store.run(jobs.executors) - {_executor(slot)}
         for executor in others:
             async with self._slots.vacant(int(executor.removeprefix(_executor("")))) as is_dead:
@@ -352,7 +214,7 @@ class DurableWorker:
         await self._do(self._run_leg(Leg(job_id=job_id, number=number, worker=self._name)))
 
     async def _do(self, work: Coroutine[None, None, None]) -> None:
-        """Have work done in a task of its own, which is cancelled when the worker ends.
+        """Run a coroutine in a task of its own, which is cancelled when the worker ends.
 
         What fails ends the worker. The workflow of what failed, or was cancelled, stays as it is, and is run again by
         the next worker in this place.
@@ -521,3 +383,150 @@ async def _tell_ending(job_id: str) -> None:
 @DBOS.workflow(name=jobs.WAKE, max_recovery_attempts=None)
 async def _wake_job(job_id: str, leg: int) -> None:
     await _this_worker().wake(job_id, leg)
+
+
+ADVISORY_CLASS = 0x636F64
+"""Tells the locks of workers from all other advisory locks of the database."""
+
+_MOST_WORKERS = 10_000
+
+
+class Slots(Protocol):
+    """The slots of the workers of a database; a number is one worker's for as long as it lives."""
+
+    async def take(self) -> int:
+        """Take the lowest free place for this process.
+
+        Raises:
+            QueueError: there is none, or the database cannot be reached.
+        """
+        ...
+
+    async def still_taken(self) -> bool:
+        """Return whether this process still has its slot."""
+        ...
+
+    def vacant(self, number: int) -> AbstractAsyncContextManager[bool]:
+        """Yield whether a slot is vacant, so that its worker is dead. No worker takes it while the body runs."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the place."""
+        ...
+
+
+def slots_of(store: JobStore) -> Slots:
+    """The places of a database's workers: locks in PostgreSQL, or files beside an SQLite file."""
+    return PostgresSlots(store.url) if store.path is None else FileSlots(store.path.resolve().parent / "workers")
+
+
+class FileSlots:
+    """Places as locked files, for the processes of one machine.
+
+    Args:
+        folder: where the locks are; the same for all workers of a database.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    async def take(self) -> int:
+        """See `Slots.take`."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(_MOST_WORKERS):
+            self._descriptor = try_lock(self._path(number))
+            if self._descriptor is not None:
+                return number
+        raise QueueError(f"{_MOST_WORKERS} workers use the job database already")
+
+    async def still_taken(self) -> bool:
+        """See `Slots.still_taken`; the kernel takes no lock from a process that lives."""
+        return True
+
+    @asynccontextmanager
+    async def vacant(self, number: int) -> AsyncIterator[bool]:
+        """See `Slots.vacant`."""
+        descriptor = try_lock(self._path(number))
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    async def close(self) -> None:
+        """See `Slots.close`."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.lock"
+
+
+class PostgresSlots:
+    """Places as advisory locks of a session, for the workers of any number of machines.
+
+    Args:
+        url: the database's address, as `JobStore.url` gives it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.replace("+psycopg", "", 1)
+        self._session: psycopg.AsyncConnection | None = None
+        self._use = asyncio.Lock()
+        self._taken: int | None = None
+
+    async def take(self) -> int:
+        """See `Slots.take`."""
+        try:
+            self._session = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
+            for name, value in SILENCE.items():
+                await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+            for number in range(_MOST_WORKERS):
+                if await self._locked("pg_try_advisory_lock", number):
+                    self._taken = number
+                    return number
+        except psycopg.Error as error:
+            raise QueueError(f"the job database cannot be reached: {error}") from error
+        raise QueueError(f"{_MOST_WORKERS} workers use the job database already")
+
+    async def still_taken(self) -> bool:
+        """See `Slots.still_taken`."""
+        try:
+            return self._session is not None and await self._asked("SELECT true")
+        except QueueError:
+            return False
+
+    @asynccontextmanager
+    async def vacant(self, number: int) -> AsyncIterator[bool]:
+        """See `Slots.vacant`."""
+        free = await self._locked("pg_try_advisory_lock", number)
+        try:
+            yield free
+        finally:
+            if free:
+                await self._locked("pg_advisory_unlock", number)
+
+    async def close(self) -> None:
+        """See `Slots.close`."""
+        if self._session is not None:
+            # The server notices a closed connection a moment later only. A connection that is lost holds no lock.
+            with suppress(QueueError):
+                if self._taken is not None:
+                    await self._locked("pg_advisory_unlock", self._taken)
+            await self._session.close()
+            self._session = None
+
+    async def _locked(self, function: str, number: int) -> bool:
+        return await self._asked(f"SELECT {function}(%s, %s)", ADVISORY_CLASS, number)
+
+    async def _asked(self, question: str, *values: int) -> bool:
+        if self._session is None:
+            raise QueueError("this worker has not taken a place yet")
+        try:
+            async with self._use:
+                row = await (await self._session.execute(question.encode(), values)).fetchone()
+        except psycopg.Error as error:
+            raise QueueError(f"the connection to the job database was lost: {error}") from error
+        return bool(row and row[0])

@@ -1,16 +1,18 @@
-"""Build what all jobs of a process share from the operator's settings."""
+"""Build the parts that all jobs of a process share from the operator's settings.
+
+`services` joins them: the makers of agents and models, the sandbox with the operator's toolchains, the workspaces, and
+the storage for the data of jobs, on this machine or shared with others.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pwd
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from os import geteuid
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from agent_runtime import (
     pick_sandbox,
     provider_for,
 )
-from bot.domain.errors import BotError, ConfigError
+from bot.domain.errors import ConfigError
 from bot.git.blobs import BlobAccess, BlobStore, open_blobs
 from bot.git.mirror import MirrorLimits
 from bot.git.process import PAUSES as GIT_PAUSES
@@ -40,10 +42,8 @@ from bot.git.setup_cache import SetupCache
 from bot.git.snapshots import Snapshots, Vault
 from bot.git.workspace import Workspaces
 from bot.github.app import AppAccess
-from bot.jobs.agent_run import is_current
 from bot.jobs.context import AgentMaker, AgentSpec, JobServices, Listener
 from bot.jobs.setup import Setup
-from bot.jobs.status import background
 from bot.jobs.storage import (
     DatabaseJobSessions,
     FileJobSessions,
@@ -55,270 +55,10 @@ from bot.jobs.storage import (
 )
 from bot.permissions.levels import unkept
 from bot.publishing.redact import Redactor
-from bot.queue.protocols import JobEngine
 from bot.settings.load import key_for
 from bot.settings.models import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
 
-# ---- Makes the agents of jobs, each with a model of its own, from the operator's settings.
-
-
-def agent_maker(
-    settings: AgentSettings,
-    provider: Callable[[], Provider] | None,
-    sandbox: Sandbox,
-    *,
-    servers: Mapping[str, McpServer],
-    state_key: bytes,
-    scrub: Callable[[str], str],
-) -> AgentMaker:
-    """What makes the agent of each job.
-
-    Args:
-        settings: the operator's; they name the model of a job that names none.
-        provider: makes every model, in place of those that the settings name.
-        sandbox: where commands run.
-        servers: the MCP servers that the operator defines, by name.
-        state_key: signs runs that wait for a person.
-        scrub: takes the bot's secrets out of what is recorded.
-    """
-
-    def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
-        named = replace(settings, model=order.model) if order.model not in {"", "scripted"} else settings
-        agent = Agent(
-            provider=provider() if provider is not None else model_of(named),
-            work_dir=order.work_dir,
-            sandbox=sandbox,
-            network=order.network,
-            policy=order.policy,
-            repository_instructions=order.instructions,
-            skills=order.skills,
-            tools=order.tools,
-            chat=False,
-            scrub=scrub,
-            start_in=order.start_in,
-            kept_index=order.kept_index,
-            separates_commands=True,
-            mcp=tuple(servers[name] for name in order.servers),
-            transport=None if settings.model_transport == "auto" else settings.model_transport,
-        )
-        if order.session is None:
-            return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
-        return AsyncRuntime(
-            agent,
-            order.session,
-            listeners=listeners,
-            state_key=state_key,
-            resumable=True,
-        )
-
-    return make
-
-
-def model_of(settings: AgentSettings) -> Provider:
-    """The model that the settings name.
-
-    Raises:
-        SettingsError: there is no such model service, or it cannot be used as it is set.
-    """
-    scripted = settings.provider == "scripted"
-    return provider_for(
-        settings.provider,
-        model=None if scripted else settings.model or None,
-        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        base_url=settings.base_url,
-        options=ModelOptions(
-            silence=settings.model_silence,
-            script=Path(settings.model) if scripted else None,
-            images=True if settings.pictures == "on" else None,
-            key_variable=settings.key_variable,
-            cloud=settings.cloud,
-        ),
-    )
-
-
-# ---- Find the directories that a sandbox has to show for the operator's toolchains.
-
-
-_SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib64", "/sbin", "/usr")))
-"""Every sandbox shows these."""
-
-_CONFIGURATION_BYTES = 64 * 1024
-_HOPS = 40
-"""As many symbolic links as the kernel follows."""
-
-
-def directories_to_show(toolchains: Sequence[Path], *, private: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """The toolchains, and before each virtual environment the Python that it was made from.
-
-    A virtual environment holds links to a Python somewhere else. Where that is not shown, the sandbox has no `python`,
-    and `pytest` in the same environment is there and cannot start.
-
-    Args:
-        toolchains: what the operator named.
-        private: directories that must not be shown on the strength of such a link, nor what lies around them; this
-            user's home directory is always one.
-
-    Raises:
-        ConfigError: the Python of an environment does not exist, or cannot be shown without what is private.
-    """
-    hidden = [*private]
-    with suppress(KeyError):  # a container may run as a user that it does not know, who has no home directory
-        hidden.append(Path(pwd.getpwuid(geteuid()).pw_dir))
-    shown: list[Path] = []
-    for toolchain in toolchains:
-        for directory in (*_pythons_of(toolchain), toolchain):
-            what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {directory}, which"
-            if not directory.is_dir() and directory != toolchain:
-                raise ConfigError(
-                    (f"{what} does not exist on this machine; create the environment here, or name another one.",)
-                )
-            around = next((path for path in hidden if path.is_relative_to(directory)), None)
-            if around and directory != toolchain:
-                raise ConfigError(
-                    (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
-                )
-            if not any(directory.is_relative_to(other) for other in (*shown, *_SYSTEM)):
-                shown.append(directory)
-    return tuple(shown)
-
-
-def _pythons_of(toolchain: Path) -> Iterator[Path]:
-    """The directories that a virtual environment's Python needs; nothing for other directories."""
-    try:
-        with (toolchain / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_CONFIGURATION_BYTES)
-    except FileNotFoundError:
-        return
-    pairs = (line.partition("=") for line in text.splitlines())
-    home = next((value.strip() for key, _, value in pairs if key.strip().lower() == "home"), "")
-    if Path(home).is_absolute():
-        yield _prefix(Path(home))
-    link = toolchain / "bin" / "python"
-    for _ in range(_HOPS):
-        if not link.is_symlink():
-            return
-        link = link.parent / link.readlink()
-        if not link.is_relative_to(toolchain):
-            yield _prefix(link.parent)
-
-
-def _prefix(programs: Path) -> Path:
-    """The whole of a Python whose program lies in `programs`; for links among other programs, these alone."""
-    return programs.parent if any(programs.parent.glob("lib*/python3*/os.py")) else programs
-
-
-# ---- Choose where a process stores the data of jobs: on this machine, or in storage that others share.
-
-
 log = logging.getLogger(__name__)
-
-_FOLDER = "patches"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStorage:
-    """Keeps what outlives an attempt at a job.
-
-    Attributes:
-        sessions: the logs of runs; None where no job waits for a person.
-        patches: the changes of runs.
-        snapshots: the files of jobs that wait, for other machines; None where these cannot reach them.
-        lasting_patches: whether the patches of published work stay, too, for the dashboard.
-    """
-
-    sessions: JobSessions | None
-    patches: PatchStore
-    snapshots: Snapshots | None = None
-    lasting_patches: bool = False
-
-
-def storage_of(settings: Settings) -> JobStorage:
-    """What a service keeps where.
-
-    Raises:
-        ConfigError: the blob store needs what is not installed.
-        SessionError: the database cannot be used.
-        StorageError: the directory of the blob store cannot be made.
-    """
-    sessions: JobSessions = files_of(settings.agent)
-    if settings.shared_database is not None:
-        sessions = DatabaseJobSessions(settings.shared_database)
-        try:
-            sessions.prepare()
-        except SessionError as error:
-            raise SessionError(f"The database named by CODEPILOT_DATABASE_URL cannot be used. {error}") from error
-        if settings.storage_url is None:
-            log.warning(
-                "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
-                "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
-            )
-    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
-    snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
-    return JobStorage(
-        sessions=sessions,
-        patches=_patches_in(blobs, settings),
-        snapshots=snapshots,
-        lasting_patches=settings.has_dashboard,
-    )
-
-
-def patches_of(settings: Settings) -> PatchStore:
-    """Where a service keeps patches: in the blob store that the operator names, or in files that the operator can read.
-
-    Raises:
-        ConfigError: the blob store needs what is not installed.
-        StorageError: the directory of the blob store cannot be made.
-    """
-    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
-    return _patches_in(blobs, settings)
-
-
-def _patches_in(blobs: BlobStore | None, settings: Settings) -> PatchStore:
-    folder = settings.agent.data_dir / _FOLDER
-    if blobs is None:
-        return PatchFiles(folder)
-    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
-
-
-def blobs_of(settings: Settings, url: str) -> BlobStore:
-    """The blob store at an address, reached with the operator's key.
-
-    Raises:
-        ConfigError: the blob store needs what is not installed.
-        StorageError: the directory of the blob store cannot be made.
-    """
-    access = BlobAccess(
-        access_key_id=settings.aws_access_key_id or "",
-        secret_access_key=settings.aws_secret_access_key,
-        session_token=settings.aws_session_token,
-        region=settings.aws_region or "",
-        endpoint=settings.aws_endpoint_url or "",
-    )
-    return open_blobs(url, access)
-
-
-def make_data_directory(agent: AgentSettings) -> None:
-    """Make the directory that everything else is in, unless it is there.
-
-    Raises:
-        ConfigError: it cannot be made.
-    """
-    try:
-        agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        why = f"CODEPILOT_DATA_DIR is {agent.data_dir}, which cannot be created: {error.strerror}"
-        raise ConfigError((f"{why}. Create it for the bot's user, or name another directory.",)) from error
-
-
-def local_storage(agent: AgentSettings) -> JobStorage:
-    """What a workflow's step keeps: only patches, on the runner."""
-    return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
-
-
-def files_of(agent: AgentSettings) -> FileJobSessions:
-    """The sessions of jobs that only this machine continues."""
-    return FileJobSessions(agent.data_dir / "sessions")
-
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
 _NO_CI = (
@@ -331,7 +71,6 @@ EDIT_SECONDS = 10.0
 
 # What Python compiles while the agent tests is not part of its change, and not every project ignores it.
 _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
-
 _NO_INPUTS = ActionInputs()
 _DAY_SECONDS = 24 * 3600.0
 
@@ -351,7 +90,7 @@ def services(
     works: bool = True,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
 ) -> JobServices:
-    """What all jobs of a process share.
+    """Build the services that all jobs of a process share.
 
     Args:
         agent: the operator's settings.
@@ -448,6 +187,11 @@ def _setup_cache(agent: AgentSettings) -> SetupCache | None:
     return SetupCache(folder, max_bytes=size, unused_seconds=agent.cache_days * _DAY_SECONDS) if size else None
 
 
+def networks(agent: AgentSettings) -> dict[str, Network | None]:
+    """The settings that name hosts, by their names."""
+    return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
+
+
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
     """Show the operator's toolchains with what they need, and put their `bin` before the system's programs.
 
@@ -464,13 +208,8 @@ def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
     )
 
 
-def networks(agent: AgentSettings) -> dict[str, Network | None]:
-    """The settings that name hosts, by their names."""
-    return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
-
-
 def redactor_for(settings: Settings | ActionSettings) -> Redactor:
-    """What takes the operator's secrets out of text."""
+    """Return the redactor of the operator's secrets."""
     keys: list[SecretStr | None]
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key, settings.metrics_token, settings.otlp_headers]
@@ -481,87 +220,262 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     return Redactor(secret.get_secret_value() for secret in (*keys, *settings.agent.secrets) if secret is not None)
 
 
-# ---- Remove what has been kept long enough: caches every hour, and what ended jobs left at the start and once a
-# day.
-
-
-_MINUTE_SECONDS = 60.0
-_HOUR_SECONDS = 3600.0
-_HOURS = 24
-
-Sweep = tuple[str, Callable[[], Awaitable[object]]]
-"""The name of what is swept, for the log, and the function that does it."""
-
-
-@asynccontextmanager
-async def kept_swept(shared: JobServices, engine: JobEngine) -> AsyncIterator[None]:
-    """Sweep while the body runs, which waits for no sweep: the blob store may be slow, or away."""
-    async with background(_keep_swept(shared, engine), _keep_stored(shared, engine)):
-        yield
-
-
-def of_jobs(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
-    """What ended jobs and killed workers leave.
-
-    Each asks for itself which jobs are live: another sweep may take minutes, in which further jobs begin.
-    """
-
-    async def sessions() -> None:
-        if shared.sessions is not None:
-            await asyncio.to_thread(shared.sessions.sweep, await engine.live_ids())
-
-    async def workspaces() -> None:
-        await shared.workspaces.sweep(await engine.live_ids())
-
-    async def patches() -> None:
-        await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=await engine.live_ids())
-
-    async def jobs() -> None:
-        await engine.sweep(shared.keep_days)
-
-    return ("sessions", sessions), ("workspaces", workspaces), ("patches", patches), ("jobs", jobs)
-
-
-def of_caches(shared: JobServices) -> tuple[Sweep, ...]:
-    """What a later job would make again."""
-    mirrors: Sweep = ("mirrors", shared.workspaces.tidy)
-    cache = shared.setup.cache
-    return (mirrors,) if cache is None else (mirrors, ("setup cache", cache.sweep))
-
-
-async def sweep_all(sweeps: Sequence[Sweep]) -> None:
-    """Run each, whether or not another one fails: what is kept too long harms nobody, and the next time tries again."""
-    for name, sweep in sweeps:
-        try:
-            await sweep()
-        except (BotError, SessionError, OSError) as error:
-            log.warning("%s: not everything could be swept; the next sweep tries again: %s", name, error)
-
-
-async def _keep_swept(shared: JobServices, engine: JobEngine) -> None:
-    while True:
-        await sweep_all(of_jobs(shared, engine))
-        for _ in range(_HOURS):
-            await sweep_all(of_caches(shared))
-            await asyncio.sleep(_HOUR_SECONDS)
-
-
-async def _keep_stored(shared: JobServices, engine: JobEngine) -> None:
-    """Store files of waiting jobs that the blob store did not take."""
-    owed: Sweep = ("files of waiting jobs", partial(shared.workspaces.store_owed, partial(is_current, engine)))
-    while True:
-        await sweep_all((owed,))
-        await asyncio.sleep(_MINUTE_SECONDS)
-
-
-# ---- Ask GitHub as the App that the operator's settings name.
-
-
 def app_access(settings: Settings) -> AppAccess:
-    """What it takes, from the settings."""
+    """Return the App's credentials, from the settings."""
     return AppAccess(
         app_id=settings.app_id,
         private_key=settings.private_key.get_secret_value(),
         api_url=settings.api_url,
         ca_file=settings.agent.ca_file,
     )
+
+
+def make_data_directory(agent: AgentSettings) -> None:
+    """Make the directory that everything else is in, unless it is there.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"CODEPILOT_DATA_DIR is {agent.data_dir}, which cannot be created: {error.strerror}"
+        raise ConfigError((f"{why}. Create it for the bot's user, or name another directory.",)) from error
+
+
+def agent_maker(
+    settings: AgentSettings,
+    provider: Callable[[], Provider] | None,
+    sandbox: Sandbox,
+    *,
+    servers: Mapping[str, McpServer],
+    state_key: bytes,
+    scrub: Callable[[str], str],
+) -> AgentMaker:
+    """Return the function that makes the agent of each job.
+
+    Args:
+        settings: the operator's; they name the model of a job that names none.
+        provider: makes every model, in place of those that the settings name.
+        sandbox: where commands run.
+        servers: the MCP servers that the operator defines, by name.
+        state_key: signs runs that wait for a person.
+        scrub: takes the bot's secrets out of what is recorded.
+    """
+
+    def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
+        named = replace(settings, model=order.model) if order.model not in {"", "scripted"} else settings
+        agent = Agent(
+            provider=provider() if provider is not None else model_of(named),
+            work_dir=order.work_dir,
+            sandbox=sandbox,
+            network=order.network,
+            policy=order.policy,
+            repository_instructions=order.instructions,
+            skills=order.skills,
+            tools=order.tools,
+            chat=False,
+            scrub=scrub,
+            start_in=order.start_in,
+            kept_index=order.kept_index,
+            separates_commands=True,
+            mcp=tuple(servers[name] for name in order.servers),
+            transport=None if settings.model_transport == "auto" else settings.model_transport,
+        )
+        if order.session is None:
+            return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
+        return AsyncRuntime(
+            agent,
+            order.session,
+            listeners=listeners,
+            state_key=state_key,
+            resumable=True,
+        )
+
+    return make
+
+
+def model_of(settings: AgentSettings) -> Provider:
+    """The model that the settings name.
+
+    Raises:
+        SettingsError: there is no such model service, or it cannot be used as it is set.
+    """
+    scripted = settings.provider == "scripted"
+    return provider_for(
+        settings.provider,
+        model=None if scripted else settings.model or None,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        base_url=settings.base_url,
+        options=ModelOptions(
+            silence=settings.model_silence,
+            script=Path(settings.model) if scripted else None,
+            images=True if settings.pictures == "on" else None,
+            key_variable=settings.key_variable,
+            cloud=settings.cloud,
+        ),
+    )
+
+
+_FOLDER = "patches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStorage:
+    """Keeps what outlives an attempt at a job.
+
+    Attributes:
+        sessions: the logs of runs; None where no job waits for a person.
+        patches: the changes of runs.
+        snapshots: the files of jobs that wait, for other machines; None where these cannot reach them.
+        lasting_patches: whether the patches of published work stay, too, for the dashboard.
+    """
+
+    sessions: JobSessions | None
+    patches: PatchStore
+    snapshots: Snapshots | None = None
+    lasting_patches: bool = False
+
+
+def storage_of(settings: Settings) -> JobStorage:
+    """Return the storage of a service.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        SessionError: the database cannot be used.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    sessions: JobSessions = files_of(settings.agent)
+    if settings.shared_database is not None:
+        sessions = DatabaseJobSessions(settings.shared_database)
+        try:
+            sessions.prepare()
+        except SessionError as error:
+            raise SessionError(f"The database named by CODEPILOT_DATABASE_URL cannot be used. {error}") from error
+        if settings.storage_url is None:
+            log.warning(
+                "CODEPILOT_DATABASE_URL is a server's address and CODEPILOT_STORAGE_URL is not set: workers on other "
+                "machines cannot continue the jobs that wait on this one. Example: CODEPILOT_STORAGE_URL=s3://my-bucket/bot"
+            )
+    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
+    snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
+    return JobStorage(
+        sessions=sessions,
+        patches=_patches_in(blobs, settings),
+        snapshots=snapshots,
+        lasting_patches=settings.has_dashboard,
+    )
+
+
+def local_storage(agent: AgentSettings) -> JobStorage:
+    """Return the storage of a workflow's step: only patches, on the runner."""
+    return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
+
+
+def patches_of(settings: Settings) -> PatchStore:
+    """Return the store for patches: the blob store that the operator names, or files that the operator can read.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
+    return _patches_in(blobs, settings)
+
+
+def files_of(agent: AgentSettings) -> FileJobSessions:
+    """The sessions of jobs that only this machine continues."""
+    return FileJobSessions(agent.data_dir / "sessions")
+
+
+def blobs_of(settings: Settings, url: str) -> BlobStore:
+    """The blob store at an address, reached with the operator's key.
+
+    Raises:
+        ConfigError: the blob store needs what is not installed.
+        StorageError: the directory of the blob store cannot be made.
+    """
+    access = BlobAccess(
+        access_key_id=settings.aws_access_key_id or "",
+        secret_access_key=settings.aws_secret_access_key,
+        session_token=settings.aws_session_token,
+        region=settings.aws_region or "",
+        endpoint=settings.aws_endpoint_url or "",
+    )
+    return open_blobs(url, access)
+
+
+def _patches_in(blobs: BlobStore | None, settings: Settings) -> PatchStore:
+    folder = settings.agent.data_dir / _FOLDER
+    if blobs is None:
+        return PatchFiles(folder)
+    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
+
+
+_SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib64", "/sbin", "/usr")))
+"""The directories that every sandbox shows."""
+
+_CONFIGURATION_BYTES = 64 * 1024
+
+_HOPS = 40
+"""As many symbolic links as the kernel follows."""
+
+
+def directories_to_show(toolchains: Sequence[Path], *, private: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """The toolchains, and before each virtual environment the Python that it was made from.
+
+    A virtual environment holds links to a Python somewhere else. Where that is not shown, the sandbox has no `python`,
+    and `pytest` in the same environment is there and cannot start.
+
+    Args:
+        toolchains: what the operator named.
+        private: directories that must not be shown on the strength of such a link, nor what lies around them; this
+            user's home directory is always one.
+
+    Raises:
+        ConfigError: the Python of an environment does not exist, or cannot be shown without what is private.
+    """
+    hidden = [*private]
+    with suppress(KeyError):  # a container may run as a user that it does not know, who has no home directory
+        hidden.append(Path(pwd.getpwuid(geteuid()).pw_dir))
+    shown: list[Path] = []
+    for toolchain in toolchains:
+        for directory in (*_pythons_of(toolchain), toolchain):
+            what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {directory}, which"
+            if not directory.is_dir() and directory != toolchain:
+                raise ConfigError(
+                    (f"{what} does not exist on this machine; create the environment here, or name another one.",)
+                )
+            around = next((path for path in hidden if path.is_relative_to(directory)), None)
+            if around and directory != toolchain:
+                raise ConfigError(
+                    (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
+                )
+            if not any(directory.is_relative_to(other) for other in (*shown, *_SYSTEM)):
+                shown.append(directory)
+    return tuple(shown)
+
+
+def _pythons_of(toolchain: Path) -> Iterator[Path]:
+    """The directories that a virtual environment's Python needs; nothing for other directories."""
+    try:
+        with (toolchain / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_CONFIGURATION_BYTES)
+    except FileNotFoundError:
+        return
+    pairs = (line.partition("=") for line in text.splitlines())
+    home = next((value.strip() for key, _, value in pairs if key.strip().lower() == "home"), "")
+    if Path(home).is_absolute():
+        yield _prefix(Path(home))
+    link = toolchain / "bin" / "python"
+    for _ in range(_HOPS):
+        if not link.is_symlink():
+            return
+        link = link.parent / link.readlink()
+        if not link.is_relative_to(toolchain):
+            yield _prefix(link.parent)
+
+
+def _prefix(programs: Path) -> Path:
+    """The whole of a Python whose program lies in `programs`; for links among other programs, these alone."""
+    return programs.parent if any(programs.parent.glob("lib*/python3*/os.py")) else programs

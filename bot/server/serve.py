@@ -34,10 +34,11 @@ from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, slots_of
 from bot.server import webhook
-from bot.server.build import EDIT_SECONDS, app_access, kept_swept, redactor_for, services, storage_of
+from bot.server.build import EDIT_SECONDS, app_access, redactor_for, services, storage_of
 from bot.server.observability import Metrics, traced_process
+from bot.server.periodic import Scheduler, sweeping
 from bot.server.process import Watchdog
-from bot.server.redelivery import FileDeliverySweeps, PostgresDeliverySweeps, Redelivery, Scheduler
+from bot.server.redelivery import FileDeliverySweeps, PostgresDeliverySweeps, Redelivery
 from bot.server.webhook import WebhookOptions, make_app, make_runner, monitor
 from bot.settings.load import key_for
 from bot.settings.models import Settings
@@ -115,7 +116,7 @@ async def service(
         store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
         queue = DurableEngine(store)
-        await stack.enter_async_context(kept_swept(shared, queue))
+        await stack.enter_async_context(sweeping(shared, queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)
         schedules = DurableSchedules(store) if settings.schedules else None

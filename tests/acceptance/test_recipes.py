@@ -14,7 +14,7 @@ from bot.github.app import AppAccess, installation_ids
 from bot.github.client import GitHub
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.store import JOBS, SCHEDULES
-from bot.server.redelivery import Scheduler
+from bot.server.periodic import Scheduler
 from localhub import EndedJob, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually

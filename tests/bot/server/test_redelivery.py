@@ -12,7 +12,7 @@ import pytest
 
 from bot.github.app import AppAccess, Attempt, _attempts, app_deliveries
 from bot.github.types import GitHubError
-from bot.server.redelivery import MOST_SECONDS, FileDeliverySweeps, Redelivery, SweptDeliveries, never_heard
+from bot.server.redelivery import MOST_SECONDS, FileDeliverySweeps, Redelivery, SweptDeliveries, failed_deliveries
 from localhub import App, LocalHub, WebhookDelivery
 
 DEAD = "http://127.0.0.1:9/hook"
@@ -34,7 +34,7 @@ def an_attempt(number: int, guid: str, status: int, event: str = "issue_comment"
     ],
 )
 def test_what_nobody_has_heard_is_wanted_oldest_first(attempts: list[Attempt], wanted: list[int]) -> None:
-    assert [each.id for each in never_heard(attempts)] == wanted
+    assert [each.id for each in failed_deliveries(attempts)] == wanted
 
 
 @dataclass(kw_only=True)

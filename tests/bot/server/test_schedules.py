@@ -17,8 +17,8 @@ from bot.github.types import GitHubError
 from bot.queue.ledger import DurableLedger, DurableSchedules
 from bot.queue.protocols import Schedules
 from bot.queue.store import SCHEDULES, JobStore
-from bot.server import redelivery
-from bot.server.redelivery import LOOK_SECONDS, REFRESH_SECONDS, Scheduler
+from bot.server import periodic
+from bot.server.periodic import LOOK_SECONDS, REFRESH_SECONDS, Scheduler
 from localhub import App, LocalHub
 from tests.clocks import Clock
 from tests.waiting import eventually
@@ -172,7 +172,7 @@ class _Due:
 async def test_a_running_scheduler_looks_again_after_a_failure_until_it_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redelivery, "TICK_SECONDS", 0.0)
+    monkeypatch.setattr(periodic, "TICK_SECONDS", 0.0)
     store, due = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}"), _Due()
 
     async def none() -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from bot.git.workspace import Workspaces
 from bot.jobs.context import JobServices
 from bot.jobs.storage import FileJobSessions, PatchFiles, RunResults
 from bot.queue.memory import InMemoryEngine
-from bot.server.build import kept_swept, of_jobs, sweep_all
+from bot.server.periodic import job_sweeps, sweep_all, sweeping
 from tests.builders import a_job
 
 DAYS = 30
@@ -56,7 +56,7 @@ async def test_what_an_ended_job_left_goes_and_what_a_live_one_has_stays(tmp_pat
     live = a_job()
     await engine.accept(live)
     ended, kept = left_by("ended", tmp_path), left_by(live.id, tmp_path)
-    await sweep_all(of_jobs(shared, engine))
+    await sweep_all(job_sweeps(shared, engine))
     assert not any(path.exists() for path in ended)
     assert all(path.exists() for path in kept)
 
@@ -66,7 +66,7 @@ async def test_a_sweep_that_fails_keeps_no_other_from_running(tmp_path: Path, ca
     *_, patch = left_by("ended", tmp_path)
     (tmp_path / "sessions").rename(tmp_path / "elsewhere")
     (tmp_path / "sessions").write_text("no directory")
-    await sweep_all(of_jobs(shared, engine))
+    await sweep_all(job_sweeps(shared, engine))
     assert not patch.exists()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["sessions"]
 
@@ -81,11 +81,11 @@ async def test_nothing_waits_for_a_sweep(tmp_path: Path) -> None:
             await asyncio.Event().wait()
             return frozenset()
 
-    async with asyncio.timeout(30), kept_swept(services(tmp_path), Slow()):
+    async with asyncio.timeout(30), sweeping(services(tmp_path), Slow()):
         await asked.wait()
 
 
 async def test_without_the_database_nothing_is_taken_for_ended(tmp_path: Path) -> None:
     left = left_by("perhaps-live", tmp_path)
-    await sweep_all(of_jobs(services(tmp_path), _Unreachable()))
+    await sweep_all(job_sweeps(services(tmp_path), _Unreachable()))
     assert all(path.exists() for path in left)
