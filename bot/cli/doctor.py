@@ -1,4 +1,9 @@
-"""All checks, in the order in which an operator fixes them."""
+"""`codepilot doctor`: checks the settings, this machine, GitHub and the model, and tells the operator how to fix each.
+
+`examine` runs all checks in the order in which an operator fixes them. A check measures one thing, changes nothing, and
+returns a `Finding`; where the judgement has several cases, a pure function of the measured values makes it. The last
+functions show findings to people and to programs.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +30,14 @@ from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandb
 from agent_runtime import Message as ModelMessage
 from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
-from bot.github.app import app_use, describe_app
+from bot.github.app import Attempt, app_use, describe_app
 from bot.github.types import GitHubError
 from bot.permissions.levels import reach, reachable, unkept
 from bot.server.build import app_access, blobs_of, networks, redactor_for, sandbox_settings
 from bot.server.process import ROOT
 from bot.settings.models import PROVIDER_KEYS, AgentSettings, Settings, Survey
 
-# ---- Findings of the doctor, one for each measurement. Pure.
-
-
 Verdict = Literal["good", "warning", "bad", "skipped"]
-
-_GIB = 1024**3
-_LEAST_BYTES, _FEW_BYTES = _GIB, 5 * _GIB
-_LEAST_INODES, _FEW_INODES = 20_000, 200_000
-_LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which changes are replayed
-_WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in its future
-_WEAK_SECRET, _STRONG_SECRET = 16, 32
-_FEW_DIFFERENT = 8
-_LEAST_TERMINALS = 64
-_RECENT_SECONDS = 24 * 3600
-_UNANSWERED = "Check that GitHub reaches the address (DNS, firewall, proxy, certificate), and the bot's log."
-_DELIVERY_FIXES = {
-    401: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
-    404: "The address leads elsewhere: it must be the one of `codepilot serve`, with the path /webhook.",
-}
-_GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +56,6 @@ class Finding:
     verdict: Verdict
     found: str
     fix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryAttempt:
-    """One attempt of GitHub to deliver an event; `at` is in seconds since the epoch, `status` 0 for no answer."""
-
-    guid: str
-    event: str
-    at: float
-    status: int
 
 
 def good(name: str, found: str) -> Finding:
@@ -102,133 +78,62 @@ def skipped(name: str, why: str) -> Finding:
     return Finding(name=name, verdict="skipped", found=why)
 
 
-def git(said: str) -> Finding:
-    """From what `git --version` says; empty when there is no git."""
-    numbers = re.search(r"(\d+)\.(\d+)", said)
-    if numbers is None:
-        return bad("git", "not found", "Install git: sudo apt-get install git")
-    if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
-        least = ".".join(map(str, _LEAST_GIT))
-        return bad("git", said, f"Version {least} or newer is required; install a newer git.")
-    return good("git", said.removeprefix("git version "))
+_UNKNOWN = "not set, or invalid"
 
 
-def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
-    """From what is free where `place` lies; inodes None where the file system has no fixed number of them."""
-    files = "" if free_inodes is None else f", {free_inodes:,} files"
-    found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
-    fix = f"Free space on the file system of {place}, or move it to another one."
-    many = free_inodes is None or free_inodes >= _FEW_INODES
-    if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
-        return bad(name, found, fix)
-    return good(name, found) if free_bytes >= _FEW_BYTES and many else warning(name, found, fix)
+async def examine(survey: Survey, *, online: bool) -> list[Finding]:
+    """Run all checks.
+
+    Args:
+        survey: the settings, as far as there are any.
+        online: whether to ask the model, which costs a little.
+    """
+    settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
+    unknown = bool(wrong & {"app_id", "private_key", "api_url"})
+    no_storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
+    found = [
+        *(_problems(survey) or [good("settings", "complete")]),
+        user(allow_root=agent.allow_root),
+        *sandbox(agent),  # bubblewrap is started from the main thread, which waits for it here
+        programs(),
+        *data_directory(agent.data_dir),
+        temporary_files(),
+        check_terminals(),
+        skipped("database", _UNKNOWN) if "database_url" in wrong else database(settings),
+        skipped("blob store", _UNKNOWN) if no_storage else blob_store(settings),
+        skipped("webhook secret", _UNKNOWN)
+        if "webhook_secret" in wrong
+        else webhook_secret(settings.webhook_secret.get_secret_value()),
+    ]
+    of_app, of_model = await asyncio.gather(github(None if unknown else settings), model(agent, online=online))
+    return _redacted([*found, *of_app, of_model], survey)
 
 
-def clock_findings(ours: datetime, theirs: datetime | None) -> Finding:
-    """From our time and GitHub's; None when GitHub did not say."""
-    if theirs is None:
-        return skipped("clock", "GitHub was not asked, or did not answer")
-    seconds = (ours - theirs).total_seconds()
-    # The header has whole seconds, and the answer took a moment.
-    found = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
-    fix = "Set the clock by the network: sudo timedatectl set-ntp true"
-    if abs(seconds) > _WRONG_SECONDS:
-        return bad("clock", found, fix)
-    return warning("clock", found, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
+async def examine_app(survey: Survey) -> list[Finding]:
+    """Check only the App as GitHub sees it."""
+    if survey.wrong & {"app_id", "private_key", "api_url"}:
+        return _redacted(_problems(survey), survey)
+    return _redacted(await github(survey.settings), survey)
 
 
-def webhook_secret(secret: str) -> Finding:
-    """From the secret itself, of which nothing is shown."""
-    fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
-    if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
-        return bad("webhook secret", "can be guessed", fix)
-    if len(secret) < _STRONG_SECRET:
-        return warning("webhook secret", f"{len(secret)} characters", fix)
-    return good("webhook secret", f"{len(secret)} characters")
+def _problems(survey: Survey) -> list[Finding]:
+    return [
+        bad("settings", what, fix or what)
+        # Two sentences, or two halves of one: what is wrong, and what it should be.
+        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
+    ]
 
 
-def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
-    """The App's permissions and events, compared with what the bot needs."""
-    lacks = find_missing(permissions, events)
-    weights = {each.weight for each in lacks}
-    told = "; ".join(f"{describe(each)} ({each.without})" for each in lacks)
-    found = f"signed in as {slug}" + (f", missing {told}" if told else "")
-    if "needed" in weights:
-        return bad("GitHub App", found, _GIVE)
-    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
-
-
-def webhook(url: str, *, checks_certificate: bool) -> Finding:
-    """From where GitHub sends the App's deliveries."""
-    name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
-    if not url:
-        return bad(name, "off, so no command reaches the bot", fix)
-    if urlsplit(url).path.rstrip("/") != "/webhook":
-        return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
-    if not checks_certificate:
-        return warning(name, f"{url}, whose certificate GitHub does not verify", "Enable SSL verification there.")
-    return good(name, url)
-
-
-def deliveries(attempts: Sequence[DeliveryAttempt], now: float) -> Finding:
-    """From the newest attempts to deliver; what was delivered again since then has arrived."""
-    name = "deliveries"
-    # GitHub pings a new App before its bot can be started.
-    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
-    if not recent:
-        return skipped(name, "GitHub has sent none in the last 24 hours")
-    arrived = {each.guid for each in recent if each.status in range(200, 300)}
-    lost = [each for each in recent if each.guid not in arrived]
-    if not lost:
-        return good(name, f"{len(arrived)} in the last 24 hours, all accepted")
-    newest = lost[0]
-    when = datetime.fromtimestamp(newest.at, UTC)
-    said = f"answered {newest.status}" if newest.status else "no answer"
-    found = f"{len({each.guid for each in lost})} not accepted in the last 24 hours; the last: {newest.event}, {said}"
-    # When the newest one arrived, the fault is over; the bot has lost deliveries sent again.
-    verdict = warning if recent[0].guid in arrived else bad
-    return verdict(name, f"{found}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
-
-
-def installations(count: int, slug: str) -> Finding:
-    """From how many accounts have the App."""
-    name = "installations"
-    if not count:
-        return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
-    return good(name, f"{count} account{'' if count == 1 else 's'}")
-
-
-def terminals(most: int | None, used: int | None) -> Finding:
-    """From the kernel's bounds on terminals (pty(7)); None where it has none."""
-    if most is None or used is None:
-        return skipped("terminals", "this system does not report the maximum")
-    if most - used < _LEAST_TERMINALS:
-        return bad("terminals", f"{used} of {most} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
-    return good("terminals", f"{used} of {most} taken")
-
-
-def directory(place: str, mode: int, owner: int, us: int) -> Finding:
-    """From the permissions of the data directory."""
-    if owner != us:
-        return bad(
-            "data directory", f"{place} belongs to user {owner}", f"Change its owner: sudo chown -R {us} {place}"
-        )
-    if mode & 0o077:
-        return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
-    return good("data directory", place)
-
-
-# ---- Measurements of the doctor: each function looks at one thing, changes nothing, and returns its finding.
+def _redacted(found: list[Finding], survey: Survey) -> list[Finding]:
+    redactor = redactor_for(survey.settings)
+    return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]
 
 
 _SECONDS = 20
-_ONLINE_TOKENS = 16  # the least that every service takes
-_TRIALS = "doctor"
-"""The names of the objects that are stored on trial begin with it; no other part of the bot uses it."""
 
 
 def user(*, allow_root: bool) -> Finding:
-    """Whom we run as."""
+    """Check the user that this process runs as."""
     number = os.geteuid()
     if number != 0:
         return good("user", f"user {number}")
@@ -236,7 +141,7 @@ def user(*, allow_root: bool) -> Finding:
 
 
 def sandbox(agent: AgentSettings) -> list[Finding]:
-    """Start a program in the sandbox that jobs would run in; and whether that can keep to the network."""
+    """Start a program in the sandbox that jobs would run in, and check whether it can enforce the network setting."""
     try:
         level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
     except (AgentError, ConfigError) as error:
@@ -248,17 +153,31 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
     return [works, good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
 
 
-def programs() -> list[Finding]:
-    """The programs that the bot starts itself."""
+def programs() -> Finding:
+    """Check the programs that the bot starts itself."""
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return [git("")]
-    return [git(done.stdout.strip())]
+        return git("")
+    return git(done.stdout.strip())
+
+
+_LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which changes are replayed
+
+
+def git(said: str) -> Finding:
+    """Judge the output of `git --version`; empty when there is no git."""
+    numbers = re.search(r"(\d+)\.(\d+)", said)
+    if numbers is None:
+        return bad("git", "not found", "Install git: sudo apt-get install git")
+    if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
+        least = ".".join(map(str, _LEAST_GIT))
+        return bad("git", said, f"Version {least} or newer is required; install a newer git.")
+    return good("git", said.removeprefix("git version "))
 
 
 def data_directory(place: Path) -> list[Finding]:
-    """The directory of the mirrors, the workspaces and, by default, the database."""
+    """Check the directory of the mirrors, the workspaces and, by default, the database."""
     # A `Path` raises for what this user may not look at.
     if not os.access(place, os.F_OK):
         above = next(each for each in place.absolute().parents if os.access(each, os.F_OK))
@@ -276,13 +195,83 @@ def _make(place: Path) -> str:
     return f"sudo install --directory --mode=700 --owner={os.geteuid()} {place}   (or set CODEPILOT_DATA_DIR)"
 
 
+def directory(place: str, mode: int, owner: int, us: int) -> Finding:
+    """Judge the permissions of the data directory."""
+    if owner != us:
+        return bad(
+            "data directory", f"{place} belongs to user {owner}", f"Change its owner: sudo chown -R {us} {place}"
+        )
+    if mode & 0o077:
+        return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
+    return good("data directory", place)
+
+
+_GIB = 1024**3
+_LEAST_BYTES = _GIB
+_FEW_BYTES = 5 * _GIB
+_LEAST_INODES = 20_000
+_FEW_INODES = 200_000
+
+
 def _disk(name: str, place: Path) -> Finding:
     free = os.statvfs(place)
     return disk(name, str(place), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
 
 
+def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
+    """Judge the free space where `place` lies; inodes None where the file system has no fixed number of them."""
+    files = "" if free_inodes is None else f", {free_inodes:,} files"
+    found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
+    fix = f"Free space on the file system of {place}, or move it to another one."
+    many = free_inodes is None or free_inodes >= _FEW_INODES
+    if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
+        return bad(name, found, fix)
+    return good(name, found) if free_bytes >= _FEW_BYTES and many else warning(name, found, fix)
+
+
+def temporary_files() -> Finding:
+    """Check the directory for temporary files, from which the control interpreter's sandbox is started."""
+    place = Path(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
+        script = Path(directory, "try")
+        script.write_text("#!/bin/sh\nexit 0\n", encoding="ascii")
+        script.chmod(0o700)
+        try:
+            code = subprocess.run([script], timeout=_SECONDS, check=False).returncode
+        except OSError:
+            code = 126
+    if code != 0:
+        fix = f"Set TMPDIR to a directory from which programs can be started; {place} is mounted noexec."
+        return bad("temporary files", f"programs cannot be started in {place}", fix)
+    return _disk("temporary files", place)
+
+
+_LEAST_TERMINALS = 64
+
+
+def check_terminals() -> Finding:
+    """Read the kernel's bounds on terminals."""
+    return terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not Linux
+        return None
+
+
+def terminals(most: int | None, used: int | None) -> Finding:
+    """Judge the kernel's bounds on terminals (pty(7)); None where it has none."""
+    if most is None or used is None:
+        return skipped("terminals", "this system does not report the maximum")
+    if most - used < _LEAST_TERMINALS:
+        return bad("terminals", f"{used} of {most} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
+    return good("terminals", f"{used} of {most} taken")
+
+
 def database(settings: Settings) -> Finding:
-    """The database of the jobs; an SQLite file that is not there yet is made under another name, and goes again."""
+    """Check the database of the jobs; a missing SQLite file is created under another name, and removed."""
     shared, url, trial = settings.shared_database, settings.jobs_url, None
     if shared is not None:
         name = f"PostgreSQL at {urlsplit(shared).hostname or 'a local socket'}"
@@ -312,8 +301,12 @@ def database(settings: Settings) -> Finding:
     return good("database", name if trial is None else f"{name}, can be made")
 
 
+_TRIALS = "doctor"
+"""The names of the objects that are stored on trial begin with it; no other part of the bot uses it."""
+
+
 def blob_store(settings: Settings) -> Finding:
-    """The blob store: whether a small object can be written, read, listed and deleted there."""
+    """Write, read, list and delete a small object in the blob store."""
     if settings.storage_url is None:
         if settings.shared_database is None:
             return good("blob store", "none, which is enough for one machine")
@@ -333,42 +326,28 @@ def blob_store(settings: Settings) -> Finding:
     return good("blob store", settings.storage_url)
 
 
-def temporary_files() -> list[Finding]:
-    """The directory for temporary files, from which the control interpreter's sandbox is started."""
-    place = Path(tempfile.gettempdir())
-    with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
-        script = Path(directory, "try")
-        script.write_text("#!/bin/sh\nexit 0\n", encoding="ascii")
-        script.chmod(0o700)
-        try:
-            code = subprocess.run([script], timeout=_SECONDS, check=False).returncode
-        except OSError:
-            code = 126
-    if code != 0:
-        fix = f"Set TMPDIR to a directory from which programs can be started; {place} is mounted noexec."
-        return [bad("temporary files", f"programs cannot be started in {place}", fix)]
-    return [_disk("temporary files", place)]
+_WEAK_SECRET = 16
+_STRONG_SECRET = 32
+_FEW_DIFFERENT = 8
 
 
-def terminals_probes() -> Finding:
-    """The kernel's bounds on terminals."""
-    return terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # not Linux
-        return None
+def webhook_secret(secret: str) -> Finding:
+    """Judge the secret, of which nothing is shown."""
+    fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
+    if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
+        return bad("webhook secret", "can be guessed", fix)
+    if len(secret) < _STRONG_SECRET:
+        return warning("webhook secret", f"{len(secret)} characters", fix)
+    return good("webhook secret", f"{len(secret)} characters")
 
 
 async def github(settings: Settings | None) -> list[Finding]:
     """Sign in as the App, and compare the clocks; None when it is not known how."""
     if settings is None:
         why = "the App's id or key, or GitHub's address, is not set or invalid"
-        return [skipped("GitHub App", why), clock_findings(datetime.now(UTC), None)]
+        return [skipped("GitHub App", why), clock(datetime.now(UTC), None)]
     answer = await describe_app(app_access(settings))
-    clock = clock_findings(datetime.now(UTC), answer.clock)
+    agreement = clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
             "Check CODEPILOT_API_URL, and that this machine can reach it (DNS, firewall, proxy)."
@@ -376,25 +355,104 @@ async def github(settings: Settings | None) -> list[Finding]:
             else "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
             "clock, too."
         )
-        return [bad("GitHub App", answer.refused, fix), clock]
-    found = [app(answer.slug, answer.permissions, answer.events), clock]
+        return [bad("GitHub App", answer.refused, fix), agreement]
+    found = [app(answer.slug, answer.permissions, answer.events), agreement]
     try:
         use = await app_use(app_access(settings))
     except GitHubError as error:
         return [*found, skipped("webhook", str(error))]
-    attempts = [
-        DeliveryAttempt(guid=each.guid, event=each.event, at=each.at, status=each.status) for each in use.attempts
-    ]
     return [
         *found,
         webhook(use.webhook, checks_certificate=use.checks_certificate),
-        deliveries(attempts, time.time()),
+        deliveries(use.attempts, time.time()),
         installations(use.installations, answer.slug),
     ]
 
 
+_WRONG_SECONDS = 30.0  # GitHub takes no JWT that was made in its future
+_ODD_SECONDS = 5.0
+
+
+def clock(ours: datetime, theirs: datetime | None) -> Finding:
+    """Compare our time with GitHub's; None when GitHub did not say."""
+    if theirs is None:
+        return skipped("clock", "GitHub was not asked, or did not answer")
+    seconds = (ours - theirs).total_seconds()
+    # The header has whole seconds, and the answer took a moment.
+    found = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    fix = "Set the clock by the network: sudo timedatectl set-ntp true"
+    if abs(seconds) > _WRONG_SECONDS:
+        return bad("clock", found, fix)
+    return warning("clock", found, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
+
+
+_GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
+
+
+def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
+    """Compare the App's permissions and events with those that the bot needs."""
+    lacks = find_missing(permissions, events)
+    weights = {each.weight for each in lacks}
+    told = "; ".join(f"{describe(each)} ({each.without})" for each in lacks)
+    found = f"signed in as {slug}" + (f", missing {told}" if told else "")
+    if "needed" in weights:
+        return bad("GitHub App", found, _GIVE)
+    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
+
+
+def webhook(url: str, *, checks_certificate: bool) -> Finding:
+    """Judge the address to which GitHub sends the App's deliveries."""
+    name, fix = "webhook", "Set the address in the App's settings: https://HOST/webhook, with `Active` checked."
+    if not url:
+        return bad(name, "off, so no command reaches the bot", fix)
+    if urlsplit(url).path.rstrip("/") != "/webhook":
+        return warning(name, f"{url}; `codepilot serve` listens at the path /webhook", fix)
+    if not checks_certificate:
+        return warning(name, f"{url}, whose certificate GitHub does not verify", "Enable SSL verification there.")
+    return good(name, url)
+
+
+_RECENT_SECONDS = 24 * 3600
+_UNANSWERED = "Check that GitHub reaches the address (DNS, firewall, proxy, certificate), and the bot's log."
+_DELIVERY_FIXES = {
+    401: "CODEPILOT_WEBHOOK_SECRET differs from the secret in the App's settings: make them the same.",
+    404: "The address leads elsewhere: it must be the one of `codepilot serve`, with the path /webhook.",
+}
+
+
+def deliveries(attempts: Sequence[Attempt], now: float) -> Finding:
+    """Judge the newest attempts to deliver; a delivery that arrived later counts as arrived."""
+    name = "deliveries"
+    # GitHub pings a new App before its bot can be started.
+    recent = [each for each in attempts if now - each.at < _RECENT_SECONDS and each.event != "ping"]
+    if not recent:
+        return skipped(name, "GitHub has sent none in the last 24 hours")
+    arrived = {each.guid for each in recent if each.status in range(200, 300)}
+    lost = [each for each in recent if each.guid not in arrived]
+    if not lost:
+        return good(name, f"{len(arrived)} in the last 24 hours, all accepted")
+    newest = lost[0]
+    when = datetime.fromtimestamp(newest.at, UTC)
+    said = f"answered {newest.status}" if newest.status else "no answer"
+    found = f"{len({each.guid for each in lost})} not accepted in the last 24 hours; the last: {newest.event}, {said}"
+    # When the newest one arrived, the fault is over; the bot has lost deliveries sent again.
+    verdict = warning if recent[0].guid in arrived else bad
+    return verdict(name, f"{found}, {when:%d %B %H:%M} UTC", _DELIVERY_FIXES.get(newest.status, _UNANSWERED))
+
+
+def installations(count: int, slug: str) -> Finding:
+    """Judge the number of accounts that have the App."""
+    name = "installations"
+    if not count:
+        return warning(name, "none", f"Install {slug} from its page on GitHub, in your repositories.")
+    return good(name, f"{count} account{'' if count == 1 else 's'}")
+
+
+_ONLINE_TOKENS = 16  # the least that every service takes
+
+
 async def model(agent: AgentSettings, *, online: bool) -> Finding:
-    """Whether the model can be asked, and if wanted, ask it."""
+    """Check the settings of the model; `online`, ask it."""
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _script(agent.model)
@@ -428,62 +486,6 @@ def _script(place: str) -> Finding:
     return good("model", f"scripted {place}")
 
 
-_UNKNOWN = "not set, or invalid"
-
-
-async def examine(survey: Survey, *, online: bool) -> list[Finding]:
-    """Look at everything.
-
-    Args:
-        survey: the settings, as far as there are any.
-        online: whether to ask the model, which costs a little.
-    """
-    settings, agent, wrong = survey.settings, survey.settings.agent, survey.wrong
-    found = _problems(survey)
-    found += [] if survey.problems else [good("settings", "complete")]
-    found += [user(allow_root=agent.allow_root)]
-    # bubblewrap is started from the main thread, which waits for it here.
-    found += [*sandbox(agent), *programs()]
-    found += [*data_directory(agent.data_dir), *temporary_files(), terminals_probes()]
-    found += [skipped("database", _UNKNOWN) if "database_url" in wrong else database(settings)]
-    storage = any(each.startswith(("storage_", "aws_")) for each in wrong)
-    found += [skipped("blob store", _UNKNOWN) if storage else blob_store(settings)]
-    if "webhook_secret" in wrong:
-        found += [skipped("webhook secret", _UNKNOWN)]
-    else:
-        found += [webhook_secret(settings.webhook_secret.get_secret_value())]
-    unknown = bool(wrong & {"app_id", "private_key", "api_url"})
-    asked = await asyncio.gather(
-        github(None if unknown else settings),
-        model(agent, online=online),
-    )
-    found += [*asked[0], asked[1]]
-    return _told(found, survey)
-
-
-async def examine_app(survey: Survey) -> list[Finding]:
-    """Look at the App as GitHub sees it, and at nothing of this machine but the settings that say which it is."""
-    if survey.wrong & {"app_id", "private_key", "api_url"}:
-        return _told(_problems(survey), survey)
-    return _told(await github(survey.settings), survey)
-
-
-def _problems(survey: Survey) -> list[Finding]:
-    return [
-        bad("settings", what, fix or what)
-        # Two sentences, or two halves of one: what is wrong, and what it should be.
-        for what, _, fix in (each.partition(". " if ". " in each else "; ") for each in survey.problems)
-    ]
-
-
-def _told(found: list[Finding], survey: Survey) -> list[Finding]:
-    redactor = redactor_for(survey.settings)
-    return [replace(each, found=redactor.redact(each.found), fix=redactor.redact(each.fix)) for each in found]
-
-
-# ---- The findings as a person or a program reads them.
-
-
 _SIGNS: dict[Verdict, tuple[str, str]] = {
     "good": ("ok", "green"),
     "warning": ("warning", "yellow"),
@@ -493,7 +495,7 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
 
 
 def could_work(findings: Sequence[Finding]) -> bool:
-    """Whether nothing keeps the bot from working."""
+    """Return whether no finding keeps the bot from working."""
     return all(finding.verdict != "bad" for finding in findings)
 
 
