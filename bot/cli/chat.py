@@ -1,4 +1,9 @@
-"""A conversation at a terminal: tasks in, approvals and answers asked for, until the person leaves."""
+"""`codepilot run` and `codepilot chat`: the agent at a terminal; and `codepilot import-session`.
+
+The commands read their arguments into `ChatOptions`; `agent` makes the agent of these and of the agent file. A `Chat`
+runs one task at a time, and asks the person to approve the calls that wait. A standard output that is no terminal gets
+the answer alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import math
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -63,12 +68,399 @@ from bot.cli.screen import (
     word,
 )
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """The options of the command line; None leaves it to the agent file, or else to the built-in agent.
+
+    Attributes:
+        agent: the agent file.
+        directory: where the agent works.
+        provider: the model service.
+        model: the model's name.
+        base_url: the model service's address; without a `provider` it is an OpenAI-compatible server.
+        script: replies to replay instead of asking a model.
+        max_steps: model replies that may act, in one run.
+        budget: US dollars that one run may cost.
+        permissions: who approves what waits for approval.
+        session: the session's id; None for one that ends with the program.
+        record: the file that takes every request, reply and event, for `codepilot replay`.
+    """
+
+    agent: Path | None = None
+    directory: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    script: Path | None = None
+    max_steps: int | None = None
+    budget: float | None = None
+    permissions: Permissions = "auto"
+    session: str | None = None
+    record: Path | None = None
+
+
+def _require_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """Refuse an empty name, which is most likely a variable that is not set."""
+    if name is not None and not name.strip():
+        raise click.BadParameter("a session needs a name; omit the option to store no session.")
+    return name
+
+
+def _require_finite(_context: click.Context, _option: click.Parameter, amount: float | None) -> float | None:
+    """Refuse an amount that bounds nothing: nothing is more than `nan`."""
+    if amount is not None and not math.isfinite(amount):
+        raise click.BadParameter(f"{amount} is not an amount of money.")
+    return amount
+
+
+_AGENT_OPTIONS = (
+    click.option("--agent", type=_FILE, help="The agent file; default ./agent.yaml if it exists."),
+    click.option(
+        "--dir",
+        "directory",
+        type=_DIRECTORY,
+        help="The agent's directory; default from the agent file, or the current one.",
+    ),
+    click.option("--provider", help="The model service; overrides the agent file."),
+    click.option("--model", help="The model; overrides the agent file."),
+    click.option(
+        "--base-url",
+        envvar="CODEPILOT_BASE_URL",
+        show_envvar=True,
+        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider. The only "
+        "key that is sent there is CODEPILOT_API_KEY.",
+    ),
+    click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
+    click.option("--session", callback=_require_name, help="Store the conversation under this name, or continue it."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="The maximum number of steps in one run."),
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=_require_finite,
+        help="The cost limit of one run in US dollars.",
+    ),
+    click.option(
+        "--permissions",
+        type=click.Choice(PERMISSIONS),
+        default="auto",
+        show_default=True,
+        help="auto: ask as the agent file says, and for commands without a sandbox. ask: also ask for every write "
+        "and command. all: approve everything. none: deny everything that requires approval.",
+    ),
+    click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
+)
+
+
+def _with_agent_options(command: F) -> F:
+    """Add the options that both commands share."""
+    for option in reversed(_AGENT_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("task", required=False)
+@_with_agent_options
+@click.option("--approve", is_flag=True, help="Approve the waiting call and resume.")
+@click.option("--deny", is_flag=True, help="Deny the waiting call and resume.")
+@click.option("--note", help="With --deny: the reason, for the agent.")
+@click.option("--answer", help="Answer the waiting question and resume.")
+def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
+    """Do one TASK in a directory.
+
+    `-` reads TASK from the standard input. Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an
+    answer.
+    """
+    if approve + deny + (answer is not None) > 1:
+        raise click.UsageError("Use only one of --approve, --deny and --answer.")
+    if note is not None and not deny:
+        raise click.UsageError("--note requires --deny.")
+    said = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
+    if answer is not None:
+        said = ChatAnswer(approved=True, note=answer, answers=True)
+    if said is not None and task is not None:
+        raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
+    if task is not None and not task.strip():
+        raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
+    if options["session"] is None and task is None:
+        raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
+
+    text = read_task() if task == "-" else task
+    sys.exit(run_task(ChatOptions(**options), text, said))
+
+
+@click.command()
+@_with_agent_options
+@click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
+def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
+    """Work with the agent in a directory, interactively."""
+    if listed:
+        list_sessions()
+    else:
+        sys.exit(run_chat(ChatOptions(**options)))
+
+
+@click.command("import-session")
+@click.argument("files", nargs=-1, type=_FILE)
+@click.option("--from-db", metavar="URL", help="Import all rows of a database instead of files.")
+@click.option("--table", default="codepilot_sessions", show_default=True, help="The table to import with --from-db.")
+@click.option("--to-db", metavar="URL", help="Store the sessions in this database; default ~/.codepilot/sessions.")
+@click.option("--session-dir", type=click.Path(file_okay=False, path_type=Path), help="Store the sessions here.")
+@click.option("--agent", "agent_name", default="agent", show_default=True, help="The agent's name to store.")
+def import_session(
+    *,
+    files: tuple[Path, ...],
+    from_db: str | None,
+    table: str,
+    to_db: str | None,
+    session_dir: Path | None,
+    agent_name: str,
+) -> None:
+    """Import sessions of CodePilot 0.9.
+
+    They come from FILES, or from a database with --from-db. A session keeps its id and its messages. A session that
+    already exists is not changed. Archived texts are imported as their summaries only.
+    """
+    if bool(files) is (from_db is not None):
+        raise click.UsageError("Name session files, or a database with --from-db.")
+    if to_db is not None and session_dir is not None:
+        raise click.UsageError("--to-db and --session-dir exclude each other.")
+
+    def session_for(session_id: str) -> BaseSession:
+        backend = "file" if to_db is None else "db"
+        return create_session(backend, session_id, agent_name, session_dir, to_db)
+
+    imported: Iterable[str] = (import_session_file(path, session_for) for path in files)
+    if from_db is not None:
+        imported = import_session_table(from_db, session_for, table=table)
+    for session_id in imported:
+        click.echo(f"Imported the session {session_id!r}.")
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    NOT_DONE = 1
+    PAUSED = 3
+    LEFT = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+def run_task(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
+    """Run one task, or with `said` answer the call at which the session's run waits.
+
+    Raises:
+        AgentError: settings that cannot work, or a session that cannot be used.
+    """
+    with _conversation(options, agent_file(options)) as (runtime, screen, conversation):
+        outcome = None
+        if said is not None:
+            if runtime.pending is None:
+                raise SettingsError(
+                    "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and "
+                    'say what to do, e.g. codepilot run "fix the tests".'
+                )
+            outcome = conversation.answer(said)
+        elif task is None or runtime.pending is not None:
+            outcome = conversation.go_on()
+        if task is not None:
+            if outcome is not None and outcome.status is Status.PAUSED:
+                screen.say("The new task was not started: an earlier run waits for an answer.", style="yellow")
+            else:
+                outcome = conversation.turn(task)
+        if outcome is None:
+            raise SettingsError(
+                'Nothing is waiting in this session: say what to do, e.g. codepilot run "fix the tests".'
+            )
+        _print_answer(outcome)
+        if outcome.status is Status.PAUSED:
+            return _paused(outcome, options, screen)
+        if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
+            again = f"codepilot run --session {shlex.quote(options.session)}"
+            said_why = "The run has not finished. When the model service is available again, resume with:"
+            screen.say(f"{said_why} {again}", style="yellow")
+        return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
+
+
+def run_chat(options: ChatOptions) -> Exit:
+    """Converse until the person leaves. Without a terminal, each line of the standard input is a task.
+
+    Raises:
+        AgentError: as for `run`.
+    """
+    settings = agent_file(options)
+    models = ChatModels(settings.model)
+    with _conversation(options, settings) as (runtime, screen, conversation):
+        at, count = runtime.agent, len(runtime.messages)
+        session = "" if options.session is None else f" · session {options.session}"
+        session += f" ({count} messages)" if session and count else ""
+        place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
+        screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
+        if isinstance(runtime.session, FileSession) and runtime.session.recovered:
+            screen.say(runtime.session.recovered, style="yellow")
+        outcome = conversation.go_on()
+        while outcome is None or outcome.status is not Status.PAUSED:
+            line = _line()
+            if line is None:
+                return Exit.DONE
+            try:
+                said = word(line)
+            except SettingsError as error:
+                screen.say(str(error), style="yellow")
+                continue
+            if said is Word.QUIT:
+                return Exit.DONE
+            if said is not None:
+                _obey(said, model_in(line), models, runtime, screen, conversation)
+            elif line.strip():
+                outcome = conversation.turn(line)
+                _print_answer(outcome)
+        return _paused(outcome, options, screen)
+
+
+_HELP = """\
+Write what the agent should do. These are for the program, and cost nothing:
+  /cost    what this session has used
+  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
+  /reset   delete the conversation and start again
+  /quit    leave; Ctrl+D does the same
+The slash may be left out. Ctrl+C stops what the agent does."""
+
+
+def _obey(  # noqa: PLR0917 - the parts of one conversation
+    said: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
+) -> None:
+    """Carry out a command of the chat, but for leaving; `model` is the model that `/model` names."""
+    match said:
+        case Word.HELP:
+            screen.say(_HELP)
+        case Word.COST:
+            used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
+            screen.say(spent(sum(used, Usage())))
+        case Word.RESET:
+            conversation.reset()
+            screen.say("Everything is forgotten.")
+        case Word.MODEL:
+            try:
+                if model:
+                    models.switch(model, conversation.use)
+            except SettingsError as error:
+                screen.say(str(error), style="yellow")
+                return
+            screen.say(f"The model is {runtime.agent.provider.model} ({models.service}).")
+            if not model:
+                screen.say(models.known)
+        case Word.QUIT:
+            pass
+
+
+def list_sessions() -> None:
+    """Print the sessions that are kept in files, the newest first."""
+    sessions = FileSession(session_id="_").list_sessions()
+    for each in sessions:
+        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
+        name = visible(each["session_id"]).replace("\n", "\\n").replace("\t", "\\t")
+        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
+    if not sessions:
+        sys.stdout.write("No saved sessions.\n")
+
+
+def read_task() -> str:
+    """Read the task from the standard input.
+
+    Raises:
+        SettingsError: it is empty.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
+    task = sys.stdin.read().strip()
+    if not task:
+        raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
+    return task
+
+
+@contextmanager
+def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
+    """Open a conversation with the agent; leaving in the middle of a run exits the program."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
+    # Where the standard output is no terminal it is for the answer alone.
+    screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
+    worker = agent(options, settings)
+    recorder = None if options.record is None else Recorder(worker, options.record)
+    runtime = AsyncRuntime(
+        worker if recorder is None else recorder.agent,
+        session="memory" if options.session is None else "file",
+        session_id=options.session,
+        stream=True,
+        listeners=(screen.on_event,),
+    )
+    if recorder is not None:
+        recorder.follow(runtime)
+    prompt = _prompt if _has_person() else None
+    recorded = None if recorder is None else recorder.recorded
+    try:
+        with Chat(runtime, screen, prompt, permissions=options.permissions, recorded=recorded) as conversation:
+            yield runtime, screen, conversation
+    except LeftError as left:
+        sys.exit(Exit(128 + left.by))
+
+
+def _print_answer(outcome: Outcome) -> None:
+    """Print the answer for a program that reads the standard output; on a terminal it has been streamed."""
+    if outcome.summary and not sys.stdout.isatty():
+        sys.stdout.write(visible(outcome.summary).rstrip() + "\n")
+        sys.stdout.flush()
+
+
+def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
+    if options.session is None:
+        screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
+    else:
+        again = f"codepilot run --session {shlex.quote(options.session)}"
+        asked = outcome.pending is not None and outcome.pending.kind == "question"
+        fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
+        screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
+    return Exit.PAUSED
+
+
+def _has_person() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _prompt(text: str) -> str:
+    with suppress(ImportError):  # line editing is a comfort that some builds of Python lack
+        importlib.import_module("readline")
+    return input(text)
+
+
+def _line() -> str | None:
+    """Read the next line for the agent; None at the end, or when the person leaves."""
+    try:
+        if not _has_person():
+            return sys.stdin.readline() or None
+        sys.stdout.write("\n")
+        return _prompt("> ")
+    except (EOFError, KeyboardInterrupt):
+        sys.stdout.write("\n")
+        return None
+
+
 Prompt = Callable[[str], str]
-"""Asks the person for a line; raises EOFError or KeyboardInterrupt when they have had enough."""
+"""Asks the person for a line; raises EOFError or KeyboardInterrupt when they leave."""
 
 
 class LeftError(Exception):
-    """The person has had enough, and left in the middle of a run.
+    """The person left in the middle of a run.
 
     Attributes:
         by: the signal that said so.
@@ -128,7 +520,7 @@ class Chat:
             self._runner.close()
 
     def turn(self, task: str) -> Outcome:
-        """Have one task done.
+        """Run one task.
 
         Raises:
             LeftError: the person left before it was.
@@ -136,7 +528,7 @@ class Chat:
         return self._settled(self._run(self._runtime.run(task)))
 
     def go_on(self) -> Outcome | None:
-        """Go on with the session's newest run where it waits or was cut off; None when it did neither.
+        """Resume the session's newest run if it waits or was interrupted; else return None.
 
         Raises:
             LeftError: as for `turn`.
@@ -196,7 +588,7 @@ class Chat:
         return self._run(self._runtime.resume(approve=said.approved, note=said.note))
 
     def _asked(self, call: PendingCall) -> ChatAnswer | None:
-        """What the person says to a call; None when they leave it open, or nobody is there."""
+        """Ask the person about a call; None when they leave it open, or there is no person."""
         self._screen.waiting(call)
         if self._prompt is None:
             return None
@@ -213,7 +605,7 @@ class Chat:
             return None
 
     def _known(self, pending: PendingCall, **_: object) -> bool | None:
-        """The answer to a call that needs no person; None for one that does."""
+        """Answer a call without the person; None where that is not possible."""
         if self._permissions == "none":
             return False
         return True if self._permissions == "all" or pending in self._remembered else None
@@ -225,7 +617,7 @@ class Chat:
             raise LeftError(self._left_by) from error
 
     async def _watched(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """A run that the first Ctrl+C stops, and the second leaves at once."""
+        """Run the work; the first Ctrl+C stops it, and the second leaves at once."""
         loop, task, pressed = asyncio.get_running_loop(), asyncio.current_task(), False
 
         def interrupt() -> None:
@@ -251,9 +643,6 @@ class Chat:
             loop.remove_signal_handler(signal.SIGTERM)
 
 
-# ---- The model of a chat, and switching to another one.
-
-
 class ChatModels:
     """The model that is asked, and those that are known.
 
@@ -266,7 +655,7 @@ class ChatModels:
         self.current = current
 
     def named(self, text: str) -> ModelSettings:
-        """The model that `NAME`, `PROVIDER/NAME` or `PROVIDER` names.
+        """Return the model that `NAME`, `PROVIDER/NAME` or `PROVIDER` names.
 
         A name that is another service's by its beginning is asked for there, unless the current model is on a server
         of one's own or in a cloud, which may serve any model.
@@ -302,7 +691,7 @@ class ChatModels:
 
     @property
     def service(self) -> str:
-        """Where the current model is asked."""
+        """The service of the current model, with its address."""
         return f"{self.current.provider} at {self.current.base_url}" if self.current.base_url else self.current.provider
 
     @property
@@ -313,52 +702,15 @@ class ChatModels:
         return "\n".join([*lines, "Any other model of a service: /model PROVIDER/NAME."])
 
 
-# ---- Make an agent from the options of the command line.
-
-
 AGENT_FILE = Path("agent.yaml")
 """Read from the current directory when no other is named."""
 
 KEY_VARIABLE = "CODEPILOT_API_KEY"
 """Holds the key for an address that the command line names; no other key is sent there."""
 
-_NO_SANDBOX = "no sandbox isolates it from this machine"
-_BY_REQUEST = "you chose to approve every one"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """What somebody asked for; None leaves it to the agent file, or else to the built-in agent.
-
-    Attributes:
-        agent: the agent file.
-        directory: where the agent works.
-        provider: the model service.
-        model: the model's name.
-        base_url: the model service's address; without a `provider` it is an OpenAI-compatible server.
-        script: replies to replay instead of asking a model.
-        max_steps: model replies that may act, in one run.
-        budget: US dollars that one run may cost.
-        permissions: who approves what waits for approval.
-        session: the session's id; None for one that ends with the program.
-        record: the file that takes every request, reply and event, for `codepilot replay`.
-    """
-
-    agent: Path | None = None
-    directory: Path | None = None
-    provider: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    script: Path | None = None
-    max_steps: int | None = None
-    budget: float | None = None
-    permissions: Permissions = "auto"
-    session: str | None = None
-    record: Path | None = None
-
 
 def agent_file(options: ChatOptions) -> AgentFile:
-    """The settings that the options amount to.
+    """Read the agent file, and apply the options to it.
 
     Raises:
         SettingsError: there is no model to ask, or the agent file does not fit.
@@ -366,9 +718,9 @@ def agent_file(options: ChatOptions) -> AgentFile:
     path = options.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
     if path is not None:
         settings = AgentFile.load(path)
-        model = _named_setup(options) or settings.model
+        model = _chosen_model(options) or settings.model
     else:
-        model = _named_setup(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
+        model = _chosen_model(options) or (ModelSettings.named("openai") if options.base_url else ModelSettings.found())
         settings = AgentFile.built_in(Path.cwd(), model=model)
     limits = settings.limits
     return replace(
@@ -386,10 +738,10 @@ def agent_file(options: ChatOptions) -> AgentFile:
 
 
 def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
-    """The agent that the options amount to, ready to work.
+    """Make the agent of the options and the agent file.
 
     Args:
-        options: what somebody asked for.
+        options: of the command line.
         settings: `agent_file` of the options, where it was read already.
 
     Raises:
@@ -418,398 +770,21 @@ def agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent:
     )
 
 
-def _named_setup(options: ChatOptions) -> ModelSettings | None:
-    """The model that the command line names, if it names one."""
+def _chosen_model(options: ChatOptions) -> ModelSettings | None:
+    """Return the model that the command line names, or None."""
     if options.script is not None:
         return ModelSettings.named("scripted", options=ModelOptions(script=options.script))
     return None if options.provider is None else ModelSettings.named(options.provider)
 
 
 def _rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
-    """The file's own rules, and those of the command line; what is denied stays denied."""
+    """Yield the file's own rules and those of the command line; a denial of the file stays a denial."""
     if permissions == "ask":
         yield from (rule for rule in settings.rules if rule.decision == "deny")
-        yield from (Rule(decision="ask", tool=tool, reason=_BY_REQUEST) for tool in ("write_file", "execute"))
+        yield from (
+            Rule(decision="ask", tool=tool, reason="you chose to approve every one")
+            for tool in ("write_file", "execute")
+        )
     yield from settings.rules
     if settings.sandbox == "local":
-        yield Rule(decision="ask", tool="execute", reason=_NO_SANDBOX)
-
-
-# ---- `codepilot run` and `codepilot chat` from beginning to end: what is printed where, and the exit code.
-
-
-_HELP = """\
-Write what the agent should do. These are for the program, and cost nothing:
-  /cost    what this session has used
-  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
-  /reset   delete the conversation and start again
-  /quit    leave; Ctrl+D does the same
-The slash may be left out. Ctrl+C stops what the agent does."""
-
-
-class Exit(IntEnum):
-    """Exit codes."""
-
-    DONE = 0
-    NOT_DONE = 1
-    PAUSED = 3
-    LEFT = 128 + signal.SIGINT
-    TERMINATED = 128 + signal.SIGTERM
-
-
-def run_console(options: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
-    """Have one task done, or with `said` answer the call at which the session's run waits.
-
-    Raises:
-        AgentError: settings that cannot work, or a session that cannot be used.
-    """
-    with _leaving(), _conversation(options, agent_file(options)) as (runtime, screen, conversation):
-        outcome = None
-        if said is not None:
-            if runtime.pending is None:
-                raise SettingsError(
-                    "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and "
-                    'say what to do, e.g. codepilot run "fix the tests".'
-                )
-            outcome = conversation.answer(said)
-        elif task is None or runtime.pending is not None:
-            outcome = conversation.go_on()
-        if task is not None:
-            if outcome is not None and outcome.status is Status.PAUSED:
-                screen.say("The new task was not started: an earlier run waits for an answer.", style="yellow")
-            else:
-                outcome = conversation.turn(task)
-        if outcome is None:
-            raise SettingsError(
-                'Nothing is waiting in this session: say what to do, e.g. codepilot run "fix the tests".'
-            )
-        _print_answer(outcome)
-        if outcome.status is Status.PAUSED:
-            return _paused(outcome, options, screen)
-        if outcome.status is Status.MODEL_UNAVAILABLE and options.session is not None:
-            again = f"codepilot run --session {shlex.quote(options.session)}"
-            said_why = "The run has not finished. When the model service is available again, resume with:"
-            screen.say(f"{said_why} {again}", style="yellow")
-        return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
-
-
-def chat_console(options: ChatOptions) -> Exit:
-    """Talk until the person has had enough. Without a terminal, each line of the standard input is a task.
-
-    Raises:
-        AgentError: as for `run`.
-    """
-    settings = agent_file(options)
-    models = ChatModels(settings.model)
-    with _leaving(), _conversation(options, settings) as (runtime, screen, conversation):
-        at, count = runtime.agent, len(runtime.messages)
-        session = "" if options.session is None else f" · session {options.session}"
-        session += f" ({count} messages)" if session and count else ""
-        place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
-        screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
-        if isinstance(runtime.session, FileSession) and runtime.session.recovered:
-            screen.say(runtime.session.recovered, style="yellow")
-        outcome = conversation.go_on()
-        while outcome is None or outcome.status is not Status.PAUSED:
-            line = _line()
-            if line is None:
-                return Exit.DONE
-            try:
-                said = word(line)
-            except SettingsError as error:
-                screen.say(str(error), style="yellow")
-                continue
-            if said is Word.QUIT:
-                return Exit.DONE
-            if said is Word.MODEL:
-                _choose_model(model_in(line), models, runtime, screen, conversation)
-            elif said is not None:
-                _obey(said, runtime, screen, conversation)
-            elif line.strip():
-                outcome = conversation.turn(line)
-                _print_answer(outcome)
-        return _paused(outcome, options, screen)
-
-
-def _obey(said: Word, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat) -> None:
-    """Carry out a command of the chat; leaving is the caller's."""
-    match said:
-        case Word.HELP:
-            screen.say(_HELP)
-        case Word.COST:
-            used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
-            screen.say(spent(sum(used, Usage())))
-        case Word.RESET:
-            conversation.reset()
-            screen.say("Everything is forgotten.")
-        case Word.MODEL | Word.QUIT:
-            pass
-
-
-def _choose_model(
-    named: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
-) -> None:
-    """Say which model is asked, or switch to the one that is named; the conversation stays."""
-    try:
-        if named:
-            models.switch(named, conversation.use)
-    except SettingsError as error:
-        screen.say(str(error), style="yellow")
-        return
-    screen.say(f"The model is {runtime.agent.provider.model} ({models.service}).")
-    if not named:
-        screen.say(models.known)
-
-
-def list_sessions() -> None:
-    """Print the sessions that are kept in files, the newest first."""
-    sessions = FileSession(session_id="_").list_sessions()
-    for each in sessions:
-        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
-        name = visible(each["session_id"]).replace("\n", "\\n").replace("\t", "\\t")
-        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
-    if not sessions:
-        sys.stdout.write("No saved sessions.\n")
-
-
-def read_task() -> str:
-    """The task that the standard input holds.
-
-    Raises:
-        SettingsError: it is empty.
-    """
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
-    task = sys.stdin.read().strip()
-    if not task:
-        raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
-    return task
-
-
-@contextmanager
-def _leaving() -> Iterator[None]:
-    """Leaving in the middle of a run leaves the program."""
-    try:
-        yield
-    except LeftError as left:
-        sys.exit(Exit(128 + left.by))
-
-
-@contextmanager
-def _conversation(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
-    """Everything set up, and given back at the end."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
-    # Where the standard output is no terminal it is for the answer alone.
-    screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
-    worker = agent(options, settings)
-    recorder = None if options.record is None else Recorder(worker, options.record)
-    runtime = AsyncRuntime(
-        worker if recorder is None else recorder.agent,
-        session="memory" if options.session is None else "file",
-        session_id=options.session,
-        stream=True,
-        listeners=(screen.on_event,),
-    )
-    if recorder is not None:
-        recorder.follow(runtime)
-    prompt = _prompt if _with_a_person() else None
-    recorded = None if recorder is None else recorder.recorded
-    with Chat(runtime, screen, prompt, permissions=options.permissions, recorded=recorded) as conversation:
-        yield runtime, screen, conversation
-
-
-def _print_answer(outcome: Outcome) -> None:
-    """What was asked for, on a standard output that a program reads; on a terminal it has been streamed."""
-    if outcome.summary and not sys.stdout.isatty():
-        sys.stdout.write(visible(outcome.summary).rstrip() + "\n")
-        sys.stdout.flush()
-
-
-def _paused(outcome: Outcome, options: ChatOptions, screen: ChatScreen) -> Exit:
-    if options.session is None:
-        screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
-    else:
-        again = f"codepilot run --session {shlex.quote(options.session)}"
-        asked = outcome.pending is not None and outcome.pending.kind == "question"
-        fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
-        screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
-    return Exit.PAUSED
-
-
-def _with_a_person() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _prompt(text: str) -> str:
-    with suppress(ImportError):  # line editing is a comfort that some builds of Python lack
-        importlib.import_module("readline")
-    return input(text)
-
-
-def _line() -> str | None:
-    """The next line for the agent; None when there is none, or the person has had enough."""
-    try:
-        if not _with_a_person():
-            return sys.stdin.readline() or None
-        sys.stdout.write("\n")
-        return _prompt("> ")
-    except (EOFError, KeyboardInterrupt):
-        sys.stdout.write("\n")
-        return None
-
-
-# ---- Arguments of `codepilot run` and `codepilot chat`.
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
-_NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-def _named(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """The session's name; an empty one is most likely a variable that is not set."""
-    if name is not None and not name.strip():
-        raise click.BadParameter("a session needs a name; omit the option to store no session.")
-    return name
-
-
-def _finite(_context: click.Context, _option: click.Parameter, amount: float | None) -> float | None:
-    """The amount; nothing is more than `nan`, so that it would bound nothing."""
-    if amount is not None and not math.isfinite(amount):
-        raise click.BadParameter(f"{amount} is not an amount of money.")
-    return amount
-
-
-_AGENT_OPTIONS = (
-    click.option("--agent", type=_FILE, help="The agent file; default ./agent.yaml if it exists."),
-    click.option(
-        "--dir",
-        "directory",
-        type=_DIRECTORY,
-        help="The agent's directory; default from the agent file, or the current one.",
-    ),
-    click.option("--provider", help="The model service; overrides the agent file."),
-    click.option("--model", help="The model; overrides the agent file."),
-    click.option(
-        "--base-url",
-        envvar="CODEPILOT_BASE_URL",
-        show_envvar=True,
-        help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider. The only "
-        "key that is sent there is CODEPILOT_API_KEY.",
-    ),
-    click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
-    click.option("--session", callback=_named, help="Store the conversation under this name, or continue it."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="The maximum number of steps in one run."),
-    click.option(
-        "--budget",
-        type=click.FloatRange(min=0, min_open=True),
-        callback=_finite,
-        help="The cost limit of one run in US dollars.",
-    ),
-    click.option(
-        "--permissions",
-        type=click.Choice(PERMISSIONS),
-        default="auto",
-        show_default=True,
-        help="auto: ask as the agent file says, and for commands without a sandbox. ask: also ask for every write "
-        "and command. all: approve everything. none: deny everything that requires approval.",
-    ),
-    click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
-)
-
-
-def _about_the_agent(command: F) -> F:
-    """The options that both commands share."""
-    for option in reversed(_AGENT_OPTIONS):
-        command = option(command)
-    return command
-
-
-@click.command()
-@click.argument("task", required=False)
-@_about_the_agent
-@click.option("--approve", is_flag=True, help="Approve the waiting call and resume.")
-@click.option("--deny", is_flag=True, help="Deny the waiting call and resume.")
-@click.option("--note", help="With --deny: the reason, for the agent.")
-@click.option("--answer", help="Answer the waiting question and resume.")
-def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
-    """Do one TASK in a directory.
-
-    `-` reads TASK from the standard input. Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an
-    answer.
-    """
-    if approve + deny + (answer is not None) > 1:
-        raise click.UsageError("Use only one of --approve, --deny and --answer.")
-    if note is not None and not deny:
-        raise click.UsageError("--note requires --deny.")
-    said = ChatAnswer(approved=approve, note=note or "") if approve or deny else None
-    if answer is not None:
-        said = ChatAnswer(approved=True, note=answer, answers=True)
-    if said is not None and task is not None:
-        raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
-    if task is not None and not task.strip():
-        raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
-    if options["session"] is None and task is None:
-        raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
-
-    text = read_task() if task == "-" else task
-    sys.exit(run_console(ChatOptions(**options), text, said))
-
-
-@click.command()
-@_about_the_agent
-@click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
-def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields of ChatOptions
-    """Work with the agent in a directory, interactively."""
-    if listed:
-        list_sessions()
-    else:
-        sys.exit(chat_console(ChatOptions(**options)))
-
-
-# ---- `codepilot import-session`: bring in conversations of CodePilot 0.9.
-
-
-@click.command("import-session")
-@click.argument("files", nargs=-1, type=_FILE)
-@click.option("--from-db", metavar="URL", help="Import all rows of a database instead of files.")
-@click.option("--table", default="codepilot_sessions", show_default=True, help="The table to import with --from-db.")
-@click.option("--to-db", metavar="URL", help="Store the sessions in this database; default ~/.codepilot/sessions.")
-@click.option("--session-dir", type=click.Path(file_okay=False, path_type=Path), help="Store the sessions here.")
-@click.option("--agent", "agent_name", default="agent", show_default=True, help="The agent's name to store.")
-def import_session(
-    *,
-    files: tuple[Path, ...],
-    from_db: str | None,
-    table: str,
-    to_db: str | None,
-    session_dir: Path | None,
-    agent_name: str,
-) -> None:
-    """Import sessions of CodePilot 0.9.
-
-    They come from FILES, or from a database with --from-db. A session keeps its id and its messages. A session that
-    already exists is not changed. Archived texts are imported as their summaries only.
-    """
-    if bool(files) is (from_db is not None):
-        raise click.UsageError("Name session files, or a database with --from-db.")
-    if to_db is not None and session_dir is not None:
-        raise click.UsageError("--to-db and --session-dir exclude each other.")
-
-    def session_for(session_id: str) -> BaseSession:
-        backend = "file" if to_db is None else "db"
-        return create_session(backend, session_id, agent_name, session_dir, to_db)
-
-    for path in files:
-        _tell(import_session_file(path, session_for))
-    if from_db is not None:
-        for session_id in import_session_table(from_db, session_for, table=table):
-            _tell(session_id)
-
-
-def _tell(session_id: str) -> None:
-    click.echo(f"Imported the session {session_id!r}.")
+        yield Rule(decision="ask", tool="execute", reason="no sandbox isolates it from this machine")

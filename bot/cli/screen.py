@@ -1,4 +1,9 @@
-"""Show a run to a person in the terminal."""
+"""Show runs at a terminal, and read the person's answers.
+
+`ChatScreen` prints the events of a run. Text that a model or a program wrote passes through `visible` first. `word` and
+`reply` read a line of the person: a command of the chat, or the answer to a call that waits. The reports at the end are
+those of `codepilot replay`.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +42,6 @@ from agent_runtime import (
     Usage,
 )
 
-# ---- Read a person's answer at a prompt, and what of it is remembered. Pure.
-
-
 Permissions = Literal["auto", "ask", "all", "none"]
 """Who approves what waits: the agent file's own rules, a person every write and command, nobody (all granted), nobody
 (all denied)."""
@@ -68,7 +70,7 @@ _MODEL = re.compile(r"/model\s+(\S.*)", re.IGNORECASE)
 
 
 def word(line: str) -> Word | None:
-    """The command that a line is, with or without a slash before it; None for a line that is for the agent.
+    """Read a line as a command, with or without a slash before it; None for a line that is for the agent.
 
     Raises:
         SettingsError: the line is a single word with a slash before it, and there is no such command. A path such as
@@ -85,14 +87,14 @@ def word(line: str) -> Word | None:
 
 
 def model_in(line: str) -> str:
-    """What `/model` is to switch to; empty where it says nothing."""
+    """Return the model that a `/model` line names; empty where it names none."""
     named = _MODEL.fullmatch(line.strip())
     return named[1] if named else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAnswer:
-    """What somebody says to a call that waits.
+    """The person's answer to a call that waits.
 
     Attributes:
         approved: whether it may be made; for a question, True.
@@ -123,7 +125,7 @@ def check_fit(said: ChatAnswer, call: PendingCall) -> None:
 
 
 def reply(line: str) -> ChatAnswer | None:
-    """`y` once, `a` always, `n` with or without a reason; None for anything else, which approves nothing."""
+    """Read `y` (once), `a` (always) or `n` with or without a reason; None for anything else, which approves nothing."""
     said, _, note = line.strip().partition(" ")
     match said.lower():
         case "y" | "yes" if not note:
@@ -143,7 +145,7 @@ class Remembered:
     _calls: set[str] = field(default_factory=set)
 
     def add(self, call: PendingCall) -> None:
-        """From now on, calls within the scope of this one need no approval."""
+        """Approve all further calls within the scope of this one."""
         if (scope := scope_of(call)) is not None:
             self._calls.add(scope)
 
@@ -152,7 +154,7 @@ class Remembered:
 
 
 def scope_of(call: PendingCall) -> str | None:
-    """What "always" would mean for a call, in words; None where it could mean anything, as for a patch.
+    """Describe the calls that "always" approves; None where it could mean anything, as for a patch.
 
     Two commands are the same when every character is; where their terminal stands does not matter.
     """
@@ -165,24 +167,6 @@ def scope_of(call: PendingCall) -> str | None:
             return None
         case tool, args:
             return f"{tool} with {json.dumps(args, sort_keys=True, ensure_ascii=False)}"
-
-
-# ---- Text from strangers made fit for a terminal: what would draw, move or hide is shown instead. Pure.
-
-
-_HARMLESS = frozenset("\n\t\u00a0\u200d")
-"""Not printable by Python's count, and harmless: line break, tab, the hard space, the joiner inside an emoji."""
-
-
-def visible(text: str) -> str:
-    """Every control code, bidirectional override and invisible character as Python would escape it.
-
-    Nothing is left out: what somebody approves must be what they see.
-    """
-    text = text.replace("\r\n", "\n")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode() for c in text)
 
 
 _WRITTEN = re.compile(r"^\[write_file\] ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") ", re.MULTILINE)
@@ -257,13 +241,13 @@ class ChatScreen:
             self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
 
     def choices(self, call: PendingCall) -> None:
-        """Say what can be answered to a call that waits."""
+        """Show the possible answers to a call that waits."""
         scope = scope_of(call)
         always = f" · a = always, for {scope}" if scope is not None else ""
         self.say(f"y = yes, once{always} · n [why] = no", style="dim")
 
     def ended(self, outcome: Outcome) -> None:
-        """Say how a run ended, and what it used."""
+        """Show the end of a run and its use."""
         self._end_line()
         is_shown = "".join(self._said).rstrip().endswith(outcome.summary or "")
         if outcome.status is Status.FINISHED and not is_shown and outcome.summary and self._console.is_terminal:
@@ -299,7 +283,7 @@ class ChatScreen:
 
 
 def _notice(event: Event) -> tuple[str, str] | None:
-    """What is said of an event in one line, and in which style; None for what goes without saying."""
+    """Describe an event in one line, with its style; None for an event that is not shown."""
     told: tuple[str, str] | None = None
     match event:
         case ToolProgressed(text=text):
@@ -320,7 +304,7 @@ def _notice(event: Event) -> tuple[str, str] | None:
 
 
 def footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
-    """How a run ended and what it used, on one line."""
+    """Summarise a run's end and use on one line."""
     named = list(files)
     steps = "1 step" if outcome.steps == 1 else f"{outcome.steps} steps"
     parts = [str(outcome.status).replace("_", " "), steps, spent(outcome.usage), f"{outcome.seconds:.1f} s"]
@@ -332,7 +316,7 @@ def footer(outcome: Outcome, files: Iterable[str] = ()) -> str:
 
 
 def spent(usage: Usage) -> str:
-    """Tokens and money; an unknown price is said, not taken for nothing."""
+    """Format tokens and cost; an unknown price is named, not taken for zero."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     cost = "price unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return f"{usage.total_tokens:,} tokens{cached} · {cost}"
@@ -343,14 +327,26 @@ def _last_lines(text: str, count: int) -> str:
     return "\n".join(lines[-count:])
 
 
-# ---- The report of `codepilot replay`. Pure.
+_HARMLESS = frozenset("\n\t\u00a0\u200d")
+"""Not printable by Python's count, and harmless: line break, tab, the hard space, the joiner inside an emoji."""
+
+
+def visible(text: str) -> str:
+    """Escape every control code, bidirectional override and invisible character as Python does.
+
+    Nothing is left out: what somebody approves must be what they see.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode() for c in text)
 
 
 _ANOTHER_START = "note: the directory has changed since the recording, so a difference may come from the directory."
 
 
 def replay_report(found: Replayed) -> str:
-    """A replay, told to the person who asked for it."""
+    """Report a replay."""
     lines = [] if found.same_start else [_ANOTHER_START]
     total = found.requests + found.left
     lines.append(f"{found.requests} of {total} requests were made as recorded.")
@@ -364,7 +360,7 @@ def replay_report(found: Replayed) -> str:
 
 
 def comparison_report(found: Comparison) -> str:
-    """A comparison, told to the person who asked for it."""
+    """Report a comparison."""
     summaries = f"; {found.summaries} for a summary were not" if found.summaries else ""
     head = f"{_count(found.requests, 'request')} compared{summaries}. {_count(len(found.differences), 'difference')}."
     return "\n\n".join([head, *found.differences])
