@@ -1,4 +1,9 @@
-"""Read the event that started the workflow run, as a delivery, and what it and the inputs ask for."""
+"""Read the event that started the workflow run, and make the job that it or the inputs ask for.
+
+`job_of_run` decides: with one of the inputs `prompt`, `command` and `recipe`, the workflow's file asks for the job, on
+any event; else a command in the event does, as on the server. The words of the file are the goal. The words of an event
+are quoted, never obeyed, and a prompt that contains them is refused.
+"""
 
 from __future__ import annotations
 
@@ -34,62 +39,13 @@ from bot.permissions.levels import OWN_PREFIX
 from bot.publishing.render import is_marked
 from bot.settings.models import ActionSettings
 
-# ---- Words of an event that an expression has put into a workflow's prompt, where they would be commands. Pure.
-
-
-# What strangers can fill in the payload of an event that they can cause.
-_WORDS = frozenset(
-    {
-        "body", "description", "display_title", "from", "head_branch", "label", "message", "page_name", "ref",
-        "summary", "text", "title",
-    }
-)  # fmt: skip
-_PEOPLE = frozenset({"author", "committer"})
-_LEAST_CHARS = 16
-"""Less may be in a prompt by chance."""
-# As `toJSON` writes them, too.
-_BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
-
-
-def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
-    """The expression, such as `github.event.issue.body`, whose words a prompt holds; empty when it holds none.
-
-    Args:
-        prompt: the request.
-        payload: of an event that strangers can cause.
-    """
-    flat = _flat(prompt)
-    for name, text in _words(payload, "github.event"):
-        # The whole as well, or a text of short lines alone would pass.
-        pieces = map(_flat, (text, *text.splitlines()))
-        if any(len(piece) >= _LEAST_CHARS and piece in flat for piece in pieces):
-            return name
-    return ""
-
-
-def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
-    """Every text in the payload that people write, by its name in an expression."""
-    if isinstance(part, dict):
-        for key, value in part.items():
-            if isinstance(value, str) and key in _WORDS:
-                yield f"{name}.{key}", value
-            elif key in _PEOPLE and isinstance(value, dict):
-                yield from ((f"{name}.{key}.{each}", str(value.get(each) or "")) for each in ("name", "email"))
-            elif key not in {"repository", "organization", "sender", "user", "inputs", "client_payload"}:
-                yield from _words(value, f"{name}.{key}")
-    elif isinstance(part, list):
-        for value in part:
-            yield from _words(value, f"{name}.*")
-
-
-def _flat(text: str) -> str:
-    """Without what `toJSON` and a template change."""
-    line = _BREAKS.sub(" ", text).strip()
-    return " ".join(json.dumps(line, ensure_ascii=False)[1:-1].replace("\\", "").casefold().split())
-
-
-# ---- The job that a workflow's own inputs `prompt` and `command` ask for, on any event. Pure.
-
+# Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]
+_ACTIONS_LOGIN = "github-actions[bot]"
+_MAX_EVENT_BYTES = 25 * 1024 * 1024
+_FROM_RUNNER = (
+    "GitHub's runner writes it: make sure that no earlier step changes that file or the variable, and run the job "
+    "again."
+)
 
 WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
 """Events that only people with write access, and what they set up, can cause."""
@@ -101,9 +57,92 @@ _FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_re
 """Events that the bot's own work may cause."""
 
 
+def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
+    """Return the job that the inputs ask for, else the job of a command in the event.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        ConfigError: the inputs contradict each other or the event.
+    """
+    delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
+    if inputs.prompt or inputs.command or inputs.recipe:
+        repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
+        asked = PromptRequest(
+            prompt=inputs.prompt,
+            command=inputs.command,
+            recipe=inputs.recipe,
+            base=inputs.base,
+            workflow=settings.workflow or "",
+            ref=settings.ref or "",
+            # Whether it is private is asked of GitHub before anything is published.
+            repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
+            actor=Actor(id=number, login=login) if number and login else None,
+            branch_prefix=inputs.branch_prefix,
+            # Several steps of one run may each have a job.
+            unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
+        )
+        return asked_by_workflow(delivery, asked, listening)
+    if delivery.event in WRITERS_ONLY:
+        return IgnoredDelivery(
+            reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
+            "below `with:`: `prompt: What the agent is to do`"
+        )
+    return job_from(delivery, listening)
+
+
+def delivery_from(settings: ActionSettings) -> Delivery:
+    """Read the event that started the workflow.
+
+    Raises:
+        MalformedError: the event file cannot be read, is no JSON object, or is about another repository.
+    """
+    try:
+        with settings.event_path.open("rb") as file:
+            content = file.read(_MAX_EVENT_BYTES + 1)
+    except OSError as error:
+        raise _malformed(settings, f"cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_EVENT_BYTES:
+        raise _malformed(settings, f"has more than {_MAX_EVENT_BYTES:,} bytes")
+    try:
+        payload = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(settings, f"is not JSON: {error}") from error
+    delivery = from_action(
+        event=settings.event_name,
+        payload=payload,
+        run_id=str(settings.run_id),
+        run_attempt=str(settings.run_attempt),
+    )
+    if delivery.event == "schedule" and "repository" not in delivery.payload:
+        return delivery  # GitHub tells a schedule of its cron line alone
+    # The token is good for the workflow's repository alone, so an event about another one is no job of this run.
+    repository = delivery.payload.get("repository")
+    name = repository.get("full_name") if isinstance(repository, dict) else None
+    if not isinstance(name, str) or name.lower() != settings.repository.lower():
+        raise MalformedError(
+            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
+            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
+        )
+    return delivery
+
+
+def _malformed(settings: ActionSettings, fault: str) -> MalformedError:
+    return MalformedError(f"The event file {settings.event_path} (GITHUB_EVENT_PATH) {fault}. {_FROM_RUNNER}")
+
+
+def listening_of(settings: ActionSettings) -> Listening:
+    """Return the triggers and accounts that a workflow's step listens to."""
+    return Listening(
+        triggers=settings.agent.triggers,
+        own_login=_ACTIONS_LOGIN,
+        trusted_bots=settings.agent.trusted_bots,
+        start_label=settings.agent.start_label,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRequest:
-    """What a workflow asks for, and where it runs.
+    """The request in a workflow's inputs, and the place of the run.
 
     Attributes:
         prompt: the request in words, or None.
@@ -131,7 +170,7 @@ class PromptRequest:
 
 
 def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
-    """The job that a prompt or a command of the workflow's file is, or why this event asks for none.
+    """Make the job of a prompt, a command or a recipe in the workflow's file.
 
     The file is written by people with write access, so its words are the goal. The person who caused the event
     commands nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
@@ -139,7 +178,7 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     Raises:
         InputsError: the inputs contradict each other or the event.
     """
-    if name := quoted_in(asked.prompt or "", _of_strangers(delivery)):
+    if name := quoted_in(asked.prompt or "", _public_parts(delivery)):
         raise _wrong(
             f"The input `prompt` contains the text of `{name}`, which anyone may have written. Remove the "
             "expression. The agent sees the text of a thread as quotes.",
@@ -149,8 +188,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     if isinstance(place, IgnoredDelivery):
         return place
     command = _command(delivery, asked, place.thread)
-    if (hindrance := _hindrance(delivery, asked, place, command, listening)) is not None:
-        return hindrance
+    if (ignored := _reason_to_ignore(delivery, asked, place, command, listening)) is not None:
+        return ignored
     sender = _sender(delivery)
     actor = sender.actor if sender is not None else asked.actor
     if actor is None:
@@ -169,14 +208,6 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     )
 
 
-def _of_strangers(delivery: Delivery) -> Mapping[str, Any]:
-    """What of a payload strangers may have written: of events that only writers cause, the commits that were merged."""
-    payload = delivery.payload
-    if delivery.event not in WRITERS_ONLY:
-        return payload
-    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """Where the job is; `head` is the branch of the event, `from_fork` whether that is another repository's."""
@@ -189,7 +220,7 @@ class _Place:
 
 
 def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
-    """The thread that the event is about, else a branch."""
+    """Return the thread that the event is about, else a branch."""
     if "pull_request" in delivery.payload:
         event = parse_payload(_OfPull, delivery)
         if isinstance(event, IgnoredDelivery):
@@ -218,11 +249,11 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
         repo = asked.repo or IgnoredDelivery(reason=reason)
     if isinstance(repo, IgnoredDelivery):
         return repo
-    return (_of_run if delivery.event == "workflow_run" else _of_ref)(delivery, asked, repo)
+    return (_place_of_run if delivery.event == "workflow_run" else _place_of_ref)(delivery, asked, repo)
 
 
-def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
-    """The branch that the workflow runs on, or another one that it names."""
+def _place_of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
+    """Return the branch that the workflow runs on, or another one that it names."""
     if delivery.event == "push" and delivery.payload.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
     ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
@@ -237,8 +268,8 @@ def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
     return _Place(repo=repo, thread=Thread.of_branch(branch), head=ref)
 
 
-def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
-    """The branch that another workflow ran on; its name proves nothing where the run was a fork's."""
+def _place_of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
+    """Return the branch that another workflow ran on; its name proves nothing where the run was a fork's."""
     event = parse_payload(_OfRun, delivery)
     if isinstance(event, IgnoredDelivery):
         return event
@@ -251,8 +282,16 @@ def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
     return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
 
 
+def _default_branch(delivery: Delivery) -> str:
+    """Return the default branch, for an event that is about no branch."""
+    repository: Mapping[str, Any] = delivery.payload.get("repository") or {}
+    branch = repository.get("default_branch")
+    about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
+    return branch if isinstance(branch, str) and not about_a_ref else ""
+
+
 def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work | StartRecipe:
-    """What is to be done."""
+    """Make the command of the inputs, or refuse inputs that do not fit the event."""
     verb, goal = asked.command or "fix", asked.prompt or ""
     if asked.recipe and asked.command:
         raise _wrong(
@@ -279,10 +318,10 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work |
     return WORK_VERBS[verb](goal=goal)
 
 
-def _hindrance(
+def _reason_to_ignore(
     delivery: Delivery, asked: PromptRequest, place: _Place, command: Work | StartRecipe, listening: Listening
 ) -> IgnoredDelivery | None:
-    """Why the event is left alone, though the inputs ask for something."""
+    """Return the reason to ignore the event although the inputs ask for work."""
     if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
         return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
@@ -306,16 +345,67 @@ def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
     return InputsError((InputProblem(text=text, input=name, line=line),))
 
 
-def _default_branch(delivery: Delivery) -> str:
-    """Of an event that is about no branch."""
-    repository: Mapping[str, Any] = delivery.payload.get("repository") or {}
-    branch = repository.get("default_branch")
-    about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
-    return branch if isinstance(branch, str) and not about_a_ref else ""
+# What strangers can fill in the payload of an event that they can cause.
+_WORDS = frozenset(
+    {
+        "body", "description", "display_title", "from", "head_branch", "label", "message", "page_name", "ref",
+        "summary", "text", "title",
+    }
+)  # fmt: skip
+_PEOPLE = frozenset({"author", "committer"})
+_LEAST_CHARS = 16
+"""Less may be in a prompt by chance."""
+# As `toJSON` writes them, too.
+_BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
+
+
+def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
+    """Return the expression, such as `github.event.issue.body`, whose text a prompt contains; empty for none.
+
+    Args:
+        prompt: the request.
+        payload: of an event that strangers can cause.
+    """
+    flat = _flat(prompt)
+    for name, text in _words(payload, "github.event"):
+        # The whole as well, or a text of short lines alone would pass.
+        pieces = map(_flat, (text, *text.splitlines()))
+        if any(len(piece) >= _LEAST_CHARS and piece in flat for piece in pieces):
+            return name
+    return ""
+
+
+def _public_parts(delivery: Delivery) -> Mapping[str, Any]:
+    """Select the parts that strangers may have written: of events that only writers cause, the merged commits."""
+    payload = delivery.payload
+    if delivery.event not in WRITERS_ONLY:
+        return payload
+    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
+
+
+def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in the payload that people write, with its name in an expression."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if isinstance(value, str) and key in _WORDS:
+                yield f"{name}.{key}", value
+            elif key in _PEOPLE and isinstance(value, dict):
+                yield from ((f"{name}.{key}.{each}", str(value.get(each) or "")) for each in ("name", "email"))
+            elif key not in {"repository", "organization", "sender", "user", "inputs", "client_payload"}:
+                yield from _words(value, f"{name}.{key}")
+    elif isinstance(part, list):
+        for value in part:
+            yield from _words(value, f"{name}.*")
+
+
+def _flat(text: str) -> str:
+    """Normalise the parts of a text that `toJSON` and a template change."""
+    line = _BREAKS.sub(" ", text).strip()
+    return " ".join(json.dumps(line, ensure_ascii=False)[1:-1].replace("\\", "").casefold().split())
 
 
 def _sender(delivery: Delivery) -> Sender | None:
-    """Who caused the event; a schedule has nobody."""
+    """Return the account that caused the event; None for a schedule."""
     if "sender" not in delivery.payload:
         return None
     event = parse_payload(_OfSender, delivery)
@@ -358,98 +448,3 @@ class _Run(PayloadPart):
 
 class _OfRun(PayloadPart):
     workflow_run: _Run
-
-
-# Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]
-_ACTIONS_LOGIN = "github-actions[bot]"
-_MAX_EVENT_BYTES = 25 * 1024 * 1024
-_FROM_RUNNER = (
-    "GitHub's runner writes it: make sure that no earlier step changes that file or the variable, and run the job "
-    "again."
-)
-
-
-def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
-    """The job that the run is for: what the inputs ask for, else what somebody asked for in the event.
-
-    Raises:
-        MalformedError: the event file is not what a runner writes.
-        ConfigError: the inputs contradict each other or the event.
-    """
-    delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
-    if inputs.prompt or inputs.command or inputs.recipe:
-        repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
-        asked = PromptRequest(
-            prompt=inputs.prompt,
-            command=inputs.command,
-            recipe=inputs.recipe,
-            base=inputs.base,
-            workflow=settings.workflow or "",
-            ref=settings.ref or "",
-            # Whether it is private is asked of GitHub before anything is published.
-            repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
-            actor=Actor(id=number, login=login) if number and login else None,
-            branch_prefix=inputs.branch_prefix,
-            # Several steps of one run may each have a job.
-            unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
-        )
-        return asked_by_workflow(delivery, asked, listening)
-    if delivery.event in WRITERS_ONLY:
-        return IgnoredDelivery(
-            reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
-            "below `with:`: `prompt: What the agent is to do`"
-        )
-    return job_from(delivery, listening)
-
-
-def delivery_from(settings: ActionSettings) -> Delivery:
-    """Read the event that started the workflow.
-
-    Raises:
-        MalformedError: the event file cannot be read, is no JSON object, or is about another repository.
-    """
-    path = settings.event_path
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_EVENT_BYTES + 1)
-    except OSError as error:
-        raise MalformedError(
-            f"The event file {path} (GITHUB_EVENT_PATH) cannot be read: {error.strerror}. {_FROM_RUNNER}"
-        ) from error
-    if len(content) > _MAX_EVENT_BYTES:
-        raise MalformedError(
-            f"The event file {path} (GITHUB_EVENT_PATH) has more than {_MAX_EVENT_BYTES:,} bytes. {_FROM_RUNNER}"
-        )
-    try:
-        payload = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(
-            f"The event file {path} (GITHUB_EVENT_PATH) is not JSON: {error}. {_FROM_RUNNER}"
-        ) from error
-    delivery = from_action(
-        event=settings.event_name,
-        payload=payload,
-        run_id=str(settings.run_id),
-        run_attempt=str(settings.run_attempt),
-    )
-    if delivery.event == "schedule" and "repository" not in delivery.payload:
-        return delivery  # GitHub tells a schedule of its cron line alone
-    # The token is good for the workflow's repository alone, so an event about another one is no job of this run.
-    repository = delivery.payload.get("repository")
-    name = repository.get("full_name") if isinstance(repository, dict) else None
-    if not isinstance(name, str) or name.lower() != settings.repository.lower():
-        raise MalformedError(
-            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
-            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
-        )
-    return delivery
-
-
-def listening_of(settings: ActionSettings) -> Listening:
-    """What a workflow's step listens for."""
-    return Listening(
-        triggers=settings.agent.triggers,
-        own_login=_ACTIONS_LOGIN,
-        trusted_bots=settings.agent.trusted_bots,
-        start_label=settings.agent.start_label,
-    )

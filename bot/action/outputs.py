@@ -1,4 +1,9 @@
-"""The outputs of a workflow's step: every one of them at every ending, with documented values."""
+"""Report a workflow's step: its conclusion and exit code, outputs, summary, log and annotations.
+
+A `StepEnd` is the end of the step, of which the rest is made. Every output is written at every end, with documented
+values. The last functions write workflow commands, lines that GitHub's runner carries out; text from others must not be
+read as one: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
 
 from __future__ import annotations
 
@@ -22,88 +27,9 @@ from bot.publishing.render import NO_FILE, annotations_of, in_inputs, reason, re
 from bot.publishing.view import StatusView
 from bot.queue.records import JobRecord
 
-# ---- Workflow commands: lines of a step's output that GitHub's runner carries out. Pure.
-
-
-Level = Literal["error", "warning", "notice"]
-
-MOST_ANNOTATIONS = 10
-"""Of each level in one step; GitHub drops the rest:
-https://docs.github.com/en/rest/checks/runs#create-a-check-run and the runner's own limit."""
-
-# The runner cuts a message there: https://github.com/actions/runner/blob/main/src/Runner.Worker/ExecutionContext.cs
-_MESSAGE_CHARS = 4_000
-_TITLE_CHARS = 200
-
-END_GROUP = "::endgroup::"
-
-
-def annotation(level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0) -> str:
-    """A line in the log that GitHub also shows above the run, and beside the lines of a file.
-
-    Args:
-        level: how bad it is.
-        message: what there is to say; may have several lines.
-        title: above it.
-        file: of the repository; empty for what is about no file.
-        line: its first line, from 1.
-        end_line: its last line, where there are several.
-    """
-    properties = {
-        "title": one_line(_shown(title), _TITLE_CHARS),
-        "file": _shown(file),
-        "line": str(line) if file and line else "",
-        "endLine": str(end_line) if file and end_line > line else "",
-    }
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
-    return f"::{level}{' ' if written else ''}{written}::{_data(_shown(message)[:_MESSAGE_CHARS])}"
-
-
-def group(title: str) -> str:
-    """What folds the lines that follow, up to `END_GROUP`, below a title."""
-    return f"::group::{_data(one_line(_shown(title), _TITLE_CHARS))}"
-
-
-def mask(secret: str) -> list[str]:
-    """What has the runner take a secret out of everything that this job writes; a line each, as it masks by lines."""
-    return [f"::add-mask::{_data(line)}" for line in dict.fromkeys(secret.splitlines()) if line.strip()]
-
-
-def foreign(text: str, token: str) -> str:
-    """A text that others wrote, between two commands that keep the runner from looking for commands in it.
-
-    Args:
-        text: the text.
-        token: ends it; new and random for each text, or its author could write it.
-
-    Raises:
-        ValueError: the text holds the token.
-    """
-    shown = _shown(text).rstrip("\n")
-    if token in shown:
-        raise ValueError("the token that is to end a text must not be in it")
-    return f"::stop-commands::{token}\n{shown}\n::{token}::"
-
-
-def _shown(text: str) -> str:
-    """Without control codes, and without the older form of commands, which the log's page reads wherever it stands."""
-    return clean(text.replace("\r\n", "\n").replace("\r", "\n")).replace("##[", "# #[")
-
-
-# https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-# ---- The conclusion of a workflow's step: the output `conclusion` and the exit code, which always agree. Pure.
-
 
 class Conclusion(StrEnum):
-    """What a step came to; those of a finished change are the same words as in `Verdict`."""
+    """The conclusion of a step; those of a finished change are the same words as in `Verdict`."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -137,18 +63,14 @@ MEANINGS: Mapping[Conclusion, tuple[int, str]] = {
 }
 """The exit code of each, and what it means, in the order of the documentation."""
 
-_STATES: Mapping[JobState, Conclusion] = {
-    JobState.DONE: Conclusion.DONE,
-    JobState.REFUSED: Conclusion.REFUSED,
-    JobState.STOPPED: Conclusion.STOPPED,
-    JobState.WAITING: Conclusion.WAITING,
-}
+_UNTIMELY = frozenset({JobState.QUEUED, JobState.RUNNING})
+"""States in which no step's job ends unless its end was lost."""
 
 
 def conclusion_of(
     ended: JobState | IgnoredDelivery | None, verdict: Verdict | None = None, *, misconfigured: bool = False
 ) -> Conclusion:
-    """What a step came to.
+    """Return the conclusion of a step.
 
     Args:
         ended: how its job ended, or why there was none; None when the workflow was cancelled.
@@ -163,11 +85,11 @@ def conclusion_of(
         return Conclusion(verdict.value)
     if ended is JobState.FAILED and misconfigured:
         return Conclusion.MISCONFIGURED
-    return _STATES.get(ended, Conclusion.FAILED)
+    return Conclusion.FAILED if ended in _UNTIMELY else Conclusion(ended.value)
 
 
 def exit_code(conclusion: Conclusion) -> int:
-    """With what the step's process ends."""
+    """Return the exit code of the step's process."""
     return MEANINGS[conclusion][0]
 
 
@@ -175,9 +97,6 @@ def conclusions_table() -> str:
     """Every conclusion as a Markdown table, for the documentation."""
     rows = [f"| `{each}` | {code} | {meaning} |" for each, (code, meaning) in MEANINGS.items()]
     return "\n".join(["| `conclusion` | exit code | meaning |", "|---|---|---|", *rows, ""])
-
-
-# ---- The end of a workflow's step, as one value.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +129,7 @@ class StepEnd:
 
     @property
     def view(self) -> StatusView | None:
-        """What its comment says, where it says more than a word."""
+        """The view of its comment; None for a short reply."""
         view = self.ending.view if self.ending is not None else None
         return view if isinstance(view, StatusView) else None
 
@@ -221,14 +140,14 @@ class StepEnd:
 
     @property
     def why(self) -> str:
-        """Why it ended as it did; empty where that needs no reason."""
+        """The reason of the end; empty where it needs none."""
         if isinstance(self.ended, IgnoredDelivery):
             return self.ended.reason
         return self.ending.reason if self.ending is not None else ""
 
     @property
     def conclusion(self) -> Conclusion:
-        """What it came to."""
+        """The conclusion of the step."""
         return conclusion_of(
             self.ended,
             self.view.verdict if self.view is not None else None,
@@ -265,11 +184,6 @@ _MOST_DAYS = 90
 _SUMMARY_CHARS = 60_000
 _CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
 _NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
-
-
-def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
-    """The outputs of a step that began nothing."""
-    return _NOTHING | {"conclusion": conclusion.value, "status": "", "summary": summary}
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
@@ -318,8 +232,13 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
     return _NOTHING | known
 
 
+def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
+    """The outputs of a step that began nothing."""
+    return _NOTHING | {"conclusion": conclusion.value, "status": "", "summary": summary}
+
+
 def _summary(end: StepEnd) -> str:
-    """What the run says of itself."""
+    """Return the run's own summary."""
     told = end.ending.view if end.ending is not None else None
     text = end.why
     if isinstance(told, StatusView):
@@ -330,14 +249,11 @@ def _summary(end: StepEnd) -> str:
 
 
 def escaped(end: StepEnd, text: str) -> str:
-    """What is said of a job's end, harmless wherever a workflow puts it."""
+    """Escape a text about a job's end, so that it is harmless wherever a workflow puts it."""
     if (job := end.job) is None:
         return text
     allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
     return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
-
-
-# ---- Write the step's outputs and summary to the files that the runner named.
 
 
 _OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
@@ -392,10 +308,93 @@ def _append(path: Path, content: bytes, variable: str) -> None:
         raise BotError(f"the file {path} ({variable}) cannot be written: {error.strerror}") from error
 
 
-# ---- The run in the step's log: a group for each step of the agent, with what it said, called and saw.
+_SPARE_BYTES = 4_096
+"""For what stands around the change."""
 
 
-_TITLE_CHARS_LOG = 100
+def summary(end: StepEnd) -> str:
+    """Format the summary of the step, in Markdown: the comment, the cost, and the change as far as it fits."""
+    if isinstance(end.ended, IgnoredDelivery):
+        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
+    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
+    parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
+    if end.view is not None:
+        rows = [
+            ("Conclusion", code(end.conclusion.value)),
+            ("Model", code(end.view.model) if end.view.model else ""),
+            ("Steps", str(end.view.steps) if end.view.steps else ""),
+            ("Time", duration(end.view.seconds)),
+        ]
+        if (usage := end.view.usage) is not None:
+            read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+            cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
+            rows += [
+                ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
+                ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
+            ]
+        head, *more = [f"| {name} | {value} |" for name, value in rows if value]
+        posted = end.record.comment.posted
+        parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
+    text = "\n\n".join(filter(None, parts))
+    changed = end.patch if end.view is not None and end.view.files else ""
+    if changed.strip() in text:  # the comment shows what was left out of a publication
+        changed = ""
+    room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
+    return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
+
+
+def _change(patch: str, room: int) -> str:
+    """Format the change, folded: whole where it fits, else as many whole lines as do."""
+    shown = "\r".join(map(clean, patch.split("\r")))
+    lines, note = shown.split("\n"), ""
+    block = fenced(shown, "diff")
+    while len(block.encode()) > room and lines:
+        # A fence may be longer than the lines that were left out, when these are of back ticks.
+        size = len("\n".join(lines).encode())
+        keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
+        lines = lines[: min(keep, len(lines) - 1)]
+        block = fenced("\n".join(lines), "diff")
+        note = f"_Truncated: the whole change has {len(patch):,} characters._"
+    return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))
+
+
+_LEVELS: Mapping[str, Level] = {"warning": "warning", "notice": "notice"}
+_QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
+
+
+def notes_on(end: StepEnd) -> list[str]:
+    """Format the annotations, at most as many of a level as GitHub shows; the end of the run comes first."""
+    view, lines = end.view, list[tuple[Level, str]]()
+    most: Level = "error" if exit_code(end.conclusion) else "warning"
+    if isinstance(end.ended, IgnoredDelivery):
+        said = f"Nothing to do: {in_inputs(end.ended.reason)}"
+        lines.append(("notice", annotation("notice", said, title="Codepilot")))
+    elif end.conclusion not in _QUIET:
+        said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
+        said = in_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
+        lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
+    if end.ending is not None and view is not None:
+        for each in annotations_of(view, end.ending.review):
+            # In a step that is green no error, which would be read as its failure.
+            level = most if each.level == "failure" else _LEVELS[each.level]
+            file = "" if each.path == NO_FILE else each.path
+            line = annotation(
+                level, each.message, title=each.title, file=file, line=each.start_line, end_line=each.end_line
+            )
+            lines.append((level, line))
+    levels = [level for level, _ in lines]
+    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MOST_ANNOTATIONS]
+
+
+def _verdict(end: StepEnd) -> str:
+    """Return the reason of the run's conclusion, as in its comment or its end."""
+    view = end.view
+    if view is None or view.verdict is None or view.state != "done":
+        return end.ending.reason if end.ending is not None else ""
+    return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+
+
+_GROUP_TITLE_CHARS = 100
 _OUTPUT_CHARS = 20_000
 
 
@@ -445,7 +444,7 @@ class StepLog:
     def _begin(self) -> None:
         """Open the step's group, whose title is what the agent says that it does."""
         if not self._open and self._number:
-            said = one_line(self._redact(self._said), _TITLE_CHARS_LOG)
+            said = one_line(self._redact(self._said), _GROUP_TITLE_CHARS)
             self._say(group(f"Step {self._number}{': ' if said else ''}{said}"))
             self._open = True
         if self._said.strip():
@@ -471,93 +470,75 @@ class StepLog:
             self._say(foreign(shown, token))
 
 
-# ---- The annotations of a workflow's step: how it ended, and what is to be said beside lines.
+Level = Literal["error", "warning", "notice"]
+
+MOST_ANNOTATIONS = 10
+"""Of each level in one step; GitHub drops the rest:
+https://docs.github.com/en/rest/checks/runs#create-a-check-run and the runner's own limit."""
+
+# The runner cuts a message there: https://github.com/actions/runner/blob/main/src/Runner.Worker/ExecutionContext.cs
+_MESSAGE_CHARS = 4_000
+_TITLE_CHARS = 200
+
+END_GROUP = "::endgroup::"
 
 
-_LEVELS: Mapping[str, Level] = {"warning": "warning", "notice": "notice"}
-_QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
+def annotation(level: Level, message: str, *, title: str = "", file: str = "", line: int = 0, end_line: int = 0) -> str:
+    """Format a line of the log that GitHub also shows above the run, and beside the lines of a file.
+
+    Args:
+        level: how bad it is.
+        message: what there is to say; may have several lines.
+        title: above it.
+        file: of the repository; empty for what is about no file.
+        line: its first line, from 1.
+        end_line: its last line, where there are several.
+    """
+    properties = {
+        "title": one_line(_printable(title), _TITLE_CHARS),
+        "file": _printable(file),
+        "line": str(line) if file and line else "",
+        "endLine": str(end_line) if file and end_line > line else "",
+    }
+    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+    return f"::{level}{' ' if written else ''}{written}::{_data(_printable(message)[:_MESSAGE_CHARS])}"
 
 
-def notes_on(end: StepEnd) -> list[str]:
-    """A line each, at most as many of a level as GitHub shows; the end of the run comes first."""
-    view, lines = end.view, list[tuple[Level, str]]()
-    most: Level = "error" if exit_code(end.conclusion) else "warning"
-    if isinstance(end.ended, IgnoredDelivery):
-        said = f"Nothing to do: {in_inputs(end.ended.reason)}"
-        lines.append(("notice", annotation("notice", said, title="Codepilot")))
-    elif end.conclusion not in _QUIET:
-        said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
-        said = in_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
-        lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
-    if end.ending is not None and view is not None:
-        for each in annotations_of(view, end.ending.review):
-            # In a step that is green no error, which would be read as its failure.
-            level = most if each.level == "failure" else _LEVELS[each.level]
-            file = "" if each.path == NO_FILE else each.path
-            line = annotation(
-                level, each.message, title=each.title, file=file, line=each.start_line, end_line=each.end_line
-            )
-            lines.append((level, line))
-    levels = [level for level, _ in lines]
-    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MOST_ANNOTATIONS]
+def group(title: str) -> str:
+    """Start a group, which folds the lines up to `END_GROUP` below a title."""
+    return f"::group::{_data(one_line(_printable(title), _TITLE_CHARS))}"
 
 
-def _verdict(end: StepEnd) -> str:
-    """Why the run came to what it did, in the words of its comment or of its end."""
-    view = end.view
-    if view is None or view.verdict is None or view.state != "done":
-        return end.ending.reason if end.ending is not None else ""
-    return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+def mask(secret: str) -> list[str]:
+    """Mask a secret in the logs of this job; a command for each line, as the runner masks by lines."""
+    return [f"::add-mask::{_data(line)}" for line in dict.fromkeys(secret.splitlines()) if line.strip()]
 
 
-# ---- The step's summary: the comment, what the run cost, and the change as far as it fits.
+def foreign(text: str, token: str) -> str:
+    """Put a text that others wrote between two commands that keep the runner from looking for commands in it.
+
+    Args:
+        text: the text.
+        token: ends it; new and random for each text, or its author could write it.
+
+    Raises:
+        ValueError: the text holds the token.
+    """
+    shown = _printable(text).rstrip("\n")
+    if token in shown:
+        raise ValueError("the token that is to end a text must not be in it")
+    return f"::stop-commands::{token}\n{shown}\n::{token}::"
 
 
-_SPARE_BYTES = 4_096
-"""For what stands around the change."""
+def _printable(text: str) -> str:
+    """Remove control codes and the older form of commands, which the log's page reads wherever it stands."""
+    return clean(text.replace("\r\n", "\n").replace("\r", "\n")).replace("##[", "# #[")
 
 
-def summary(end: StepEnd) -> str:
-    """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
-    if isinstance(end.ended, IgnoredDelivery):
-        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
-    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
-    parts = [end.told or waits or f"Codepilot: {end.ended.value}. {escaped(end, end.why)}".strip()]
-    if end.view is not None:
-        rows = [
-            ("Conclusion", code(end.conclusion.value)),
-            ("Model", code(end.view.model) if end.view.model else ""),
-            ("Steps", str(end.view.steps) if end.view.steps else ""),
-            ("Time", duration(end.view.seconds)),
-        ]
-        if (usage := end.view.usage) is not None:
-            read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
-            cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
-            rows += [
-                ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
-                ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
-            ]
-        head, *more = [f"| {name} | {value} |" for name, value in rows if value]
-        posted = end.record.comment.posted
-        parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
-    text = "\n\n".join(filter(None, parts))
-    changed = end.patch if end.view is not None and end.view.files else ""
-    if changed.strip() in text:  # the comment shows what was left out of a publication
-        changed = ""
-    room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
-    return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
+# https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _change(patch: str, room: int) -> str:
-    """The change, folded: whole where it fits, else as many whole lines as do."""
-    shown = "\r".join(map(clean, patch.split("\r")))
-    lines, note = shown.split("\n"), ""
-    block = fenced(shown, "diff")
-    while len(block.encode()) > room and lines:
-        # A fence may be longer than the lines that were left out, when these are of back ticks.
-        size = len("\n".join(lines).encode())
-        keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
-        lines = lines[: min(keep, len(lines) - 1)]
-        block = fenced("\n".join(lines), "diff")
-        note = f"_Truncated: the whole change has {len(patch):,} characters._"
-    return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

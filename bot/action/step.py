@@ -1,4 +1,9 @@
-"""One step of a workflow as a process: masks first, then the work, and at the end an exit code."""
+"""Run one step of a workflow, `codepilot act`: mask the secrets, work on the event's jobs, and return an exit code.
+
+`take_step` is the whole step. `work_step` sends the event through the same pipeline as the server, on a queue in
+memory, and works on each job that the first one starts or resumes. `report_problems` reports a step that cannot start:
+in the log, in the summary and, where the event's sender may give commands, in the thread.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +51,163 @@ from bot.server.process import guard, start_log
 from bot.settings.load import key_for
 from bot.settings.models import ActionSettings, ActionSurvey, bounds_of
 
-# ---- Run the jobs of a workflow's step one after another, in this process.
-
-
 log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_SECONDS = 15.0
+"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
+
+_WAIT_SECONDS = 900.0
+"""A workflow run has nothing else to do while GitHub wants a pause."""
+
+_ROOT = (
+    "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
+    "for the runner; or, if the machine is discarded after the job, set the input `allow-root`."
+)
+
+
+async def take_step(survey: ActionSurvey) -> int:
+    """Handle the event of one workflow run.
+
+    Args:
+        survey: what the step was given.
+
+    Returns:
+        The exit code of the step.
+    """
+    settings = survey.settings
+    for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
+        for line in outputs.mask(secret.get_secret_value()) if secret is not None else ():
+            say(line)
+    redactor = redactor_for(settings)
+    problems = survey.problems or _root_problem(settings) or await _schema_problem(settings)
+    if not problems:
+        try:
+            start_log(redactor)
+            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
+            for line in notes_on(end):
+                say(redactor.redact(line))
+            return exit_code(end.conclusion)
+        except InputsError as error:
+            problems = error.wrong
+        except (BotError, AgentError) as error:
+            problems = (InputProblem(text=in_inputs(str(error))),)
+    await report_problems(settings, problems, redactor=redactor, say=say)
+    return exit_code(Conclusion.MISCONFIGURED)
+
+
+def say(line: str) -> None:
+    """Write to the step's output at once: the runner carries commands out in the order in which they come."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _root_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """Close this process to others; return a problem where it runs as root, and no input allows that."""
+    try:
+        guard(allow_root=settings.agent.allow_root)
+    except ConfigError:
+        return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
+    return ()
+
+
+async def _schema_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """Check an output schema that is written in the workflow itself."""
+    schema = settings.inputs.output_schema
+    try:
+        if isinstance(schema, dict):
+            await require_output_schema(schema)
+    except SettingsError as error:
+        return (InputProblem(text=f"The input `output-schema` is not valid. {error}", input="output-schema"),)
+    return ()
+
+
+async def work_step(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), longest_pause: float = LONGEST_PAUSE_SECONDS
+) -> StepEnd:
+    """Work on the event that started the workflow run, and write the step's outputs.
+
+    Args:
+        settings: the runner's and the operator's.
+        listeners: called with every event of the run.
+        longest_pause: seconds until a job that GitHub's silence broke off is taken up again, at most.
+
+    Returns:
+        How the job ended, or why the event asks for none.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        InputsError: the inputs contradict each other or the event.
+        SandboxError: the agent could not run safely here.
+    """
+    job, begun, redactor = job_of_run(settings), time.monotonic(), redactor_for(settings)
+    if isinstance(job, IgnoredDelivery):
+        end = StepEnd(ended=job)
+        _write(settings, redactor, outputs_of(end), summary(end))
+        return end
+    shared = _job_services(settings, redactor, listeners)
+    engine = InMemoryEngine()
+    await engine.accept(job)
+    endings: list[Ending] = []
+    contexts = JobContextFactory(
+        services=shared,
+        queue=engine,
+        ended=endings.append,
+        ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
+        github_for=lambda _job: GitHub.for_token(
+            settings.token.get_secret_value(),
+            settings.api_url,
+            redact=redactor.redact,
+            max_wait_seconds=_WAIT_SECONDS,
+            ca_file=settings.agent.ca_file,
+        ),
+    )
+    patience = 4 * longest_pause
+    worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
+    last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
+    await engine.tell_ending(worker, last.job.id, until=time.time() + patience)
+    patch = await asyncio.to_thread(shared.work.patch, last.job.id)
+    patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
+    end = StepEnd(
+        ended=last.state,
+        job=last.job,
+        ending=endings[-1] if endings else None,
+        record=await engine.record(last.job.id),
+        patch=patch,
+        patch_file=patch_file,
+        session_file=session_file,
+        session_days=settings.agent.approval_hours // 24 + 1,
+        seconds=time.monotonic() - begun,
+        server_url=settings.server_url,
+    )
+    _write(settings, redactor, outputs_of(end), summary(end))
+    return end
+
+
+def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
+    sealing = settings.sealing_secret
+    shared = services(
+        settings.agent,
+        server_url=settings.server_url,
+        secret=settings.lasting_secret or settings.token,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=EDIT_SECONDS,
+        provider=None,
+        storage=local_storage(settings.agent),
+        inputs=settings.inputs,
+        run_url=settings.run_page,
+    )
+    if sealing is None:
+        return shared
+    sessions = files_of(settings.agent)
+    handover = Handover(
+        key=key_for(sealing, "saved jobs"),
+        folder=settings.agent.data_dir / "session",
+        sessions=sessions,
+        name=settings.inputs.session or "",
+        plain=settings.api_url.startswith("http:"),
+    )
+    return replace(shared, handover=handover, sessions=sessions)
 
 
 async def run_jobs(
@@ -89,115 +247,12 @@ async def run_jobs(
     return await run_job(last.job.id), None
 
 
-# ---- Handle the event that started a workflow run, on an engine in memory.
-
-
-LONGEST_PAUSE_SECONDS = 15.0
-"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
-
-_WAIT_SECONDS = 900.0
-"""A workflow run has nothing else to do while GitHub wants a pause."""
-
-
-async def work_step(
-    settings: ActionSettings, *, listeners: Sequence[Listener] = (), longest_pause: float = LONGEST_PAUSE_SECONDS
-) -> StepEnd:
-    """One workflow run: the event that started it, through the same pipeline, to the step's outputs.
-
-    Args:
-        settings: the runner's and the operator's.
-        listeners: called with every event of the run.
-        longest_pause: seconds until a job that GitHub's silence broke off is taken up again, at most.
-
-    Returns:
-        How the job ended, or why the event asks for none.
-
-    Raises:
-        MalformedError: the event file is not what a runner writes.
-        InputsError: the inputs contradict each other or the event.
-        SandboxError: the agent could not run safely here.
-    """
-    job, begun = job_of_run(settings), time.monotonic()
-    if isinstance(job, IgnoredDelivery):
-        end = StepEnd(ended=job)
-        _report(settings, end)
-        return end
-    redactor = redactor_for(settings)
-    shared = _services_of_step(settings, redactor, listeners)
-    engine = InMemoryEngine()
-    await engine.accept(job)
-    endings: list[Ending] = []
-    contexts = JobContextFactory(
-        services=shared,
-        queue=engine,
-        ended=endings.append,
-        ledger=InMemoryLedger(engine, trusted_bots=settings.agent.trusted_bots),
-        github_for=lambda _job: GitHub.for_token(
-            settings.token.get_secret_value(),
-            settings.api_url,
-            redact=redactor.redact,
-            max_wait_seconds=_WAIT_SECONDS,
-            ca_file=settings.agent.ca_file,
-        ),
-    )
-    patience = 4 * longest_pause
-    worker = Worker(contexts, Patience(seconds=patience, longest_pause=longest_pause))
-    last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
-    await engine.tell_ending(worker, last.job.id, until=time.time() + patience)
-    patch = await asyncio.to_thread(shared.work.patch, last.job.id)
-    patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
-    end = StepEnd(
-        ended=last.state,
-        job=last.job,
-        ending=endings[-1] if endings else None,
-        record=await engine.record(last.job.id),
-        patch=patch,
-        patch_file=patch_file,
-        session_file=session_file,
-        session_days=settings.agent.approval_hours // 24 + 1,
-        seconds=time.monotonic() - begun,
-        server_url=settings.server_url,
-    )
-    _report(settings, end)
-    return end
-
-
-def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
-    sealing = settings.sealing_secret
-    shared = services(
-        settings.agent,
-        server_url=settings.server_url,
-        secret=settings.lasting_secret or settings.token,
-        redactor=redactor,
-        listeners=listeners,
-        edit_seconds=EDIT_SECONDS,
-        provider=None,
-        storage=local_storage(settings.agent),
-        inputs=settings.inputs,
-        run_url=settings.run_page,
-    )
-    if sealing is None:
-        return shared
-    sessions = files_of(settings.agent)
-    handover = Handover(
-        key=key_for(sealing, "saved jobs"),
-        folder=settings.agent.data_dir / "session",
-        sessions=sessions,
-        name=settings.inputs.session or "",
-        plain=settings.api_url.startswith("http:"),
-    )
-    return replace(shared, handover=handover, sessions=sessions)
-
-
-def _report(settings: ActionSettings, end: StepEnd) -> None:
-    redact = redactor_for(settings).redact
+def _write(settings: ActionSettings, redactor: Redactor, values: Mapping[str, str], markdown: str) -> None:
+    """Write the step's outputs and its summary, as far as the runner wants them."""
     if settings.output_path is not None:
-        write_outputs(settings.output_path, {name: redact(value) for name, value in outputs_of(end).items()})
+        write_outputs(settings.output_path, {name: redactor.redact(value) for name, value in values.items()})
     if settings.summary_path is not None:
-        write_summary(settings.summary_path, redact(summary(end)))
-
-
-# ---- Report a step that cannot begin: in the log, in the summary and, to those who may command, in the thread.
+        write_summary(settings.summary_path, redactor.redact(markdown))
 
 
 _TITLE = "Codepilot cannot start"
@@ -218,50 +273,10 @@ _NOT_STORED = (
 )
 
 
-def why_empty(event: str, payload: Mapping[str, Any]) -> str:
-    """Why a secret that the workflow passes on may be empty in a run.
-
-    Args:
-        event: the name of what started the run.
-        payload: of that.
-    """
-    if _at(payload, "sender", "login") == "dependabot[bot]":
-        return _DEPENDABOT
-    head, base = (_at(payload, "pull_request", side, "repo", "id") for side in ("head", "base"))
-    return _FORK if event in _WITHOUT_SECRETS and head != base else _NOT_STORED
-
-
-def errors(problems: Sequence[InputProblem], why: str) -> list[str]:
-    """The same for the log: a line each, with the YAML to write."""
-    told = (
-        "\n".join(filter(None, (each.text, each.line and f"with:\n  {each.line}", why if each.secret else "")))
-        for each in problems[: outputs.MOST_ANNOTATIONS]
-    )
-    return [outputs.annotation("error", each.replace("*", ""), title=_TITLE) for each in told]
-
-
-def explained(problems: Sequence[InputProblem], why: str) -> str:
-    """The same as Markdown, with the YAML in one piece."""
-    told = [each.text for each in problems]
-    said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)
-    parts = [f"{_TITLE}.", said]
-    if lines := [each.line for each in problems if each.line]:
-        yaml = "\n".join(["with:", *(f"  {each}" for each in lines)])
-        parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fenced(yaml, 'yaml')}")
-    if any(each.secret for each in problems):
-        parts.append(why)
-    return "\n\n".join(parts)
-
-
-def problem_of(error: Exception) -> InputProblem:
-    """What keeps a step from working, in the words of a workflow's author."""
-    return InputProblem(text=in_inputs(str(error)))
-
-
-async def tell(
+async def report_problems(
     settings: ActionSettings, problems: Sequence[InputProblem], *, redactor: Redactor, say: Callable[[str], None]
 ) -> None:
-    """Tell it in all three places.
+    """Report the problems in the log, in the summary and in the thread.
 
     Args:
         settings: as far as they can be read; the token may be empty.
@@ -272,28 +287,25 @@ async def tell(
     problems, job, why = list(problems), None, _NOT_STORED
     try:
         delivery = delivery_from(settings)
-        why = why_empty(delivery.event, delivery.payload)
+        why = missing_secret_cause(delivery.event, delivery.payload)
         found = job_from(delivery, listening_of(settings))
         job = found if isinstance(found, Job) else None
     except BotError as error:
         if str(error) not in {each.text for each in problems}:
             problems.append(InputProblem(text=str(error)))
-    for line in errors(problems, why):
+    for line in error_annotations(problems, why):
         say(redactor.redact(line))
-    told = redactor.redact(explained(problems, why))
-    if settings.output_path is not None:
-        write_outputs(settings.output_path, outputs_without_run(Conclusion.MISCONFIGURED, told))
-    if settings.summary_path is not None:
-        write_summary(settings.summary_path, f"### ⚙️ {told}")
+    told = redactor.redact(explanation(problems, why))
+    _write(settings, redactor, outputs_without_run(Conclusion.MISCONFIGURED, told), f"### ⚙️ {told}")
     if job is not None and settings.token.get_secret_value():
         try:
-            await _tell_thread(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)
+            await _comment_problems(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)
         except BotError as error:
             say(outputs.annotation("warning", redactor.redact(f"The thread was not informed. {error}"), title=_TITLE))
 
 
-async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
-    """Comment, where somebody who may command has asked for something.
+async def _comment_problems(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:
+    """Comment in the thread, where a user who may command has asked for work.
 
     Raises:
         GitHubError: GitHub did not answer, or refused.
@@ -314,69 +326,42 @@ async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: 
         await github.comments.create(name, spot_of(job), body)
 
 
+def missing_secret_cause(event: str, payload: Mapping[str, Any]) -> str:
+    """Explain why a secret that the workflow passes on may be empty in a run.
+
+    Args:
+        event: the name of what started the run.
+        payload: of that.
+    """
+    if _at(payload, "sender", "login") == "dependabot[bot]":
+        return _DEPENDABOT
+    head, base = (_at(payload, "pull_request", side, "repo", "id") for side in ("head", "base"))
+    return _FORK if event in _WITHOUT_SECRETS and head != base else _NOT_STORED
+
+
+def error_annotations(problems: Sequence[InputProblem], why: str) -> list[str]:
+    """Format the problems for the log: a line each, with the YAML to write."""
+    told = (
+        "\n".join(filter(None, (each.text, each.line and f"with:\n  {each.line}", why if each.secret else "")))
+        for each in problems[: outputs.MOST_ANNOTATIONS]
+    )
+    return [outputs.annotation("error", each.replace("*", ""), title=_TITLE) for each in told]
+
+
+def explanation(problems: Sequence[InputProblem], why: str) -> str:
+    """Format the problems as Markdown, with the YAML in one piece."""
+    told = [each.text for each in problems]
+    said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)
+    parts = [f"{_TITLE}.", said]
+    if lines := [each.line for each in problems if each.line]:
+        yaml = "\n".join(["with:", *(f"  {each}" for each in lines)])
+        parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fenced(yaml, 'yaml')}")
+    if any(each.secret for each in problems):
+        parts.append(why)
+    return "\n\n".join(parts)
+
+
 def _at(value: object, *keys: str) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-_ROOT = (
-    "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
-    "for the runner; or, if the machine is discarded after the job, set the input `allow-root`."
-)
-
-
-async def take_step(survey: ActionSurvey) -> int:
-    """Handle the event of one workflow run.
-
-    Args:
-        survey: what the step was given.
-
-    Returns:
-        The exit code of the step.
-    """
-    settings = survey.settings
-    for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
-        for line in outputs.mask(secret.get_secret_value()) if secret is not None else ():
-            say(line)
-    redactor = redactor_for(settings)
-    problems = survey.problems or _of_root(settings) or await _of_schema(settings)
-    if not problems:
-        try:
-            start_log(redactor)
-            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
-            for line in notes_on(end):
-                say(redactor.redact(line))
-            return exit_code(end.conclusion)
-        except InputsError as error:
-            problems = error.wrong
-        except (BotError, AgentError) as error:
-            problems = (problem_of(error),)
-    await tell(settings, problems, redactor=redactor, say=say)
-    return exit_code(Conclusion.MISCONFIGURED)
-
-
-def say(line: str) -> None:
-    """Write to the step's output at once: the runner carries commands out in the order in which they come."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def _of_root(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """Close this process to others; what is wrong where it belongs to root, who must allow that."""
-    try:
-        guard(allow_root=settings.agent.allow_root)
-    except ConfigError:
-        return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
-    return ()
-
-
-async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
-    """What is wrong with a schema that is in the workflow itself."""
-    schema = settings.inputs.output_schema
-    try:
-        if isinstance(schema, dict):
-            await require_output_schema(schema)
-    except SettingsError as error:
-        return (InputProblem(text=f"The input `output-schema` is not valid. {error}", input="output-schema"),)
-    return ()

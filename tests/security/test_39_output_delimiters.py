@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bot.action import write_outputs
+from bot.action.outputs import write_outputs
 
 
 def test_the_delimiter_is_random_and_never_in_the_value(tmp_path: Path) -> None:
