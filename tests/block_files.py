@@ -9,7 +9,7 @@ from typing import Any
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.tool import Planned, Progress, Registry, Tool
-from agent_runtime.transports.blocks import Content, PayloadBinder, Payloads, write_file
+from agent_runtime.transports.blocks import PayloadBinder, Payloads, write_file
 from agent_runtime.transports.blocks_parser import Payload
 from agent_runtime.workspace.files import Workspace
 
@@ -23,7 +23,7 @@ class BlockFiles(FileTools):
         self.registry = Registry(self.payloads.adapt)
         self.registry.add_family(self)
 
-    def take(self, *contents: str | Content, control: str = "") -> BlockFiles:
+    def take(self, *contents: str | Payload, control: str = "") -> BlockFiles:
         """Begin a step with the contents of a reply."""
         self.payloads.begin_step(payloads_of(contents), control)
         self.begin_step()
@@ -45,7 +45,7 @@ class BlockFiles(FileTools):
     def state(self) -> dict[str, Plain]:
         return {**self.step_state(), **self.payloads.state()}
 
-    def go_on(self, state: dict[str, Any], *contents: str | Content, control: str = "") -> None:
+    def go_on(self, state: dict[str, Any], *contents: str | Payload, control: str = "") -> None:
         """Resume a step in another process, after `restore`."""
         self.payloads.resume(payloads_of(contents), control, state)
         self.resume_step(state)
@@ -64,5 +64,5 @@ async def call(
     return await tool.apply(await tool.plan(args), progress)
 
 
-def payloads_of(contents: Iterable[str | Content]) -> Payloads:
+def payloads_of(contents: Iterable[str | Payload]) -> Payloads:
     return Payloads(Payload(text=each, filename=None) if isinstance(each, str) else each for each in contents)

@@ -209,21 +209,21 @@ class AgentFile:
         mcp: servers whose tools it has, with `${NAME}` as it is written.
     """
 
-    path: Path | None
-    name: str
-    role: str
-    instructions: str
+    path: Path | None = None
+    name: str = "Codepilot"
+    role: str = "an autonomous software engineering agent."
+    instructions: str = ""
     model: ModelSettings
-    fallback: tuple[ModelSettings, ...]
+    fallback: tuple[ModelSettings, ...] = ()
     work_dir: Path
-    unsafe_mode: bool
-    sandbox: SandboxName
-    docker_image: str | None
-    limits: RunLimits
-    memory: MemorySettings
-    tools: tuple[str, ...] | None
-    max_output_chars: Mapping[str, int]
-    rules: tuple[Rule, ...]
+    unsafe_mode: bool = False
+    sandbox: SandboxName = "auto"
+    docker_image: str | None = None
+    limits: RunLimits = field(default_factory=RunLimits)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    tools: tuple[str, ...] | None = None
+    max_output_chars: Mapping[str, int] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
     git_writable: bool = False
     index: IndexSettings | None = None
     transport: TransportName | None = None
@@ -292,24 +292,8 @@ class AgentFile:
 
     @classmethod
     def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:
-        """An agent for a directory that no file describes: every tool, default bounds, the best sandbox there is."""
-        return cls(
-            path=None,
-            name="Codepilot",
-            role="an autonomous software engineering agent.",
-            instructions="",
-            model=model,
-            fallback=(),
-            work_dir=work_dir,
-            unsafe_mode=False,
-            sandbox="auto",
-            docker_image=None,
-            limits=RunLimits(),
-            memory=MemorySettings(),
-            tools=None,
-            max_output_chars={},
-            rules=(),
-        )
+        """Return the agent for a directory without an agent file: every tool, default limits, the best sandbox."""
+        return cls(work_dir=work_dir, model=model)
 
     def policy(self) -> Policy:
         """What its runs may do and spend."""

@@ -10,7 +10,7 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.core.errors import SandboxError, SettingsError, Suspend, ToolError
 from agent_runtime.interpreter.source import NotPlainError, plain
 from agent_runtime.run.approvals import Gate
-from agent_runtime.run.loop import Calls
+from agent_runtime.run.calls import Calls
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.protocol import InMemorySession

@@ -37,8 +37,9 @@ from agent_runtime.providers.protocol import (
     traced_reply,
 )
 from agent_runtime.run.approvals import Answer, Gate
+from agent_runtime.run.calls import Calls
 from agent_runtime.run.checkpoint import SavedStep, digest_of, seal, unseal
-from agent_runtime.run.loop import Calls, Loop, StepCheckpoint
+from agent_runtime.run.loop import Loop, StepCheckpoint
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.codec import decode, encode
@@ -274,7 +275,7 @@ class Run:
                 return replace(outcome, usage=self.state.progress.usage)
         except StepSuspended as stop:
             if stopped:
-                loop.calls.shown.result(notes.tasks_stopped(stopped))
+                loop.calls.shown.add_result(notes.tasks_stopped(stopped))
             return await self._pause(stop.calls, loop)
         except TimeoutError:
             if not deadline.expired():

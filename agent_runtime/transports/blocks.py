@@ -1,296 +1,273 @@
-"""The transport of control blocks: a reply is prose, Python that calls tools, payloads and a completion."""
+"""The transport of control blocks: a reply is prose, Python that calls tools, payloads and a completion.
+
+`blocks_parser` reads the reply's text. Here its control block runs, and each `write_file` in it takes the next payload
+(`Payloads`, `PayloadBinder`). Contents that were not written are kept, so that the model need not send them again
+(`KeptContents`). Writes that are sure to follow each other are checked before the first is made (`expected_writes`).
+"""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, NoReturn, Protocol, Self
+from typing import Any, Literal, NoReturn, Self
 
 from agent_runtime import prompts
 from agent_runtime.core.errors import FormatError, LimitError, ResumeCode, ResumeError, ToolError
 from agent_runtime.core.events import Replied, Streamed
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest, ToolResult
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
-from agent_runtime.interpreter.source import CodeError, parse_code
 from agent_runtime.policy.policy import CallFacts, RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
 from agent_runtime.tools.files import CHANGED_MEANWHILE, contents_of_call
 from agent_runtime.tools.tool import Planned, Planner, Registry, Tool, refused
-from agent_runtime.transports import blocks_parser as plan
 from agent_runtime.transports.blocks_parser import (
     WRITE,
-    CompletionText,
-    ProseText,
+    ExpectedWrite,
+    Payload,
     Reply,
-    ReplyEvent,
     ReplyParser,
+    expected_writes,
     same_file,
     unreadable,
 )
-from agent_runtime.transports.protocol import StepOutput, StepSuspended
+from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
 from agent_runtime.workspace.diffs import is_whole
 from agent_runtime.workspace.patches import hunk_count, with_hunks
-
-# ---- The texts that tell a model how to reply with control blocks.
-
-
-_CHAT = "- A reply without control block and completion is an answer in conversation."
-_JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
 
 NO_ACTION = (
     "Your reply held neither a ```codepilot block nor a ```completion, so nothing happened. To act, write a "
     "```codepilot block; if the task is done or cannot be done, end it with a ```completion block that says so."
 )
+
 NO_OUTPUT = "[Control block executed with no output.]"
 unfit = partial(prompts.unfit, "The step itself is done. Send a corrected ```completion")
-
-
-def guide(tools: str, *, chat: bool) -> str:
-    """How to reply, and which tools there are.
-
-    Args:
-        tools: their declarations.
-        chat: whether a reply that neither acts nor finishes is an answer.
-    """
-    return _template().substitute(tools=tools, mode=_CHAT if chat else _JOB).strip()
-
-
-@cache
-def _template() -> Template:
-    return Template(files(__package__).joinpath("blocks_guide.md").read_text(encoding="utf-8"))
-
-
-# ---- The payloads of one reply, handed out in order to the calls that write them; and those that were not written.
-
-
+_CHAT = "- A reply without control block and completion is an answer in conversation."
+_JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
+_CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
 _MOST_KEPT = 50
 _MOST_KEPT_CHARS = 4_000_000
+Arguments = dict[str, Any]
+"""Of a call of `write_file` as a control block makes it, by name, without those that are None."""
+_OURS = frozenset({"payload", "hunks"})
+"""Arguments that say where the contents are, and that the tool does not know."""
 
 
-class Content(Protocol):
-    """What is needed of a reply's payload block."""
-
-    @property
-    def text(self) -> str:
-        """The content, as it stood between the fences."""
-        ...
-
-    @property
-    def filename(self) -> str | None:
-        """The file that the fence names, if it names one."""
-        ...
-
-
-class Payloads:
-    """One step's payloads; the loop makes one of these for each reply."""
-
-    def __init__(self, payloads: Iterable[Content] = ()) -> None:
-        self._payloads = tuple(payloads)
-        self._taken = 0
-
-    def take(self, path: str) -> str:
-        """The next payload's text, for the file `path`; an empty path leaves the name on the fence unchecked.
-
-        Raises:
-            ToolError: there is none left, or it names another file; nothing is taken then.
-        """
-        number = self._taken + 1
-        if number > len(self._payloads):
-            raise ToolError(
-                f"write_file({path!r}) needs payload {number}, but the reply has {len(self._payloads)}; put one fenced "
-                "block for each write below the codepilot block, in the order of the calls",
-                kind="ValueError",
-            )
-        payload = self._payloads[self._taken]
-        if path and payload.filename is not None and not same_file(payload.filename, path):
-            raise ToolError(
-                f"payload {number} says filename={payload.filename}, but its turn came with write_file({path!r}); put "
-                "the payloads in the order of the calls, or leave filename= out",
-                kind="ValueError",
-            )
-        self._taken = number
-        return payload.text
-
-    def copy(self) -> Payloads:
-        """The same payloads, to try something out on."""
-        twin = Payloads(self._payloads)
-        twin._taken = self._taken
-        return twin
-
-    @property
-    def taken(self) -> int:
-        """How many payloads calls have taken."""
-        return self._taken
-
-    def skip(self, count: int) -> None:
-        """Count payloads as taken that were taken before a run was paused.
-
-        Raises:
-            ValueError: there are not so many.
-        """
-        if not 0 <= count <= len(self._payloads):
-            raise ValueError(f"{count} payloads were taken, but the reply has {len(self._payloads)}")
-        self._taken = count
-
-    def left(self) -> int:
-        """How many payloads no call has taken."""
-        return len(self._payloads) - self._taken
-
-    def ahead(self) -> tuple[str, ...]:
-        """The texts that no call has taken."""
-        return tuple(payload.text for payload in self._payloads[self._taken :])
-
-
-class KeptContents:
-    """Contents that were sent but not written, by number, so that they need not be sent again.
-
-    The oldest go first when there are more than 50, or more than 4,000,000 characters of them.
-    """
+class BlockTransport:
+    """Control blocks, and the contents that their writes did not come to write."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[str, ...]] = OrderedDict()
-        self._last = 0
+        self._binder = PayloadBinder()
 
-    def keep(self, contents: tuple[str, ...], number: int | None = None) -> int:
-        """Keep the contents of one write; the answer is their number.
+    def guide(self, tools: str, *, chat: bool) -> str:
+        """Return the part of the system prompt about replies and tools; see `Transport.guide`."""
+        return Template(read_guide("blocks_guide.md")).substitute(tools=tools, mode=_CHAT if chat else _JOB).strip()
 
-        Args:
-            contents: of the write.
-            number: of other contents, which these replace; None for a number of their own.
-        """
-        if number is None:
-            self._last = number = self._last + 1
-        self._kept[number] = contents
-        self._kept.move_to_end(number)
-        chars = sum(len(text) for kept in self._kept.values() for text in kept)
-        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
-            chars -= sum(map(len, self._kept.popitem(last=False)[1]))
-        return number
+    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
+        """None: the guide declares the tools."""
+        return ()
 
-    def get(self, number: object, count: int) -> tuple[str, ...]:
-        """The contents of a number.
+    def words(self, reply: str) -> str:
+        """What stands before a control block, without the fences of a completion."""
+        return _FENCE.sub("", _CONTROL.sub("", reply))
+
+    def adapt(self, tool: Tool) -> Tool:
+        """A tool as control code calls it."""
+        return self._binder.adapt(tool)
+
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockLeg:
+        """Begin a leg of a run; see `Transport.open`."""
+        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
+        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
+        # Somebody else's write_file takes what it writes as an argument.
+        payloads = WRITE not in tools or not tools.get(WRITE).foreign
+        return BlockLeg(self._binder, interpreter, payloads=payloads)
+
+    def require_resumable(self, calls: Mapping[str, Any]) -> None:
+        """Make sure that the interpreter that is installed can go on with a block.
 
         Raises:
-            ToolError: there are none under it, or not as many as the write takes.
+            ResumeError: another version took it, or it cannot be read; or it was suspended with another transport.
         """
-        if not isinstance(number, int) or isinstance(number, bool) or number not in self._kept:
-            numbers = f"kept are {', '.join(map(str, self._kept))}" if self._kept else "nothing is kept"
-            raise ToolError(
-                f"payload={number!r}: must be the number of a write that was refused; {numbers}", kind="ValueError"
-            )
-        contents = self._kept[number]
-        if len(contents) != count:
-            raise ToolError(
-                f"payload={number}: holds {len(contents)} content{'s' if len(contents) != 1 else ''}, but this write "
-                f"takes {count}; repeat it in the mode in which it was refused",
-                kind="ValueError",
-            )
-        return contents
+        if "transport" in calls:
+            raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
+        require_readable(InterpreterState.from_plain(calls))
 
-    def to_plain(self) -> dict[str, Plain]:
-        """All of them, to be kept while a run is paused."""
-        return {"last": self._last, "kept": [[number, *contents] for number, contents in self._kept.items()]}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """What `to_plain` gave."""
-        kept = cls()
-        kept._last = plain["last"]
-        kept._kept = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
-        return kept
+    def reset(self) -> None:
+        """Forget the contents that were kept."""
+        self._binder.reset()
 
 
-# ---- The writes that a control block is sure to make, read from its code without running it. Pure.
+class BlockLeg:
+    """Reads replies with control blocks, and remembers which names write that earlier blocks have defined."""
+
+    no_action, no_output, prose_finishes = NO_ACTION, NO_OUTPUT, False
+    unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
+
+    def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
+        """Read replies.
+
+        Args:
+            binder: gives writes their payloads; the one that the tools were adapted by.
+            interpreter: runs control blocks.
+            payloads: whether writes take payloads.
+        """
+        self._binder = binder
+        self._interpreter = interpreter
+        self._payloads = payloads
+        self._writers: frozenset[str] = frozenset()
+
+    def recall(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
+        """Read earlier replies again; see `TransportLeg.recall`."""
+        self._writers = frozenset()
+        taken = list[BlockStep | None]()
+        for reply in replies:
+            try:
+                taken.append(self.read(reply.text, "stop"))
+            except FormatError:  # it was not acted on
+                taken.append(None)
+        return taken
+
+    def read(
+        self,
+        text: str,
+        stop: StopReason,
+        requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
+    ) -> BlockStep:
+        """Read a whole reply at once.
+
+        Raises:
+            FormatError: it does not follow the protocol; nothing of it may run.
+        """
+        reader = self.reader()
+        reader.feed(TextChunk(text=text))
+        return reader.finish(stop)
+
+    def reader(self) -> BlockReader:
+        """Begin to read the next reply."""
+        return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
+
+    def accept(self, reply: Reply) -> BlockStep:
+        """The step of a reply that follows the protocol."""
+        self._writers |= reply.writers
+        return BlockStep(reply=reply, binder=self._binder, interpreter=self._interpreter)
+
+    def state(self) -> dict[str, Plain]:
+        """Which payloads were taken, and which contents are kept."""
+        return self._binder.state()
+
+    async def close(self) -> None:
+        """End the interpreter; idempotent."""
+        await self._interpreter.close()
 
 
-_HARMLESS = frozenset({plan.WRITE, "print", "len", "str", "repr", "find", "list_files"})
-"""Calls between two writes that change no file, and no line number that the second refers to."""
-_MAY_STOP = (ast.Raise, ast.Assert, ast.Return)
+class BlockReader:
+    """Reads one reply with a control block."""
+
+    def __init__(self, leg: BlockLeg, parser: ReplyParser) -> None:
+        self._leg = leg
+        self._parser = parser
+
+    @property
+    def requests(self) -> tuple[ToolRequest, ...]:
+        """None: a control block is text."""
+        return ()
+
+    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
+        """Take the next chunk; gives its prose, and the completion of a reply without a control block."""
+        return self._shown(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
+
+    def flush(self) -> list[Streamed]:
+        """The reply is over; gives the text that was held back."""
+        return self._shown(self._parser.flush())
+
+    def finish(self, stop: StopReason) -> BlockStep:
+        """Judge the whole reply.
+
+        Raises:
+            FormatError: it does not follow the protocol; nothing of it may run.
+        """
+        return self._leg.accept(self._parser.finish(stop))
+
+    def _shown(self, texts: Sequence[Streamed]) -> list[Streamed]:
+        """Leave out the completion of a reply that makes calls: they have yet to prove it."""
+        return [each for each in texts if not (each.completion and self._parser.acts)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedWrite:
-    """One call of `write_file` in straight-line code.
+class BlockStep:
+    """The control block of one reply, its payloads, and its completion."""
 
-    Attributes:
-        line: where it is in the block, from 1.
-        call: how it is written.
-        payloads: how many it takes from the reply.
-        arguments: by name, as far as they are literals, those that are None left out.
-        certain: whether it follows the first write of the block with nothing between that could change a file or end
-            the block, and all its arguments are literals.
-    """
+    reply: Reply
+    binder: PayloadBinder
+    interpreter: Interpreter
 
-    line: int
-    call: str
-    payloads: int
-    arguments: dict[str, object]
-    certain: bool
+    @property
+    def acts(self) -> bool:
+        """Whether there is a control block."""
+        return self.reply.control is not None
 
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The payloads' texts."""
+        return tuple(payload.text for payload in self.reply.payloads)
 
-def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
-    """The writes of a block in the order in which they are made; none where only the run can tell."""
-    if plan.WRITE not in code:
+    @property
+    def answers(self) -> tuple[ToolAnswer, ...]:
+        """None: a block asks by itself."""
         return ()
-    try:
-        tree = parse_code(code)
-    except CodeError:
-        return ()
-    if plan.plan_payloads(tree).slots is None:
-        return ()
-    writes: list[ExpectedWrite] = []
-    certain = True
-    for node in plan.straightened(tree.body):
-        calls = plan.direct_writes(node)
-        certain = certain and (not writes or _is_harmless(node))
-        for call in calls:
-            write = _expected(call, certain=certain)
-            certain = write.certain and (bool(writes) or _is_harmless(node))
-            writes.append(write)
-    return tuple(writes)
 
+    @property
+    def completion(self) -> str | None:
+        """The text for the user."""
+        return self.reply.completion
 
-def _expected(call: ast.Call, *, certain: bool) -> ExpectedWrite:
-    given = plan.arguments_of(call)
-    arguments: dict[str, object] = {}
-    for name, node in given.items():
+    @property
+    def prose(self) -> str:
+        """All other text."""
+        return self.reply.prose
+
+    async def run(self, call: CallTool, output: StepOutput) -> None:
+        """Run the control block; see `ReplyStep.run`.
+
+        Raises:
+            LimitError: it took fewer payloads than the reply brings.
+        """
+        control = self.reply.control or ""
+        self.binder.begin_step(Payloads(self.reply.payloads), control)
+        await self._see(self.interpreter.run(control, call=call, show=output.add_print))
+
+    async def resume(
+        self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
+    ) -> None:
+        """Go on in the middle of the block; see `ReplyStep.resume`.
+
+        Raises:
+            LimitError: as for `run`.
+        """
+        self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
+        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.add_print))
+
+    def end(self, *, ok: bool) -> str:
+        """Keep the contents that a block which failed did not come to write."""
+        return "" if ok else self.binder.keep_unreached()
+
+    async def _see(self, block: Awaitable[None]) -> None:
         try:
-            arguments[name] = ast.literal_eval(node)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            certain = False
-    return ExpectedWrite(
-        line=call.lineno,
-        call=ast.unparse(call),
-        payloads=plan.payload_count(call) or 0,
-        arguments={name: value for name, value in arguments.items() if value is not None},
-        certain=certain,
-    )
-
-
-def _is_harmless(node: ast.AST) -> bool:
-    parts = list(ast.walk(node))
-    calls = [part.func for part in parts if isinstance(part, ast.Call)]
-    return not any(isinstance(part, _MAY_STOP) for part in parts) and all(
-        isinstance(func, ast.Name) and func.id in _HARMLESS for func in calls
-    )
-
-
-# ---- Bind a reply's payloads to the writes that take them, before the tool sees the call.
-
-
-Arguments = dict[str, Any]
-"""Of a call of `write_file` as a control block makes it, by name, without those that are None."""
-
-_OURS = frozenset({"payload", "hunks"})
-"""Arguments that say where the contents are, and that the tool does not know."""
+            await block
+        except Suspended as stop:
+            raise StepSuspended(stop.state.to_plain()) from None
+        if left := self.binder.left():
+            raise LimitError(
+                f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
+                "reply brings contents."
+            )
 
 
 def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
@@ -511,218 +488,120 @@ def _refuse(write: ExpectedWrite, planned: Planned) -> NoReturn:
     raise AssertionError("a plan that is refused raises")
 
 
-_CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
-_FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
+class Payloads:
+    """One step's payloads; the loop makes one of these for each reply."""
 
+    def __init__(self, payloads: Iterable[Payload] = ()) -> None:
+        self._payloads = tuple(payloads)
+        self._taken = 0
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockStep:
-    """The control block of one reply, its payloads, and its completion."""
-
-    reply: Reply
-    binder: PayloadBinder
-    interpreter: Interpreter
-
-    @property
-    def acts(self) -> bool:
-        """Whether there is a control block."""
-        return self.reply.control is not None
-
-    @property
-    def contents(self) -> tuple[str, ...]:
-        """The payloads' texts."""
-        return tuple(payload.text for payload in self.reply.payloads)
-
-    @property
-    def answers(self) -> tuple[ToolAnswer, ...]:
-        """None: a block asks by itself."""
-        return ()
-
-    @property
-    def completion(self) -> str | None:
-        """The text for the user."""
-        return self.reply.completion
-
-    @property
-    def prose(self) -> str:
-        """All other text."""
-        return self.reply.prose
-
-    async def run(self, call: CallTool, output: StepOutput) -> None:
-        """Run the control block; see `ReplyStep.run`.
+    def take(self, path: str) -> str:
+        """The next payload's text, for the file `path`; an empty path leaves the name on the fence unchecked.
 
         Raises:
-            LimitError: it took fewer payloads than the reply brings.
+            ToolError: there is none left, or it names another file; nothing is taken then.
         """
-        control = self.reply.control or ""
-        self.binder.begin_step(Payloads(self.reply.payloads), control)
-        await self._see(self.interpreter.run(control, call=call, show=output.printed))
-
-    async def resume(
-        self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, output: StepOutput
-    ) -> None:
-        """Go on in the middle of the block; see `ReplyStep.resume`.
-
-        Raises:
-            LimitError: as for `run`.
-        """
-        self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
-        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=output.printed))
-
-    def end(self, *, ok: bool) -> str:
-        """Keep the contents that a block which failed did not come to write."""
-        return "" if ok else self.binder.keep_unreached()
-
-    async def _see(self, block: Awaitable[None]) -> None:
-        try:
-            await block
-        except Suspended as stop:
-            raise StepSuspended(stop.state.to_plain()) from None
-        if left := self.binder.left():
-            raise LimitError(
-                f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
-                "reply brings contents."
+        number = self._taken + 1
+        if number > len(self._payloads):
+            raise ToolError(
+                f"write_file({path!r}) needs payload {number}, but the reply has {len(self._payloads)}; put one fenced "
+                "block for each write below the codepilot block, in the order of the calls",
+                kind="ValueError",
             )
+        payload = self._payloads[self._taken]
+        if path and payload.filename is not None and not same_file(payload.filename, path):
+            raise ToolError(
+                f"payload {number} says filename={payload.filename}, but its turn came with write_file({path!r}); put "
+                "the payloads in the order of the calls, or leave filename= out",
+                kind="ValueError",
+            )
+        self._taken = number
+        return payload.text
+
+    def copy(self) -> Payloads:
+        """The same payloads, to try something out on."""
+        twin = Payloads(self._payloads)
+        twin._taken = self._taken
+        return twin
+
+    @property
+    def taken(self) -> int:
+        """How many payloads calls have taken."""
+        return self._taken
+
+    def skip(self, count: int) -> None:
+        """Count payloads as taken that were taken before a run was paused.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+        if not 0 <= count <= len(self._payloads):
+            raise ValueError(f"{count} payloads were taken, but the reply has {len(self._payloads)}")
+        self._taken = count
+
+    def left(self) -> int:
+        """How many payloads no call has taken."""
+        return len(self._payloads) - self._taken
+
+    def ahead(self) -> tuple[str, ...]:
+        """The texts that no call has taken."""
+        return tuple(payload.text for payload in self._payloads[self._taken :])
 
 
-class BlockTransport:
-    """Control blocks, and the contents that their writes did not come to write."""
+class KeptContents:
+    """Contents that were sent but not written, by number, so that they need not be sent again.
 
-    guide = staticmethod(guide)
+    The oldest go first when there are more than 50, or more than 4,000,000 characters of them.
+    """
 
     def __init__(self) -> None:
-        self._binder = PayloadBinder()
+        self._kept: OrderedDict[int, tuple[str, ...]] = OrderedDict()
+        self._last = 0
 
-    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:  # noqa: ARG002 - the interface of all transports
-        """None: the guide declares the tools."""
-        return ()
-
-    def words(self, reply: str) -> str:
-        """What stands before a control block, without the fences of a completion."""
-        return _FENCE.sub("", _CONTROL.sub("", reply))
-
-    def adapt(self, tool: Tool) -> Tool:
-        """A tool as control code calls it."""
-        return self._binder.adapt(tool)
-
-    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockLeg:
-        """Begin a leg of a run; see `Transport.open`."""
-        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
-        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
-        # Somebody else's write_file takes what it writes as an argument.
-        payloads = WRITE not in tools or not tools.get(WRITE).foreign
-        return BlockLeg(self._binder, interpreter, payloads=payloads)
-
-    def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """Make sure that the interpreter that is installed can go on with a block.
-
-        Raises:
-            ResumeError: another version took it, or it cannot be read; or it was suspended with another transport.
-        """
-        if "transport" in calls:
-            raise ResumeError(ResumeCode.TRANSPORT, found=calls["transport"], now="blocks")
-        require_readable(InterpreterState.from_plain(calls))
-
-    def reset(self) -> None:
-        """Forget the contents that were kept."""
-        self._binder.reset()
-
-
-class BlockLeg:
-    """Reads replies with control blocks, and remembers which names write that earlier blocks have defined."""
-
-    no_action, no_output, prose_finishes = NO_ACTION, NO_OUTPUT, False
-    unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
-
-    def __init__(self, binder: PayloadBinder, interpreter: Interpreter, *, payloads: bool = True) -> None:
-        """Read replies.
+    def keep(self, contents: tuple[str, ...], number: int | None = None) -> int:
+        """Keep the contents of one write; the answer is their number.
 
         Args:
-            binder: gives writes their payloads; the one that the tools were adapted by.
-            interpreter: runs control blocks.
-            payloads: whether writes take payloads.
+            contents: of the write.
+            number: of other contents, which these replace; None for a number of their own.
         """
-        self._binder = binder
-        self._interpreter = interpreter
-        self._payloads = payloads
-        self._writers: frozenset[str] = frozenset()
+        if number is None:
+            self._last = number = self._last + 1
+        self._kept[number] = contents
+        self._kept.move_to_end(number)
+        chars = sum(len(text) for kept in self._kept.values() for text in kept)
+        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
+            chars -= sum(map(len, self._kept.popitem(last=False)[1]))
+        return number
 
-    def recall(self, replies: Sequence[Replied]) -> list[BlockStep | None]:
-        """Read earlier replies again; see `TransportLeg.recall`."""
-        self._writers = frozenset()
-        taken = list[BlockStep | None]()
-        for reply in replies:
-            try:
-                taken.append(self.read(reply.text, "stop"))
-            except FormatError:  # it was not acted on
-                taken.append(None)
-        return taken
-
-    def read(
-        self,
-        text: str,
-        stop: StopReason,
-        requests: Sequence[ToolRequest] = (),  # noqa: ARG002 - the interface of all transports
-    ) -> BlockStep:
-        """Read a whole reply at once.
+    def get(self, number: object, count: int) -> tuple[str, ...]:
+        """The contents of a number.
 
         Raises:
-            FormatError: it does not follow the protocol; nothing of it may run.
+            ToolError: there are none under it, or not as many as the write takes.
         """
-        reader = self.reader()
-        reader.feed(TextChunk(text=text))
-        return reader.finish(stop)
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self._kept:
+            numbers = f"kept are {', '.join(map(str, self._kept))}" if self._kept else "nothing is kept"
+            raise ToolError(
+                f"payload={number!r}: must be the number of a write that was refused; {numbers}", kind="ValueError"
+            )
+        contents = self._kept[number]
+        if len(contents) != count:
+            raise ToolError(
+                f"payload={number}: holds {len(contents)} content{'s' if len(contents) != 1 else ''}, but this write "
+                f"takes {count}; repeat it in the mode in which it was refused",
+                kind="ValueError",
+            )
+        return contents
 
-    def reader(self) -> BlockReader:
-        """Begin to read the next reply."""
-        return BlockReader(self, ReplyParser(known_writers=self._writers, payloads=self._payloads))
+    def to_plain(self) -> dict[str, Plain]:
+        """All of them, to be kept while a run is paused."""
+        return {"last": self._last, "kept": [[number, *contents] for number, contents in self._kept.items()]}
 
-    def accept(self, reply: Reply) -> BlockStep:
-        """The step of a reply that follows the protocol."""
-        self._writers |= reply.writers
-        return BlockStep(reply=reply, binder=self._binder, interpreter=self._interpreter)
-
-    def state(self) -> dict[str, Plain]:
-        """Which payloads were taken, and which contents are kept."""
-        return self._binder.state()
-
-    async def close(self) -> None:
-        """End the interpreter; idempotent."""
-        await self._interpreter.close()
-
-
-class BlockReader:
-    """Reads one reply with a control block."""
-
-    def __init__(self, leg: BlockLeg, parser: ReplyParser) -> None:
-        self._leg = leg
-        self._parser = parser
-
-    @property
-    def requests(self) -> tuple[ToolRequest, ...]:
-        """None: a control block is text."""
-        return ()
-
-    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """Take the next chunk; gives its prose, and the completion of a reply without a control block."""
-        return self._streamed(self._parser.feed(chunk.text)) if isinstance(chunk, TextChunk) else []
-
-    def flush(self) -> list[Streamed]:
-        """The reply is over; gives the text that was held back."""
-        return self._streamed(self._parser.flush())
-
-    def finish(self, stop: StopReason) -> BlockStep:
-        """Judge the whole reply.
-
-        Raises:
-            FormatError: it does not follow the protocol; nothing of it may run.
-        """
-        return self._leg.accept(self._parser.finish(stop))
-
-    def _streamed(self, events: Sequence[ReplyEvent]) -> list[Streamed]:
-        shown = ProseText if self._parser.acts else ProseText | CompletionText
-        return [
-            Streamed(text=event.text, completion=isinstance(event, CompletionText))
-            for event in events
-            if isinstance(event, shown)
-        ]
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """What `to_plain` gave."""
+        kept = cls()
+        kept._last = plain["last"]
+        kept._kept = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
+        return kept

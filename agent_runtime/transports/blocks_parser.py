@@ -1,4 +1,8 @@
-"""Parse a model's reply: chunks of text to prose, control block, payloads and completion. Pure, incremental.
+"""Parse a model's reply with a control block, as its text arrives: prose, control block, payloads, completion. Pure.
+
+`ReplyParser` reads the text; `parse` reads a whole one. `plan_payloads` and `expected_writes` read the code of a
+control block without running it: how many payloads it takes, and for which files. The errors below describe a reply
+that breaks the protocol, in full for the model and in short (`unreadable`) for people.
 
 Where the protocol leaves a choice, this is what was chosen:
 
@@ -27,26 +31,335 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 
 from agent_runtime.core.errors import FormatCode, FormatError
+from agent_runtime.core.events import Streamed
 from agent_runtime.core.text import FenceLine, FenceScanner, Token
 from agent_runtime.interpreter.source import CodeError, parse_code
 from agent_runtime.workspace.edits import contents_taken
 
-# ---- Count the payloads that a control block takes, from its code without running it. Pure.
-
-
 WRITE = "write_file"
-_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload", "hunks")
-_STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
-_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_NOT_ALWAYS_ONCE = (
-    ast.IfExp,
-    ast.BoolOp,
-    ast.Lambda,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
+_CONTROL = "codepilot"
+_COMPLETION = "completion"
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "python": parse_code,
+    "py": parse_code,
+    "pyi": parse_code,
+    "json": json.loads,
+    "toml": tomllib.loads,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One accepted reply.
+
+    Attributes:
+        control: the code to run, verbatim, or None.
+        payloads: what the writes in the control block take, in order.
+        completion: the text for the user, without blank lines around it, or None.
+        prose: all other text, display blocks with their fences included, without blank lines around it.
+        exact_payloads: the number of payloads that the control block takes; it equals `len(payloads)`. None when the
+            code does not tell: the run then checks as calls are made (`BlockStep` raises for those that remain).
+        writers: names that the control block binds and that write when used in a later step; pass all those of a run
+            to the next parser.
+    """
+
+    control: str | None
+    payloads: tuple[Payload, ...]
+    completion: str | None
+    prose: str
+    exact_payloads: int | None = 0
+    writers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """The content of one file or edit.
+
+    Attributes:
+        text: the content to the byte, LF line ends; it ends with the newlines that stood before the closing fence.
+        filename: the file that the payload says it is for, or None.
+        info: the whole info string of its fence.
+        line: 1-based line of the reply on which its fence opens.
+    """
+
+    text: str
+    filename: str | None
+    info: str = ""
+    line: int = 0
+
+
+def parse(text: str, stop_reason: str = "stop", *, known_writers: frozenset[str] = frozenset()) -> Reply:
+    """Read a whole reply at once.
+
+    Args:
+        text: the reply.
+        stop_reason: "stop", or "length" when the model was cut off by a token limit.
+        known_writers: the `writers` of the earlier replies of the run.
+
+    Raises:
+        FormatError: the reply does not follow the protocol; nothing of it may run.
+        ValueError: no such stop reason.
+    """
+    parser = ReplyParser(known_writers=known_writers)
+    parser.feed(text)
+    return parser.finish(stop_reason)
+
+
+class Block(StrEnum):
+    """What a fenced block is."""
+
+    CONTROL = "codepilot"
+    PAYLOAD = "payload"
+    DISPLAY = "display"
+    COMPLETION = "completion"
+
+
+class ReplyParser:
+    """Reads one reply, in chunks of any size.
+
+    Call `feed` for each chunk, `flush` for the last live text, and `finish` for the value. Once the reply has broken a
+    rule the rest of it is passed over, and `finish` raises.
+
+    Args:
+        known_writers: the `writers` of the earlier replies of the run.
+        payloads: whether writes take payloads; if not, every fence below the control block is display text.
+    """
+
+    def __init__(self, *, known_writers: frozenset[str] = frozenset(), payloads: bool = True) -> None:
+        self._known_writers = known_writers
+        self._takes_payloads = payloads
+        self._scanner = FenceScanner()
+        self._flushed = False
+        self._undecided: FenceLine | None = None
+        self._fault: FormatError | None = None
+        self._open: _Open | None = None
+        self._control: _Open | None = None
+        self._completion: _Open | None = None
+        self._plan = PayloadPlan(slots=(), writers=frozenset())
+        self._payloads: list[Payload] = []
+        self._prose: list[str] = []
+        self._sink = self._prose
+        self._is_live = True
+
+    @property
+    def acts(self) -> bool:
+        """Whether a control block has begun."""
+        return self._control is not None
+
+    def feed(self, chunk: str) -> list[Streamed]:
+        """Take the next chunk and return what it brings.
+
+        Raises:
+            RuntimeError: the reply was already flushed or finished.
+        """
+        if self._flushed:
+            raise RuntimeError("this reply has ended; use a new ReplyParser for the next one")
+        return self._take(self._scanner.feed(chunk))
+
+    def flush(self) -> list[Streamed]:
+        """Say that the text is over, and return the events of what was held back; `finish` does it unasked."""
+        if self._flushed:
+            return []
+        self._flushed = True
+        if self._fault is not None:
+            return []
+        last = self._open
+        tokens = self._scanner.close()
+        events = self._take(tokens)
+        ends_control = last is not None and last.block is Block.CONTROL and self._fault is None
+        for token in tokens:
+            if isinstance(token, FenceLine) and not ends_control:
+                self._undecided = token
+        return events
+
+    def finish(self, stop_reason: str = "stop") -> Reply:
+        """Judge the whole reply.
+
+        Args:
+            stop_reason: "stop", or "length" when the model was cut off by a token limit.
+
+        Raises:
+            FormatError: the reply does not follow the protocol; nothing of it may run.
+            ValueError: no such stop reason.
+        """
+        if stop_reason not in ("stop", "length"):
+            raise ValueError(f"stop_reason {stop_reason!r}: must be 'stop' or 'length'")
+        self.flush()
+        if stop_reason == "length" and self._undecided is not None:
+            raise cut_fence(self._undecided.line)
+        if self._fault is not None:
+            raise self._fault
+        if self._open is not None:
+            self._end(self._open, stop_reason)
+        reply = Reply(
+            control=None if self._control is None else "".join(self._control.parts),
+            payloads=tuple(self._payloads),
+            completion=None if self._completion is None else _trimmed(self._completion.parts),
+            prose=_trimmed(self._prose),
+            exact_payloads=None if self._plan.slots is None else len(self._plan.slots),
+            writers=self._plan.writers,
+        )
+        if reply.control is None and reply.completion is None and not reply.prose:
+            raise empty_reply()
+        if self._plan.slots is not None and len(self._payloads) < len(self._plan.slots):
+            raise missing_payloads(len(self._payloads), self._plan.slots, stop_reason=stop_reason)
+        return reply
+
+    def _take(self, tokens: list[Token]) -> list[Streamed]:
+        events: list[Streamed] = []
+        for token in tokens:
+            if self._fault is not None:
+                break
+            if isinstance(token, str):
+                self._text(token, events)
+            elif self._open is None:
+                self._begin(token, events)
+            elif self._open.is_closed_by(token):
+                self._close(self._open, token, events)
+            else:
+                self._text(token.text, events)
+        return events
+
+    def _text(self, text: str, events: list[Streamed]) -> None:
+        self._sink.append(text)
+        if self._is_live:
+            events.append(Streamed(text=text, completion=self._open is not None and self._open is self._completion))
+
+    def _begin(self, fence: FenceLine, events: list[Streamed]) -> None:
+        """Open the block that a fence line outside all blocks begins."""
+        if fence.word in (_CONTROL, _COMPLETION):
+            block = Block(fence.word)
+        else:
+            block = Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
+        self._fault = self._refusal(block, fence)
+        if self._fault is not None:
+            return
+        self._open = opened = _Open(block=block, fence=fence, lengths=[fence.length])
+        self._sink, self._is_live = opened.parts, block in {Block.COMPLETION, Block.DISPLAY}
+        if block is Block.CONTROL:
+            self._control = opened
+        elif block is Block.COMPLETION:
+            self._completion = opened
+        elif block is Block.DISPLAY:
+            self._sink = self._prose
+            self._text(fence.text, events)
+
+    def _refusal(self, block: Block, fence: FenceLine) -> FormatError | None:
+        """Why a block may not stand here, or None."""
+        if self._completion is not None:
+            return block_after_completion(fence.word, fence.line, self._completion.fence.line)
+        if block is Block.CONTROL and self._control is not None:
+            return second_control(fence.line, self._control.fence.line)
+        if block is not Block.PAYLOAD or self._plan.slots is None:
+            return None
+        number = len(self._payloads) + 1
+        slot = self._next_slot()
+        if slot is None:
+            return too_many_payloads(fence.line, self._plan.slots)
+        if fence.filename is not None and slot.path is not None and not same_file(fence.filename, slot.path):
+            return wrong_file(fence.line, fence.filename, number, slot)
+        return None
+
+    def _next_slot(self) -> Slot | None:
+        """The write that takes the payload being read, where the code tells."""
+        slots = self._plan.slots or ()
+        return slots[len(self._payloads)] if len(self._payloads) < len(slots) else None
+
+    def _close(self, opened: _Open, fence: FenceLine, events: list[Streamed]) -> None:
+        """End a block at its closing fence."""
+        if opened.block is Block.DISPLAY:
+            self._text(fence.text, events)
+        if opened.block is Block.CONTROL:
+            try:
+                self._read_plan(opened)
+            except CodeError as error:
+                self._fault = invalid_control(opened.fence.line, "".join(opened.parts), error)
+                return
+        self._settle(opened)
+
+    def _read_plan(self, control: _Open) -> None:
+        tree = parse_code("".join(control.parts))
+        if self._takes_payloads:
+            self._plan = plan_payloads(tree, self._known_writers)
+
+    def _settle(self, opened: _Open) -> None:
+        """Keep a whole block and go back to prose."""
+        if opened.block is Block.PAYLOAD:
+            fence = opened.fence
+            text = "".join(opened.parts)
+            self._payloads.append(Payload(text=text, filename=fence.filename, info=fence.info, line=fence.line))
+        self._open = None
+        self._sink = self._prose
+        self._is_live = self._control is None
+
+    def _end(self, opened: _Open, stop_reason: str) -> None:
+        """Judge a block that the end of the text left open."""
+        line = opened.fence.line
+        if stop_reason == "length":
+            raise cut_block(opened.block, line)
+        if opened.block is Block.CONTROL:
+            try:
+                self._read_plan(opened)
+            except CodeError as error:
+                raise unclosed_control(line, f"its code does not parse ({error.reason})") from None
+            if self._plan.slots != ():
+                raise unclosed_control(line, "it writes files, but no payload can follow inside it")
+        elif opened.block is not Block.COMPLETION and opened.swallowed is not None:
+            raise unclosed_block(opened.block, line, opened.swallowed.word, opened.swallowed.line)
+        elif opened.block is Block.PAYLOAD and not self._is_whole(opened):
+            raise unclosed_payload(line)
+        self._settle(opened)
+
+    def _is_whole(self, payload: _Open) -> bool:
+        """Whether an unclosed payload passes the check of its language."""
+        slot = self._next_slot()
+        names = [payload.fence.filename, slot.path if slot else None]
+        languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.word]
+        check = next((_CHECKS[language] for language in languages if language in _CHECKS), None)
+        text = "".join(payload.parts)
+        if check is None or not text.strip():
+            return False
+        try:
+            check(text)
+        except (CodeError, ValueError, RecursionError):  # The last is how json and tomllib refuse deep nesting.
+            return False
+        return True
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """The block being read.
+
+    Attributes:
+        lengths: the fence lengths of the block and of the fences nested in it, innermost last.
+        swallowed: the first fence line inside that would open a protocol block outside.
+    """
+
+    block: Block
+    fence: FenceLine
+    parts: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    swallowed: FenceLine | None = None
+
+    def is_closed_by(self, fence: FenceLine) -> bool:
+        """Take note of a fence line inside the block; True if it ends the block."""
+        if self.swallowed is None and fence.word in (_CONTROL, _COMPLETION):
+            self.swallowed = fence
+        if fence.char != self.fence.char or fence.length < self.lengths[-1]:
+            return False
+        if not fence.info:
+            self.lengths.pop()
+        elif self.block is not Block.CONTROL:
+            self.lengths.append(fence.length)
+        return not self.lengths
+
+
+def _trimmed(parts: list[str]) -> str:
+    """Text without the blank lines around it; the indentation of its first line stays."""
+    lines = "".join(parts).rstrip().split("\n")
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    return "\n".join(lines[first:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +386,24 @@ class PayloadPlan:
 
     slots: tuple[Slot, ...] | None
     writers: frozenset[str]
+
+
+_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload", "hunks")
+_STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+_HARMLESS = frozenset({WRITE, "print", "len", "str", "repr", "find", "list_files"})
+"""Calls between two writes that change no file, and no line number that the second refers to."""
+_MAY_STOP = (ast.Raise, ast.Assert, ast.Return)
+_NOT_ALWAYS_ONCE = (
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 
 def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset()) -> PayloadPlan:
@@ -104,26 +435,93 @@ def _normal(path: str) -> str:
     return absolute + str(PurePosixPath(path.lstrip("/")))
 
 
+def expected_writes(code: str) -> tuple[ExpectedWrite, ...]:
+    """The writes of a block in the order in which they are made; none where only the run can tell."""
+    if WRITE not in code:
+        return ()
+    try:
+        tree = parse_code(code)
+    except CodeError:
+        return ()
+    if plan_payloads(tree).slots is None:
+        return ()
+    writes: list[ExpectedWrite] = []
+    certain = True
+    for node in _statements(tree.body):
+        calls = _direct_writes(node)
+        certain = certain and (not writes or _is_harmless(node))
+        for call in calls:
+            write = _expected(call, certain=certain)
+            certain = write.certain and (bool(writes) or _is_harmless(node))
+            writes.append(write)
+    return tuple(writes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedWrite:
+    """One call of `write_file` in straight-line code.
+
+    Attributes:
+        line: where it is in the block, from 1.
+        call: how it is written.
+        payloads: how many it takes from the reply.
+        arguments: by name, as far as they are literals, those that are None left out.
+        certain: whether it follows the first write of the block with nothing between that could change a file or end
+            the block, and all its arguments are literals.
+    """
+
+    line: int
+    call: str
+    payloads: int
+    arguments: dict[str, object]
+    certain: bool
+
+
 def _slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] | None:
     if any(name in known_writers or name == WRITE for name in _bound_names(tree)):
         return None
     slots: list[Slot] = []
-    for node in straightened(tree.body):
+    for node in _statements(tree.body):
         uses = [use for use in _uses(node) if use[0].id == WRITE or use[0].id in known_writers]
         if not uses:
             continue
-        calls = direct_writes(node)
+        calls = _direct_writes(node)
         if not isinstance(node, _STRAIGHT) or any(maybe for _, maybe in uses) or len(calls) != len(uses):
             return None
         for call in calls:
-            count = payload_count(call)
+            count = _payload_count(call)
             if count is None:
                 return None
-            slots += [Slot(path=_literal_text(arguments_of(call).get("path")), line=call.lineno)] * count
+            slots += [Slot(path=_literal_text(_arguments(call).get("path")), line=call.lineno)] * count
     return tuple(slots)
 
 
-def direct_writes(node: ast.AST) -> list[ast.Call]:
+def _expected(call: ast.Call, *, certain: bool) -> ExpectedWrite:
+    given = _arguments(call)
+    arguments: dict[str, object] = {}
+    for name, node in given.items():
+        try:
+            arguments[name] = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            certain = False
+    return ExpectedWrite(
+        line=call.lineno,
+        call=ast.unparse(call),
+        payloads=_payload_count(call) or 0,
+        arguments={name: value for name, value in arguments.items() if value is not None},
+        certain=certain,
+    )
+
+
+def _is_harmless(node: ast.AST) -> bool:
+    parts = list(ast.walk(node))
+    calls = [part.func for part in parts if isinstance(part, ast.Call)]
+    return not any(isinstance(part, _MAY_STOP) for part in parts) and all(
+        isinstance(func, ast.Name) and func.id in _HARMLESS for func in calls
+    )
+
+
+def _direct_writes(node: ast.AST) -> list[ast.Call]:
     """The direct writes in one statement, in the order in which they are made: a call is made where its text ends."""
     calls = [
         part
@@ -133,7 +531,7 @@ def direct_writes(node: ast.AST) -> list[ast.Call]:
     return sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
 
 
-def straightened(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
     """The statements in order, `with` opened up."""
     pending = list(body)[::-1]
     while pending:
@@ -166,17 +564,17 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.asname or node.name
 
 
-def arguments_of(call: ast.Call) -> dict[str, ast.expr]:
+def _arguments(call: ast.Call) -> dict[str, ast.expr]:
     """The arguments of a `write_file` call by name, as they are written."""
     named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     return dict(zip(_PARAMETERS, call.args, strict=False)) | named
 
 
-def payload_count(call: ast.Call) -> int | None:
+def _payload_count(call: ast.Call) -> int | None:
     """The payloads one call takes, or None when its arguments do not tell."""
     if any(isinstance(arg, ast.Starred) for arg in call.args) or any(keyword.arg is None for keyword in call.keywords):
         return None
-    arguments = arguments_of(call)
+    arguments = _arguments(call)
     mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
     if _is_given(arguments.get("payload")):
         hunks = arguments.get("hunks")
@@ -222,15 +620,12 @@ def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[s
     return writers - known_writers - {WRITE}
 
 
-# ---- Describe a reply that breaks the protocol: in full for the model, in short for people. Pure.
-
-
 _NOTHING_RAN = "Nothing in this reply was run."
 _SHORTER = "Send a shorter reply: split the work over several steps, or write a large file in parts (mode='a')."
 _LONGER_FENCE = "If the content itself shows fences, open its block with a longer fence (````) or with ~~~."
 
 
-def empty() -> FormatError:
+def empty_reply() -> FormatError:
     """No text at all."""
     return FormatError(
         "empty",
@@ -238,7 +633,7 @@ def empty() -> FormatError:
     )
 
 
-def cut_off(block: str, line: int) -> FormatError:
+def cut_block(block: str, line: int) -> FormatError:
     """The length limit was reached in the middle of a block."""
     return FormatError(
         "truncated",
@@ -247,7 +642,7 @@ def cut_off(block: str, line: int) -> FormatError:
     )
 
 
-def cut_in_fence(line: int) -> FormatError:
+def cut_fence(line: int) -> FormatError:
     """The length limit was reached in a fence line, so that nobody can tell what it was to be."""
     return FormatError(
         "truncated",
@@ -273,7 +668,7 @@ def unclosed_payload(line: int) -> FormatError:
     )
 
 
-def swallowed(block: str, line: int, word: str, at: int) -> FormatError:
+def unclosed_block(block: str, line: int, word: str, at: int) -> FormatError:
     """A block was never closed, and a protocol block begins inside it."""
     return FormatError(
         "ambiguous",
@@ -291,7 +686,7 @@ def second_control(line: int, first: int) -> FormatError:
     )
 
 
-def after_completion(word: str, line: int, completion: int) -> FormatError:
+def block_after_completion(word: str, line: int, completion: int) -> FormatError:
     """A block follows the completion."""
     return FormatError(
         "completion_first",
@@ -300,7 +695,7 @@ def after_completion(word: str, line: int, completion: int) -> FormatError:
     )
 
 
-def bad_control(opened: int, code: str, error: CodeError) -> FormatError:
+def invalid_control(opened: int, code: str, error: CodeError) -> FormatError:
     """The control code does not parse."""
     lines = code.split("\n")
     shown = ""
@@ -343,15 +738,6 @@ def missing_payloads(found: int, slots: tuple[Slot, ...], *, stop_reason: str) -
     )
 
 
-def left_over(found: int, taken: int) -> FormatError:
-    """The calls, when made, took fewer payloads than there are; for blocks whose count only the run could tell."""
-    return FormatError(
-        "payload_count",
-        f"The codepilot block took {taken} of the {found} payloads below it; the rest was not written anywhere. Below "
-        f"a codepilot block that writes, every fence but completion is a payload for one write. {_LONGER_FENCE}",
-    )
-
-
 def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError:
     """A payload names another file than its call."""
     return FormatError(
@@ -384,371 +770,3 @@ def unreadable(code: FormatCode, count: int) -> str:
         f"{count} replies of the model in a row did not have the expected form; the last one {_BROKEN[code]}. "
         "Try again, or choose another `model`."
     )
-
-
-_CONTROL = "codepilot"
-_COMPLETION = "completion"
-_CHECKS: dict[str, Callable[[str], object]] = {
-    "python": parse_code,
-    "py": parse_code,
-    "pyi": parse_code,
-    "json": json.loads,
-    "toml": tomllib.loads,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
-    """The content of one file or edit.
-
-    Attributes:
-        text: the content to the byte, LF line ends; it ends with the newlines that stood before the closing fence.
-        filename: the file that the payload says it is for, or None.
-        info: the whole info string of its fence.
-        line: 1-based line of the reply on which its fence opens.
-    """
-
-    text: str
-    filename: str | None
-    info: str = ""
-    line: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """One accepted reply.
-
-    Attributes:
-        control: the code to run, verbatim, or None.
-        payloads: what the writes in the control block take, in order.
-        completion: the text for the user, without blank lines around it, or None.
-        prose: all other text, display blocks with their fences included, without blank lines around it.
-        exact_payloads: the number of payloads that the control block takes; it equals `len(payloads)`. None when the
-            code does not tell: the run then checks as calls are made (`reply_faults.left_over` for what remains).
-        writers: names that the control block binds and that write when used in a later step; pass all those of a run
-            to the next parser.
-    """
-
-    control: str | None
-    payloads: tuple[Payload, ...]
-    completion: str | None
-    prose: str
-    exact_payloads: int | None = 0
-    writers: frozenset[str] = frozenset()
-
-
-class Block(StrEnum):
-    """What a fenced block is."""
-
-    CONTROL = "codepilot"
-    PAYLOAD = "payload"
-    DISPLAY = "display"
-    COMPLETION = "completion"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProseText:
-    """Some more prose or display text, to be shown at once."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionText:
-    """Some more of the completion, to be shown at once; void if the step fails."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockOpened:
-    """A block begins.
-
-    Attributes:
-        block: what it is.
-        info: its info string.
-        filename: the value of ``filename=`` in it, or None.
-        line: 1-based line of its opening fence.
-    """
-
-    block: Block
-    info: str
-    filename: str | None
-    line: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockClosed:
-    """The block that was opened last has its closing fence; one that the end of the text leaves open never says so."""
-
-    block: Block
-
-
-ReplyEvent = ProseText | CompletionText | BlockOpened | BlockClosed
-"""Live news of a reply. Texts that follow each other add up; the sum does not depend on the chunks."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Open:
-    """The block being read.
-
-    Attributes:
-        lengths: the fence lengths of the block and of the fences nested in it, innermost last.
-        swallowed: the first fence line inside that would open a protocol block outside.
-    """
-
-    block: Block
-    fence: FenceLine
-    parts: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    swallowed: FenceLine | None = None
-
-    def is_closed_by(self, fence: FenceLine) -> bool:
-        """Take note of a fence line inside the block; True if it ends the block."""
-        if self.swallowed is None and fence.word in (_CONTROL, _COMPLETION):
-            self.swallowed = fence
-        if fence.char != self.fence.char or fence.length < self.lengths[-1]:
-            return False
-        if not fence.info:
-            self.lengths.pop()
-        elif self.block is not Block.CONTROL:
-            self.lengths.append(fence.length)
-        return not self.lengths
-
-
-class ReplyParser:
-    """Reads one reply, in chunks of any size.
-
-    Call `feed` for each chunk, `flush` for the last live text, and `finish` for the value. Once the reply has broken a
-    rule the rest of it is passed over, and `finish` raises.
-
-    Args:
-        known_writers: the `writers` of the earlier replies of the run.
-        payloads: whether writes take payloads; if not, every fence below the control block is display text.
-    """
-
-    def __init__(self, *, known_writers: frozenset[str] = frozenset(), payloads: bool = True) -> None:
-        self._known_writers = known_writers
-        self._takes_payloads = payloads
-        self._scanner = FenceScanner()
-        self._flushed = False
-        self._undecided: FenceLine | None = None
-        self._fault: FormatError | None = None
-        self._open: _Open | None = None
-        self._control: _Open | None = None
-        self._completion: _Open | None = None
-        self._plan = PayloadPlan(slots=(), writers=frozenset())
-        self._payloads: list[Payload] = []
-        self._prose: list[str] = []
-        self._sink = self._prose
-        self._live: type[ProseText | CompletionText] | None = ProseText
-
-    @property
-    def acts(self) -> bool:
-        """Whether a control block has begun."""
-        return self._control is not None
-
-    def feed(self, chunk: str) -> list[ReplyEvent]:
-        """Take the next chunk and return what it brings.
-
-        Raises:
-            RuntimeError: the reply was already flushed or finished.
-        """
-        if self._flushed:
-            raise RuntimeError("this reply has ended; use a new ReplyParser for the next one")
-        return self._take(self._scanner.feed(chunk))
-
-    def flush(self) -> list[ReplyEvent]:
-        """Say that the text is over, and return the events of what was held back; `finish` does it unasked."""
-        if self._flushed:
-            return []
-        self._flushed = True
-        if self._fault is not None:
-            return []
-        last = self._open
-        tokens = self._scanner.close()
-        events = self._take(tokens)
-        ends_control = last is not None and last.block is Block.CONTROL and self._fault is None
-        for token in tokens:
-            if isinstance(token, FenceLine) and not ends_control:
-                self._undecided = token
-        return events
-
-    def finish(self, stop_reason: str = "stop") -> Reply:
-        """Judge the whole reply.
-
-        Args:
-            stop_reason: "stop", or "length" when the model was cut off by a token limit.
-
-        Raises:
-            FormatError: the reply does not follow the protocol; nothing of it may run.
-            ValueError: no such stop reason.
-        """
-        if stop_reason not in ("stop", "length"):
-            raise ValueError(f"stop_reason {stop_reason!r}: must be 'stop' or 'length'")
-        self.flush()
-        if stop_reason == "length" and self._undecided is not None:
-            raise cut_in_fence(self._undecided.line)
-        if self._fault is not None:
-            raise self._fault
-        if self._open is not None:
-            self._end(self._open, stop_reason)
-        reply = Reply(
-            control=None if self._control is None else "".join(self._control.parts),
-            payloads=tuple(self._payloads),
-            completion=None if self._completion is None else _trimmed(self._completion.parts),
-            prose=_trimmed(self._prose),
-            exact_payloads=None if self._plan.slots is None else len(self._plan.slots),
-            writers=self._plan.writers,
-        )
-        if reply.control is None and reply.completion is None and not reply.prose:
-            raise empty()
-        if self._plan.slots is not None and len(self._payloads) < len(self._plan.slots):
-            raise missing_payloads(len(self._payloads), self._plan.slots, stop_reason=stop_reason)
-        return reply
-
-    def _take(self, tokens: list[Token]) -> list[ReplyEvent]:
-        events: list[ReplyEvent] = []
-        for token in tokens:
-            if self._fault is not None:
-                break
-            if isinstance(token, str):
-                self._text(token, events)
-            elif self._open is None:
-                self._begin(token, events)
-            elif self._open.is_closed_by(token):
-                self._close(self._open, token, events)
-            else:
-                self._text(token.text, events)
-        return events
-
-    def _text(self, text: str, events: list[ReplyEvent]) -> None:
-        self._sink.append(text)
-        if self._live is not None:
-            events.append(self._live(text=text))
-
-    def _begin(self, fence: FenceLine, events: list[ReplyEvent]) -> None:
-        """Open the block that a fence line outside all blocks begins."""
-        if fence.word in (_CONTROL, _COMPLETION):
-            block = Block(fence.word)
-        else:
-            block = Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
-        self._fault = self._refusal(block, fence)
-        if self._fault is not None:
-            return
-        self._open = opened = _Open(block=block, fence=fence, lengths=[fence.length])
-        events.append(BlockOpened(block=block, info=fence.info, filename=fence.filename, line=fence.line))
-        self._sink, self._live = opened.parts, None
-        if block is Block.CONTROL:
-            self._control = opened
-        elif block is Block.COMPLETION:
-            self._completion, self._live = opened, CompletionText
-        elif block is Block.DISPLAY:
-            self._sink, self._live = self._prose, ProseText
-            self._text(fence.text, events)
-
-    def _refusal(self, block: Block, fence: FenceLine) -> FormatError | None:
-        """Why a block may not stand here, or None."""
-        if self._completion is not None:
-            return after_completion(fence.word, fence.line, self._completion.fence.line)
-        if block is Block.CONTROL and self._control is not None:
-            return second_control(fence.line, self._control.fence.line)
-        if block is not Block.PAYLOAD or self._plan.slots is None:
-            return None
-        number = len(self._payloads) + 1
-        slot = self._next_slot()
-        if slot is None:
-            return too_many_payloads(fence.line, self._plan.slots)
-        if fence.filename is not None and slot.path is not None and not same_file(fence.filename, slot.path):
-            return wrong_file(fence.line, fence.filename, number, slot)
-        return None
-
-    def _next_slot(self) -> Slot | None:
-        """The write that takes the payload being read, where the code tells."""
-        slots = self._plan.slots or ()
-        return slots[len(self._payloads)] if len(self._payloads) < len(slots) else None
-
-    def _close(self, opened: _Open, fence: FenceLine, events: list[ReplyEvent]) -> None:
-        """End a block at its closing fence."""
-        if opened.block is Block.DISPLAY:
-            self._text(fence.text, events)
-        if opened.block is Block.CONTROL:
-            try:
-                self._read_plan(opened)
-            except CodeError as error:
-                self._fault = bad_control(opened.fence.line, "".join(opened.parts), error)
-                return
-        self._settle(opened)
-        events.append(BlockClosed(block=opened.block))
-
-    def _read_plan(self, control: _Open) -> None:
-        tree = parse_code("".join(control.parts))
-        if self._takes_payloads:
-            self._plan = plan_payloads(tree, self._known_writers)
-
-    def _settle(self, opened: _Open) -> None:
-        """Keep a whole block and go back to prose."""
-        if opened.block is Block.PAYLOAD:
-            fence = opened.fence
-            text = "".join(opened.parts)
-            self._payloads.append(Payload(text=text, filename=fence.filename, info=fence.info, line=fence.line))
-        self._open = None
-        self._sink = self._prose
-        self._live = ProseText if self._control is None else None
-
-    def _end(self, opened: _Open, stop_reason: str) -> None:
-        """Judge a block that the end of the text left open."""
-        line = opened.fence.line
-        if stop_reason == "length":
-            raise cut_off(opened.block, line)
-        if opened.block is Block.CONTROL:
-            try:
-                self._read_plan(opened)
-            except CodeError as error:
-                raise unclosed_control(line, f"its code does not parse ({error.reason})") from None
-            if self._plan.slots != ():
-                raise unclosed_control(line, "it writes files, but no payload can follow inside it")
-        elif opened.block is not Block.COMPLETION and opened.swallowed is not None:
-            raise swallowed(opened.block, line, opened.swallowed.word, opened.swallowed.line)
-        elif opened.block is Block.PAYLOAD and not self._is_whole(opened):
-            raise unclosed_payload(line)
-        self._settle(opened)
-
-    def _is_whole(self, payload: _Open) -> bool:
-        """Whether an unclosed payload passes the check of its language."""
-        slot = self._next_slot()
-        names = [payload.fence.filename, slot.path if slot else None]
-        languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.word]
-        check = next((_CHECKS[language] for language in languages if language in _CHECKS), None)
-        text = "".join(payload.parts)
-        if check is None or not text.strip():
-            return False
-        try:
-            check(text)
-        except (CodeError, ValueError, RecursionError):  # The last is how json and tomllib refuse deep nesting.
-            return False
-        return True
-
-
-def parse(text: str, stop_reason: str = "stop", *, known_writers: frozenset[str] = frozenset()) -> Reply:
-    """Read a whole reply at once.
-
-    Args:
-        text: the reply.
-        stop_reason: "stop", or "length" when the model was cut off by a token limit.
-        known_writers: the `writers` of the earlier replies of the run.
-
-    Raises:
-        FormatError: the reply does not follow the protocol; nothing of it may run.
-        ValueError: no such stop reason.
-    """
-    parser = ReplyParser(known_writers=known_writers)
-    parser.feed(text)
-    return parser.finish(stop_reason)
-
-
-def _trimmed(parts: list[str]) -> str:
-    """Text without the blank lines around it; the indentation of its first line stays."""
-    lines = "".join(parts).rstrip().split("\n")
-    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    return "\n".join(lines[first:])

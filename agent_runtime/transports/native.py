@@ -1,4 +1,8 @@
-"""The texts that tell a model how to reply with native tool calls."""
+"""The transport of native tool calls: tools are declared to the service, and each call is answered by its result.
+
+Two tools are the transport's own: `script` runs Python in which the tools are functions, and `finish` ends the task.
+`write_file` takes its contents as arguments here.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -32,90 +35,216 @@ from agent_runtime.providers.recording import unpacked_answer, whole_calls
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import ContextTools
 from agent_runtime.tools.tool import Planned, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
-from agent_runtime.transports.protocol import StepOutput, StepSuspended
+from agent_runtime.transports.protocol import StepOutput, StepSuspended, read_guide
 
 SCRIPT, FINISH = "script", "finish"
-
+TRANSPORT = "tools"
+NAME_CHARS = 64
+NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
+"""What every service takes back as the id of a call and as the name of a tool."""
+WRITE = "write_file"
 NO_ACTION = "Your reply was empty, so nothing happened. Call a tool, or say in words how the task ended."
 NO_OUTPUT = "[done, without output]"
 ENDED = "[received]"
 OWN_TOOLS = "finish and script are tools, not functions of a script: call finish beside script."
 FORGOTTEN = "[This run was paused. The variables of its earlier scripts are gone.]"
 NOT_MADE = "[not made: an earlier call of this reply went over a limit]"
+
 CUT_OFF = (
     "The reply reached the length limit, so its last call may be incomplete. None of its calls was made. Send a "
     "shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
 )
-unfit = partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary")
 
-
-def script_schema(functions: str) -> ToolSchema:
-    """The tool that runs control code.
-
-    Args:
-        functions: declarations of the tools that only scripts call.
-    """
-    further = f" Further functions:\n{functions}" if functions else ""
-    return ToolSchema(
-        name=SCRIPT, description=f"Run Python in which the tools are functions.{further}", parameters=_texts("code")
-    )
-
-
-def finish_schema() -> ToolSchema:
-    """The tool that ends the task."""
-    return ToolSchema(
-        name=FINISH,
-        description="End the task. Counts only if every call of this reply succeeds.",
-        parameters=_texts("summary"),
-    )
-
-
-def unreadable(code: FormatCode, count: int) -> str:
-    """What a person is told when so many replies in a row were not understood."""
-    told = "was cut off at the length limit" if code == "truncated" else "was empty"
-    remedy = "Raise `max_tokens`, or divide the task" if code == "truncated" else "Try again, or choose another `model`"
-    return f"{count} replies in a row could not be used; the last one {told}. {remedy}."
-
-
-def guide(_tools: str, *, chat: bool) -> str:  # noqa: ARG001 - the interface of all transports
-    """How to reply; which tools there are is told beside the prompt."""
-    return _text()
-
-
-def _texts(*names: str) -> dict[str, Plain]:
-    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": [*names]}
-
-
-@cache
-def _text() -> str:
-    return files(__package__).joinpath("native_guide.md").read_text(encoding="utf-8").strip()
-
-
-# ---- One reply with native tool calls: its calls, made in order, each with an answer of its own.
-
-
-TRANSPORT = "tools"
+_SELDOM = frozenset({*IndexTools.value_types, *ContextTools.value_types, "send_input", "terminate_terminal"})
+"""Built-in tools that only scripts call: a line for each takes half the characters of a schema."""
 _OWN_CALL = re.compile(rf"\b(?:{FINISH}|{SCRIPT})\(")
 """A call of one of the transport's own tools in the code of a script."""
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class _Counted:
-    """Answers the calls of a step, direct ones and those of its scripts, up to a number."""
+class NativeTransport:
+    """The service's own tool calls, and two tools of ours: `script` runs control code, `finish` ends the task."""
 
-    def __init__(self, call: CallTool, most: int, made: int = 0) -> None:
-        self.made, self.is_over = made, False
-        self._call, self._most = call, most
+    def guide(self, tools: str, *, chat: bool) -> str:  # noqa: ARG002 - the interface of all transports
+        """Return the part of the system prompt about replies; the tools are declared beside the prompt."""
+        return read_guide("native_guide.md").strip()
 
-    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
-        if self.made >= self._most:
-            self.is_over = True
-            raise LimitError(f"The reply made more than {self._most} calls and was stopped.")
-        self.made += 1
-        try:
-            return await self._call(tool, args, kwargs, shown=shown)
-        except Suspend:  # it counts when it is put again
-            self.made -= 1
-            raise
+    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
+        """The declarations for the service; a registered tool goes before one of ours of the same name.
+
+        Raises:
+            SettingsError: a registered tool has a name that services refuse.
+        """
+        each = [tools.get(name) for name in tools.names]
+        seldom = [] if SCRIPT in tools else [tool for tool in each if tool.name in _SELDOM and not tool.foreign]
+        functions = "".join(f"\n{tool.line}" for tool in seldom)
+        further = f" Further functions:{functions}" if functions else ""
+        own = [
+            _own_schema(SCRIPT, f"Run Python in which the tools are functions.{further}", "code"),
+            _own_schema(FINISH, "End the task. Counts only if every call of this reply succeeds.", "summary"),
+        ]
+        declared = [tool_schema(tool) for tool in each if tool not in seldom]
+        if wrong := next((tool.name for tool in declared if not NAME.fullmatch(tool.name)), None):
+            raise SettingsError(
+                f"tool {wrong!r}: with the transport `tools` a name has at most {NAME_CHARS} characters, all of them "
+                "ASCII letters, digits and underscores. Register it under another name, or use the transport `blocks`."
+            )
+        return (*declared, *(schema for schema in own if schema.name not in tools))
+
+    def words(self, reply: str) -> str:
+        """The reply: its calls stand beside it."""
+        return reply
+
+    def adapt(self, tool: Tool) -> Tool:
+        """Return a tool as a model calls it: `write_file` takes its contents as arguments."""
+        if tool.name != WRITE or tool.planner is None:
+            return tool
+        return replace(tool, func=write_file, planner=partial(_plan, tool.planner))
+
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> NativeLeg:
+        """Begin a leg of a run; see `Transport.open`."""
+        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
+        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
+        return NativeLeg(tools, interpreter, limits.max_calls_per_step)
+
+    def require_resumable(self, calls: Mapping[str, Any]) -> None:
+        """Make sure that a step of this transport was suspended, and that its script can be gone on with.
+
+        Raises:
+            ResumeError: it was another transport's, or another version of the interpreter suspended its script.
+        """
+        if calls.get("transport") != TRANSPORT:
+            raise ResumeError(ResumeCode.TRANSPORT, found="blocks", now=TRANSPORT)
+        if calls["script"] is not None:
+            require_readable(InterpreterState.from_plain(calls["script"]))
+
+    def reset(self) -> None:
+        """Nothing is kept of earlier runs."""
+
+
+class NativeLeg:
+    """Reads replies with native tool calls."""
+
+    no_action, no_output, prose_finishes = NO_ACTION, "", True
+    unfit = staticmethod(partial(prompts.unfit, "The calls themselves are done. Call finish with a corrected summary"))
+
+    def __init__(self, tools: Registry, interpreter: Interpreter, max_calls: int) -> None:
+        """Read replies.
+
+        Args:
+            tools: what can be called.
+            interpreter: runs scripts.
+            max_calls: how many calls one reply may make.
+        """
+        self._tools = tools
+        self._interpreter = interpreter
+        self._max_calls = max_calls
+
+    def unreadable(self, code: FormatCode, count: int) -> str:
+        """Return the message to people about unreadable replies; see `TransportLeg.unreadable`."""
+        if code == "truncated":
+            fault, remedy = "was cut off at the length limit", "Raise `max_tokens`, or divide the task"
+        else:
+            fault, remedy = "was empty", "Try again, or choose another `model`"
+        return f"{count} replies in a row could not be used; the last one {fault}. {remedy}."
+
+    def recall(self, replies: Sequence[Replied]) -> list[NativeStep | None]:
+        """Read earlier replies again; see `TransportLeg.recall`."""
+        taken = list[NativeStep | None]()
+        for reply in replies:
+            try:
+                taken.append(self.read(reply.text, "stop", reply.requests))
+            except FormatError:  # it was not acted on
+                taken.append(None)
+        scripted = False
+        for step in filter(None, taken):
+            step.scripted = scripted
+            scripted = scripted or any(each.name == SCRIPT for each in step.requests)
+        return taken
+
+    def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> NativeStep:
+        """Read a whole reply at once.
+
+        Raises:
+            FormatError: as for `ReplyReader.finish`.
+        """
+        reader = self.reader()
+        reader.feed(TextChunk(text=text))
+        for index, each in enumerate(requests):
+            reader.feed(CallChunk(index=index, id=each.id, name=each.name, arguments=each.arguments))
+        return reader.finish(stop)
+
+    def reader(self) -> NativeReader:
+        """Begin to read the next reply."""
+        return NativeReader(self._accept)
+
+    def state(self) -> dict[str, Plain]:
+        """Where a step stands is told by its suspension alone."""
+        return {}
+
+    async def close(self) -> None:
+        """End the interpreter; idempotent."""
+        await self._interpreter.close()
+
+    def _accept(self, text: str, requests: Sequence[ToolRequest]) -> NativeStep:
+        return NativeStep(
+            prose=text,
+            requests=tuple(requests),
+            tools=self._tools,
+            interpreter=self._interpreter,
+            max_calls=self._max_calls,
+        )
+
+
+class NativeReader:
+    """Reads one reply. Only its prose is streamed: calls are told when they are made, a summary when it counts."""
+
+    def __init__(self, accept: Callable[[str, Sequence[ToolRequest]], NativeStep]) -> None:
+        """Begin.
+
+        Args:
+            accept: makes the step of a reply, from its text and its calls.
+        """
+        self._accept = accept
+        self._text: list[str] = []
+        self._pieces: list[CallChunk] = []
+
+    @property
+    def requests(self) -> tuple[ToolRequest, ...]:
+        """The calls so far; ids and names that not every service would take back are replaced."""
+        taken: dict[str, ToolRequest] = {}
+        for number, call in enumerate(whole_calls(self._pieces), start=1):
+            name = call.id if NAME.fullmatch(call.id) and call.id not in taken else f"call_{number}"
+            while name in taken:
+                name += "_"
+            tool = _OTHER.sub("_", call.name)[:NAME_CHARS] or "_"
+            taken[name] = ToolRequest(id=name, name=tool, arguments=call.arguments)
+        return tuple(taken.values())
+
+    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
+        """Take the next chunk; gives its prose."""
+        if isinstance(chunk, TextChunk):
+            self._text.append(chunk.text)
+            return [Streamed(text=chunk.text)]
+        self._pieces.append(chunk)
+        return []
+
+    def flush(self) -> list[Streamed]:
+        """Nothing is held back."""
+        return []
+
+    def finish(self, stop: StopReason) -> NativeStep:
+        """Judge the whole reply.
+
+        Raises:
+            FormatError: it was cut off, or is empty; none of its calls may be made.
+        """
+        if stop == "length":
+            raise FormatError("truncated", CUT_OFF)
+        text, requests = "".join(self._text), self.requests
+        if not text.strip() and not requests:
+            raise FormatError("empty", NO_ACTION)
+        return self._accept(text, requests)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +314,7 @@ class NativeStep:
         self.given = [unpacked_answer(each) for each in calls["answers"]]
         scripted = self.scripted or any(self._is_own(each, SCRIPT) for each in self.requests[: len(self.given)])
         if scripted and calls["script"] is None:
-            output.printed(FORGOTTEN)
+            output.add_print(FORGOTTEN)
         await self._go_on(_Counted(call, self.max_calls, calls["made"]), output, calls["script"])
 
     def end(self, *, ok: bool) -> str:  # noqa: ARG002 - the interface of all steps
@@ -211,7 +340,7 @@ class NativeStep:
             except Suspended as stop:
                 raise StepSuspended(self._standing(call, stop.state.to_plain())) from None
             if failure:
-                output.result(failure, call=request.name)
+                output.add_result(failure, call=request.name)
             told = output.take()
             self.given.append(
                 ToolAnswer(id=request.id, text=told.text or NO_OUTPUT, ok=not failure, images=told.images)
@@ -233,12 +362,12 @@ class NativeStep:
             answer = self._ended(request)
             if not answer.ok:
                 raise ToolError(answer.text)
-            output.printed(answer.text)
+            output.add_print(answer.text)
         elif self._is_own(request, SCRIPT):
             if waiting is not None:
-                await self.interpreter.resume(InterpreterState.from_plain(waiting), call=call, show=output.printed)
+                await self.interpreter.resume(InterpreterState.from_plain(waiting), call=call, show=output.add_print)
             else:
-                await self.interpreter.run(_text_of(request, "code"), call=call, show=output.printed)
+                await self.interpreter.run(_own_argument(request, "code"), call=call, show=output.add_print)
         elif request.name not in self.tools:
             # The service has all names: a provider in front of it may have renamed them, and hidden our own.
             close = get_close_matches(request.name[:100], self.tools.names, n=1)
@@ -266,88 +395,28 @@ class NativeStep:
 
     def _summary(self, request: ToolRequest) -> str | ToolError:
         try:
-            return _text_of(request, "summary")
+            return _own_argument(request, "summary")
         except ToolError as error:
             return error
 
 
-def _text_of(request: ToolRequest, name: str) -> str:
-    """The one argument of a call of one of the transport's own tools.
+class _Counted:
+    """Answers the calls of a step, direct ones and those of its scripts, up to a number."""
 
-    Raises:
-        ToolError: it has another one, or none.
-    """
-    values = read_arguments(request.name, request.arguments)
-    value = values.pop(name, None)
-    if not isinstance(value, str) or values:
-        raise ToolError(f'{request.name}: takes {{"{name}": "text"}} and nothing else', kind="TypeError")
-    return value
+    def __init__(self, call: CallTool, most: int, made: int = 0) -> None:
+        self.made, self.is_over = made, False
+        self._call, self._most = call, most
 
-
-# ---- Read a reply with native tool calls as it arrives.
-
-
-NAME_CHARS = 64
-NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
-"""What every service takes back as the id of a call and as the name of a tool."""
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
-
-
-class NativeReader:
-    """Reads one reply. Only its prose is streamed: calls are told when they are made, a summary when it counts."""
-
-    def __init__(self, accept: Callable[[str, Sequence[ToolRequest]], NativeStep]) -> None:
-        """Begin.
-
-        Args:
-            accept: makes the step of a reply, from its text and its calls.
-        """
-        self._accept = accept
-        self._text: list[str] = []
-        self._pieces: list[CallChunk] = []
-
-    @property
-    def requests(self) -> tuple[ToolRequest, ...]:
-        """The calls so far; ids and names that not every service would take back are replaced."""
-        taken: dict[str, ToolRequest] = {}
-        for number, call in enumerate(whole_calls(self._pieces), start=1):
-            name = call.id if NAME.fullmatch(call.id) and call.id not in taken else f"call_{number}"
-            while name in taken:
-                name += "_"
-            tool = _OTHER.sub("_", call.name)[:NAME_CHARS] or "_"
-            taken[name] = ToolRequest(id=name, name=tool, arguments=call.arguments)
-        return tuple(taken.values())
-
-    def feed(self, chunk: TextChunk | CallChunk) -> list[Streamed]:
-        """Take the next chunk; gives its prose."""
-        if isinstance(chunk, TextChunk):
-            self._text.append(chunk.text)
-            return [Streamed(text=chunk.text)]
-        self._pieces.append(chunk)
-        return []
-
-    def flush(self) -> list[Streamed]:
-        """Nothing is held back."""
-        return []
-
-    def finish(self, stop: StopReason) -> NativeStep:
-        """Judge the whole reply.
-
-        Raises:
-            FormatError: it was cut off, or is empty; none of its calls may be made.
-        """
-        if stop == "length":
-            raise FormatError("truncated", CUT_OFF)
-        text, requests = "".join(self._text), self.requests
-        if not text.strip() and not requests:
-            raise FormatError("empty", NO_ACTION)
-        return self._accept(text, requests)
-
-
-# ---- The declaration of `write_file` where contents come as arguments, and what makes a call of the tool of one.
-
-
-WRITE = "write_file"
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        if self.made >= self._most:
+            self.is_over = True
+            raise LimitError(f"The reply made more than {self._most} calls and was stopped.")
+        self.made += 1
+        try:
+            return await self._call(tool, args, kwargs, shown=shown)
+        except Suspend:  # it counts when it is put again
+            self.made -= 1
+            raise
 
 
 def write_file(
@@ -370,13 +439,6 @@ def write_file(
     raise NotImplementedError
 
 
-def adapted(tool: Tool) -> Tool:
-    """A tool as a model calls it natively: `write_file` takes its contents as arguments."""
-    if tool.name != WRITE or tool.planner is None:
-        return tool
-    return replace(tool, func=write_file, planner=partial(_plan, tool.planner))
-
-
 def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
     """The plan of a write, with its contents as the tool takes them.
 
@@ -392,126 +454,23 @@ def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any
     return replace(planned, facts=replace(planned.facts, args=args))
 
 
-# ---- The transport of native tool calls: tools are declared to the service, and each call is answered by its
-# result.
+def _own_schema(name: str, description: str, argument: str) -> ToolSchema:
+    parameters: dict[str, Plain] = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
+    return ToolSchema(name=name, description=description, parameters=parameters)
 
 
-_SELDOM = frozenset({*IndexTools.value_types, *ContextTools.value_types, "send_input", "terminate_terminal"})
-"""Built-in tools that only scripts call: a line for each takes half the characters of a schema."""
+def _own_argument(request: ToolRequest, name: str) -> str:
+    """Return the only argument of a call of one of the transport's own tools.
 
-
-class NativeTransport:
-    """The service's own tool calls, and two tools of ours: `script` runs control code, `finish` ends the task."""
-
-    guide = staticmethod(guide)
-
-    def schemas(self, tools: Registry) -> tuple[ToolSchema, ...]:
-        """The declarations for the service; a registered tool goes before one of ours of the same name.
-
-        Raises:
-            SettingsError: a registered tool has a name that services refuse.
-        """
-        each = [tools.get(name) for name in tools.names]
-        seldom = [] if SCRIPT in tools else [tool for tool in each if tool.name in _SELDOM and not tool.foreign]
-        own = [script_schema("\n".join(tool.line for tool in seldom)), finish_schema()]
-        declared = [tool_schema(tool) for tool in each if tool not in seldom]
-        if wrong := next((tool.name for tool in declared if not NAME.fullmatch(tool.name)), None):
-            raise SettingsError(
-                f"tool {wrong!r}: with the transport `tools` a name has at most {NAME_CHARS} characters, all of them "
-                "ASCII letters, digits and underscores. Register it under another name, or use the transport `blocks`."
-            )
-        return (*declared, *(schema for schema in own if schema.name not in tools))
-
-    def words(self, reply: str) -> str:
-        """The reply: its calls stand beside it."""
-        return reply
-
-    def adapt(self, tool: Tool) -> Tool:
-        """A tool with its contents as arguments."""
-        return adapted(tool)
-
-    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> NativeLeg:
-        """Begin a leg of a run; see `Transport.open`."""
-        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
-        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
-        return NativeLeg(tools, interpreter, limits.max_calls_per_step)
-
-    def require_resumable(self, calls: Mapping[str, Any]) -> None:
-        """Make sure that a step of this transport was suspended, and that its script can be gone on with.
-
-        Raises:
-            ResumeError: it was another transport's, or another version of the interpreter suspended its script.
-        """
-        if calls.get("transport") != TRANSPORT:
-            raise ResumeError(ResumeCode.TRANSPORT, found="blocks", now=TRANSPORT)
-        if calls["script"] is not None:
-            require_readable(InterpreterState.from_plain(calls["script"]))
-
-    def reset(self) -> None:
-        """Nothing is kept of earlier runs."""
-
-
-class NativeLeg:
-    """Reads replies with native tool calls."""
-
-    no_action, no_output, prose_finishes = NO_ACTION, "", True
-    unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
-
-    def __init__(self, tools: Registry, interpreter: Interpreter, max_calls: int) -> None:
-        """Read replies.
-
-        Args:
-            tools: what can be called.
-            interpreter: runs scripts.
-            max_calls: how many calls one reply may make.
-        """
-        self._tools = tools
-        self._interpreter = interpreter
-        self._max_calls = max_calls
-
-    def recall(self, replies: Sequence[Replied]) -> list[NativeStep | None]:
-        """Read earlier replies again; see `TransportLeg.recall`."""
-        taken = list[NativeStep | None]()
-        for reply in replies:
-            try:
-                taken.append(self.read(reply.text, "stop", reply.requests))
-            except FormatError:  # it was not acted on
-                taken.append(None)
-        scripted = False
-        for step in filter(None, taken):
-            step.scripted = scripted
-            scripted = scripted or any(each.name == SCRIPT for each in step.requests)
-        return taken
-
-    def read(self, text: str, stop: StopReason, requests: Sequence[ToolRequest] = ()) -> NativeStep:
-        """Read a whole reply at once.
-
-        Raises:
-            FormatError: as for `ReplyReader.finish`.
-        """
-        reader = self.reader()
-        reader.feed(TextChunk(text=text))
-        for index, each in enumerate(requests):
-            reader.feed(CallChunk(index=index, id=each.id, name=each.name, arguments=each.arguments))
-        return reader.finish(stop)
-
-    def reader(self) -> NativeReader:
-        """Begin to read the next reply."""
-        return NativeReader(self._accept)
-
-    def state(self) -> dict[str, Plain]:
-        """Where a step stands is told by its suspension alone."""
-        return {}
-
-    async def close(self) -> None:
-        """End the interpreter; idempotent."""
-        await self._interpreter.close()
-
-    def _accept(self, text: str, requests: Sequence[ToolRequest]) -> NativeStep:
-        return NativeStep(
-            prose=text,
-            requests=tuple(requests),
-            tools=self._tools,
-            interpreter=self._interpreter,
-            max_calls=self._max_calls,
-        )
+    Raises:
+        ToolError: it is missing, or there are others.
+    """
+    values = read_arguments(request.name, request.arguments)
+    value = values.pop(name, None)
+    if not isinstance(value, str) or values:
+        raise ToolError(f'{request.name}: takes {{"{name}": "text"}} and nothing else', kind="TypeError")
+    return value

@@ -29,7 +29,7 @@ from agent_runtime.providers.protocol import (
 )
 from agent_runtime.providers.retry import BrokenOffError, ModelService
 from agent_runtime.providers.sdk import yield_regularly
-from agent_runtime.run.loop import shortened
+from agent_runtime.run.calls import shortened
 
 # ---- The calls of one turn of an agent, matched with what came of them.
 

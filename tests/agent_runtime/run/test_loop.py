@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -26,10 +26,12 @@ from agent_runtime.core.values import Outcome, Status, Task, ToolResult, Usage
 from agent_runtime.policy.policy import CallFacts, Policy, RunLimits
 from agent_runtime.providers.scripted import ScriptedProvider, ScriptedReply
 from agent_runtime.run.approvals import Gate
+from agent_runtime.run.calls import Calls
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.loop import Calls, Loop
+from agent_runtime.run.loop import Loop
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
+from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.tool import Planned, Registry
 from agent_runtime.transports.blocks import BlockTransport
 
@@ -118,7 +120,7 @@ class Bench:
                 provider=self.provider,
                 transport=transport,
                 calls=Calls(registry=registry, policy=policy, gate=Gate(state), state=state),
-                files=self.diary,
+                files=cast("FileTools", self.diary),
                 state=state,
                 conversation=conversation,
                 status=lambda step: f"[step {step}]",

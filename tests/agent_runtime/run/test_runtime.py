@@ -35,7 +35,7 @@ from agent_runtime.core.events import Recorded
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run import mcp_server, toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
-from agent_runtime.transports.blocks import guide
+from agent_runtime.transports.blocks import BlockTransport
 from agent_runtime.workspace.files import Scratch
 from tests.agent_runtime.image_files import picture
 from tests.waiting import eventually
@@ -296,7 +296,7 @@ async def test_a_listener_that_raises_breaks_nothing(
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_prompt_tells_what_a_reply_of_words_means(chat: bool) -> None:  # noqa: FBT001 - a test's parameter
-    prompt = guide("", chat=chat)
+    prompt = BlockTransport().guide("", chat=chat)
     assert ("is an answer in conversation" in prompt) is chat
     assert ("is an error" in prompt) is not chat
     assert "$" not in prompt

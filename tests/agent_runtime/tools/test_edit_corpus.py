@@ -61,14 +61,6 @@ def make_calls(tools: BlockFiles, code: str) -> str:
     return "\n".join(tools.write(*given, **named).text for given, named in calls(code))
 
 
-class Unended:
-    """A payload whose last newline the corpus leaves out: a fence cannot."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.filename: str | None = None
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_of_the_corpus(case: Case, tmp_path: Path) -> None:
     put(tmp_path, case.before)
@@ -79,7 +71,7 @@ def test_a_case_of_the_corpus(case: Case, tmp_path: Path) -> None:
         put(tmp_path, case.meanwhile)
         before = on_disk(tmp_path)
         assert payloads_in(reply_to(case)) == [ended(content) for content in case.contents]
-        tools.take(*map(Unended, case.contents), control=case.call)
+        tools.take(*case.contents, control=case.call)  # without the last newline that a fence would add
         if case.refused:
             with pytest.raises(ToolError, match=case.refused):
                 make_calls(tools, case.call)

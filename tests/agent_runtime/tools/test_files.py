@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.run.loop import ShownOutput
+from agent_runtime.transports.protocol import StepOutput
 from agent_runtime.workspace.diffs import version_of
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
@@ -107,8 +107,8 @@ def test_the_cap_on_characters_is_said(agent: Agent) -> None:
     assert len(result.text) < 41_000
     assert "cut after 40,000 characters: read_file('a.txt', start_line=40) goes on]" in result.text
     # Where the step's bound cuts it again, all that was asked for is named.
-    shown = ShownOutput(5_000)
-    shown.result(result.text, lines=result.lines)
+    shown = StepOutput(5_000)
+    shown.add_result(result.text, lines=result.lines)
     assert shown.text().endswith("lines 5-100 of 'a.txt']")
     assert "lines 1\u201339 of 100" in result.text
 

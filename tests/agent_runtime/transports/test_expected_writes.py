@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.transports.blocks import expected_writes
+from agent_runtime.transports.blocks_parser import expected_writes
 
 
 def certain(code: str) -> list[object]:

@@ -6,19 +6,8 @@ from typing import get_args
 import pytest
 
 from agent_runtime.core.errors import FormatCode, FormatError
-from agent_runtime.transports.blocks_parser import (
-    Block,
-    BlockClosed,
-    BlockOpened,
-    CompletionText,
-    Payload,
-    ProseText,
-    Reply,
-    ReplyEvent,
-    ReplyParser,
-    left_over,
-    parse,
-)
+from agent_runtime.core.events import Streamed
+from agent_runtime.transports.blocks_parser import Payload, Reply, ReplyParser, parse
 from tests.agent_runtime.transports.reply_cases import (
     ACCEPTED,
     CASES,
@@ -46,15 +35,12 @@ def outcome_of(chunks: list[str], stop: str) -> tuple[object, ...]:
         return merged(events), error.code, str(error)
 
 
-def merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
+def merged(events: list[Streamed]) -> list[Streamed]:
     """The events with texts that follow each other added up."""
-    result: list[ReplyEvent] = []
+    result: list[Streamed] = []
     for event in events:
-        last = result[-1] if result else None
-        if isinstance(event, ProseText) and isinstance(last, ProseText):
-            result[-1] = ProseText(text=last.text + event.text)
-        elif isinstance(event, CompletionText) and isinstance(last, CompletionText):
-            result[-1] = CompletionText(text=last.text + event.text)
+        if result and result[-1].completion == event.completion:
+            result[-1] = Streamed(text=result[-1].text + event.text, completion=event.completion)
         else:
             result.append(event)
     return result
@@ -65,8 +51,8 @@ def live(text: str) -> tuple[str, str]:
     parser = ReplyParser()
     events = parser.feed(text) + parser.flush()
     return (
-        "".join(event.text for event in events if isinstance(event, ProseText)),
-        "".join(event.text for event in events if isinstance(event, CompletionText)),
+        "".join(event.text for event in events if not event.completion),
+        "".join(event.text for event in events if event.completion),
     )
 
 
@@ -147,17 +133,10 @@ def test_nothing_is_live_after_a_broken_rule() -> None:
     assert live("```codepilot\n(\n```\n" + DONE) == ("", "")
 
 
-def test_a_watcher_sees_the_blocks_come_and_go() -> None:
-    parser = ReplyParser()
-    assert merged(parser.feed(README_EXAMPLE)) == [
-        ProseText(text="Fixing both.\n"),
-        BlockOpened(block=Block.CONTROL, info="codepilot", filename=None, line=2),
-        BlockClosed(block=Block.CONTROL),
-        BlockOpened(block=Block.PAYLOAD, info="markdown filename=README.md", filename="README.md", line=5),
-        BlockClosed(block=Block.PAYLOAD),
-        BlockOpened(block=Block.COMPLETION, info="completion", filename=None, line=11),
-        CompletionText(text="Done.\n"),
-        BlockClosed(block=Block.COMPLETION),
+def test_a_watcher_sees_prose_and_completion() -> None:
+    assert merged(ReplyParser().feed(README_EXAMPLE)) == [
+        Streamed(text="Fixing both.\n"),
+        Streamed(text="Done.\n", completion=True),
     ]
 
 
@@ -180,23 +159,23 @@ def test_a_watcher_sees_the_blocks_come_and_go() -> None:
 )
 def test_only_the_prefix_of_a_possible_fence_is_held_back(chunk: str, shown: str) -> None:
     events = ReplyParser().feed(chunk)
-    assert "".join(event.text for event in events if isinstance(event, ProseText)) == shown
+    assert "".join(event.text for event in events if not event.completion) == shown
 
 
 def test_a_completion_streams_token_by_token() -> None:
     parser = ReplyParser()
     parser.feed("```completion\n")
-    assert parser.feed("All") == [CompletionText(text="All")]
-    assert parser.feed(" done") == [CompletionText(text=" done")]
-    assert parser.feed(".\n``") == [CompletionText(text=".\n")]
+    assert parser.feed("All") == [Streamed(text="All", completion=True)]
+    assert parser.feed(" done") == [Streamed(text=" done", completion=True)]
+    assert parser.feed(".\n``") == [Streamed(text=".\n", completion=True)]
     assert parser.feed("`") == []
-    assert parser.flush() == [BlockClosed(block=Block.COMPLETION)]
+    assert parser.flush() == []
 
 
 def test_held_back_text_is_shown_when_the_text_ends() -> None:
     parser = ReplyParser()
     assert parser.feed("``") == []
-    assert parser.flush() == [ProseText(text="``")]
+    assert parser.flush() == [Streamed(text="``")]
     assert parser.flush() == []
     assert parser.finish() == Reply(control=None, payloads=(), completion=None, prose="``")
 
@@ -221,9 +200,3 @@ def test_a_function_that_writes_is_remembered_for_later_replies() -> None:
     later = "```codepilot\nsave('a')\n```\n```\nx\n```\n"
     assert parse(later).payloads == ()
     assert [payload.text for payload in parse(later, known_writers=first.writers).payloads] == ["x\n"]
-
-
-def test_payloads_that_no_call_took_are_a_format_error() -> None:
-    error = left_over(3, 1)
-    assert error.code == "payload_count"
-    assert "took 1 of the 3 payloads" in str(error)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from agent_runtime.core.errors import FormatError
 from agent_runtime.core.text import FenceScanner
-from agent_runtime.transports.blocks_parser import CompletionText, ProseText, parse
+from agent_runtime.transports.blocks_parser import parse
 from tests.agent_runtime.transports.test_reply import outcome, outcome_of
 
 thorough = settings(max_examples=200, deadline=None)
@@ -126,7 +126,7 @@ def test_live_text_is_what_the_value_holds(text: str) -> None:
         return
     assert isinstance(events, list)
     reply = parse(text)
-    shown = "".join(event.text for event in events if isinstance(event, CompletionText))
+    shown = "".join(event.text for event in events if event.completion)
     assert shown.strip() == (reply.completion or "").strip()
     if reply.control is None:
-        assert "".join(event.text for event in events if isinstance(event, ProseText)).strip() == reply.prose.strip()
+        assert "".join(event.text for event in events if not event.completion).strip() == reply.prose.strip()

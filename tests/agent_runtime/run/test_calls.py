@@ -5,8 +5,8 @@ from agent_runtime.core.events import Event, ToolReturned
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.run.approvals import Gate
+from agent_runtime.run.calls import Calls, clipped, shortened
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.loop import Calls, clipped, observed, shortened
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.tool import Registry
@@ -39,8 +39,8 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     calls.begin_step()
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:
-        block = interpreter.run(source, call=calls, show=calls.shown.printed)
-        shown, ok = await observed(block, calls.shown)
+        block = interpreter.run(source, call=calls, show=calls.shown.add_print)
+        shown, ok = await calls.finish_step(block)
     finally:
         await interpreter.close()
     return shown, ok, events

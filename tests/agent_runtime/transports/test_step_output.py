@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from agent_runtime.core.values import ListedLines
-from agent_runtime.run.loop import ShownOutput
+from agent_runtime.transports.protocol import StepOutput
 
 
 def listing(path: str, first: int, last: int) -> tuple[str, ListedLines]:
@@ -12,18 +12,18 @@ def listing(path: str, first: int, last: int) -> tuple[str, ListedLines]:
 
 
 def test_prints_join_and_results_stand_apart() -> None:
-    shown = ShownOutput(100)
+    shown = StepOutput(100)
     for text in ("a", "b\n"):
-        shown.printed(text)
-    shown.result("R")
-    shown.printed("c")
+        shown.add_print(text)
+    shown.add_result("R")
+    shown.add_print("c")
     assert shown.text() == "ab\n\nR\n\nc"
 
 
 def test_prints_over_the_bound_are_counted_and_results_named() -> None:
-    shown = ShownOutput(10)
-    shown.printed("x" * 1000)
-    shown.result("y" * 1000, call="Searching for `y`")
+    shown = StepOutput(10)
+    shown.add_print("x" * 1000)
+    shown.add_result("y" * 1000, call="Searching for `y`")
     assert shown.text().split("\n\n") == [
         "x" * 10,
         "[not shown, since a step shows 10 characters: Searching for `y`, 1,000 characters]",
@@ -32,10 +32,10 @@ def test_prints_over_the_bound_are_counted_and_results_named() -> None:
 
 
 def test_each_range_that_is_cut_is_named_by_its_file_and_its_lines() -> None:
-    shown = ShownOutput(1000)
+    shown = StepOutput(1000)
     for path, first, last in (("a.py", 11, 30), ("b.py", 381, 420), ("c.py", 1, 9)):
         text, lines = listing(path, first, last)
-        shown.result(text, call=f"Reading {path}", lines=lines)
+        shown.add_result(text, call=f"Reading {path}", lines=lines)
     one, two, three = shown.text().split("\n\n")
     assert one == listing("a.py", 11, 30)[0]
     *kept, note = two.split("\n")
@@ -46,14 +46,14 @@ def test_each_range_that_is_cut_is_named_by_its_file_and_its_lines() -> None:
 
 def test_an_outline_behind_the_last_line_is_told_apart_from_lines() -> None:
     text, lines = listing("a.py", 1, 3)
-    shown = ShownOutput(len(text) + 5)
-    shown.result(f"{text}\nOutline of the rest:\n", lines=lines)
+    shown = StepOutput(len(text) + 5)
+    shown.add_result(f"{text}\nOutline of the rest:\n", lines=lines)
     assert shown.text() == f"{text}\n[not shown, since a step shows {len(text) + 5} characters: an outline]"
 
 
 def test_of_any_other_result_whole_lines_of_head_and_tail_stay() -> None:
-    shown = ShownOutput(60_000)
-    shown.result("".join(f"line {n}\n" for n in range(1000)), call="Running `make`", most=440)
+    shown = StepOutput(60_000)
+    shown.add_result("".join(f"line {n}\n" for n in range(1000)), call="Running `make`", most=440)
     head, note, *tail = re.split(r"\n(\[.*\])\n", shown.text())
     assert [head.split("\n")[0], head.split("\n")[-1]] == ["line 0", "line 27"]
     assert note.endswith(" characters left out of Running `make`, since of such a result 440 characters are shown]")
@@ -61,26 +61,26 @@ def test_of_any_other_result_whole_lines_of_head_and_tail_stay() -> None:
 
 
 def test_very_many_results_that_find_no_room_are_counted() -> None:
-    shown = ShownOutput(1000)
+    shown = StepOutput(1000)
     for _ in range(101):
-        shown.result("x" * 1000, call="Reading it")
+        shown.add_result("x" * 1000, call="Reading it")
     assert shown.text().count("not shown, since") == 30
     assert shown.text().endswith("\n\n[70 more results are not shown]")
 
 
 def test_what_was_shown_goes_on_after_a_pause() -> None:
-    before, after = ShownOutput(1000), ShownOutput(1000)
-    before.printed("x" * 900)
-    before.result("y" * 700, call="First")
-    after.take_back(before.to_plain())
-    after.printed("z" * 200)
+    before, after = StepOutput(1000), StepOutput(1000)
+    before.add_print("x" * 900)
+    before.add_result("y" * 700, call="First")
+    after.restore(before.to_plain())
+    after.add_print("z" * 200)
     assert after.text().startswith("x" * 900)
     assert "First, 700 characters]" in after.text()
     assert "[100 more characters were printed" in after.text()
 
 
 def test_binary_data_is_shown_by_its_length_only() -> None:
-    shown = ShownOutput(1000)
-    shown.printed("\ufffd" * 10_000)
-    shown.result("head\n" + "\ufffda" * 50 + "\ufffd\ntail", call="Reading a.bin")
+    shown = StepOutput(1000)
+    shown.add_print("\ufffd" * 10_000)
+    shown.add_result("head\n" + "\ufffda" * 50 + "\ufffd\ntail", call="Reading a.bin")
     assert shown.text() == "[10,000 characters of binary data]\n\nhead\n[101 characters of binary data]\ntail"
