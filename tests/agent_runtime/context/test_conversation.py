@@ -5,10 +5,12 @@ import re
 from collections.abc import AsyncGenerator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typing_extensions import override
 
 from agent_runtime.agent.agent import ClockAndRandom
-from agent_runtime.context.conversation import answer, cache_prices
+from agent_runtime.context.conversation import Candidate, Prospect, RequestForecast, Results, answer, cache_prices, plan
 from agent_runtime.context.transcript import (
     MemorySettings,
     estimate,
@@ -393,3 +395,236 @@ async def test_what_archiving_saves_counts_the_images() -> None:
     (first, _) = tasks(log)
     assert savings(log, first) == pytest.approx(IMAGE_TOKENS, abs=10)
     assert "[The images are not shown here.]" in original(log, first, max_chars=1_000)
+
+
+def command(output: str, *, number: int = 1, tool: str = "execute", terminal: str = "main") -> list[Recorded]:
+    """A step that shows what a terminal showed."""
+    text = f"[terminal:{terminal}:cmd{number}] $ make\n{output}\n[status: completed | 0.1 s]"
+    return [replied(), returned(tool, text, output=output), observed(text)]
+
+
+FIRST = "".join(f"compiling {n}\n" for n in range(100))
+SECOND = "".join(f"linking {n}\n" for n in range(100))
+
+
+def superseded(log: list[Recorded]) -> list[int]:
+    """The answer for a log that grows, which is that for the whole log."""
+    growing, whole = Results(), Results()
+    for end in range(len(log) + 1):
+        growing.update(log[:end])
+    whole.update(log)
+    assert growing.superseded() == whole.superseded()
+    return whole.superseded()
+
+
+def test_pieces_of_output_are_superseded_by_the_whole() -> None:
+    log = [started(), *command(FIRST), *command(SECOND, tool="read_output")]
+    assert superseded(log) == []
+    assert superseded([*log, *command(FIRST + SECOND, tool="read_output")]) == [3, 6]
+
+
+def test_output_so_long_that_only_head_and_tail_are_shown_is_superseded_too() -> None:
+    early = f"{FIRST * 4}[… 90,000 characters left out …]\n{SECOND * 4}"
+    late = f"{FIRST * 4}[… 99,000 characters left out …]\n{SECOND * 4}done\n"
+    [reply, call, seen] = command(early)
+    clipped = returned("execute", f"{call.text[:5_000]}\n[9 characters left out]\n{call.text[-5_000:]}")  # type: ignore[union-attr] # it is a ToolReturned
+    assert superseded([started(), reply, clipped, seen, *command(late, tool="read_output")]) == [3]
+
+
+def test_another_command_or_another_terminal_supersedes_nothing() -> None:
+    log = [started(), *command(FIRST)]
+    assert superseded([*log, *command(FIRST, number=2)]) == []
+    assert superseded([*log, *command(FIRST, terminal="server")]) == []
+
+
+def test_output_that_the_whole_does_not_show_is_kept() -> None:
+    log = [started(), *command(FIRST), *command(FIRST[:500] + "[... left out ...]" + SECOND, tool="read_output")]
+    assert superseded(log) == []
+
+
+def test_a_step_that_showed_other_things_as_well_is_kept() -> None:
+    [reply, call, seen] = command(FIRST)
+    mixed = [reply, call, observed(f"{seen.text}\n\n{'a file' * 300}")]  # type: ignore[union-attr] # it is an Observed
+    assert superseded([started(), *mixed, *command(FIRST + SECOND, tool="read_output")]) == []
+
+
+def test_a_result_that_the_code_kept_for_itself_supersedes_nothing() -> None:
+    [reply, call, _] = command(FIRST + SECOND, tool="read_output")
+    assert superseded([started(), *command(FIRST), reply, call, observed("ok")]) == []
+
+
+def test_small_results_do_not_matter() -> None:
+    assert superseded([started(), *command("ok"), *command("ok and more", tool="read_output")]) == []
+
+
+def test_large_results_are_far_behind_after_many_replies() -> None:
+    results = Results()
+    log: list[Recorded] = [started(), *command(FIRST), replied(), observed("small"), *[replied()] * 18]
+    results.update(log)
+    assert results.far_behind() == []
+    results.update([*log, replied()])
+    assert results.far_behind() == [3]
+
+
+def test_what_was_left_out_or_summarised_is_no_candidate_again() -> None:
+    log = [started(), *command(FIRST), *command(FIRST + SECOND, tool="read_output"), *command(SECOND, number=2)]
+    assert superseded([*log, Shrunk(outputs=(3,))]) == []
+    assert superseded([*log, Summarised(upto=4, text="s", usage=Usage())]) == []
+
+
+def test_a_log_that_was_emptied_begins_anew() -> None:
+    results = Results()
+    results.update([started(), *command(FIRST), *command(FIRST + SECOND, tool="read_output")])
+    results.update([started()])
+    assert results.superseded() == []
+
+
+def prospect(
+    total: int, cached: int, requests: int, *, read: float = 0.1, write: float = 1.25, growth: int = 0
+) -> Prospect:
+    return Prospect(total=total, cached=cached, requests=requests, read=read, write=write, growth=growth)
+
+
+def output(position: int, *, before: int, saves: int, again: float = 0.0) -> Candidate:
+    return Candidate(before=before, saves=saves, again=again, output=position)
+
+
+@pytest.mark.parametrize(
+    ("before", "saves", "at", "shrinks"),
+    [
+        # D removed with S behind them pay after S*(write - read)/(D*read) more requests:
+        pytest.param(2_000, 8_000, prospect(20_000, 20_000, 14), False, id="10,000 behind: 14.4 requests are needed"),
+        pytest.param(2_000, 8_000, prospect(20_000, 20_000, 15), True, id="10,000 behind: 15 are more than that"),
+        pytest.param(2_000, 8_000, prospect(20_000, 0, 1), True, id="a cold cache loses nothing"),
+        pytest.param(11_500, 8_000, prospect(20_000, 20_000, 1), True, id="little behind it"),
+        pytest.param(2_000, 100, prospect(20_000, 20_000, 30), False, id="little to save"),
+        pytest.param(12_000, 8_000, prospect(20_000, 12_000, 1), True, id="behind what is cached"),
+        pytest.param(2_000, 8_000, prospect(20_000, 20_000, 14, read=0.05), False, id="reads cost next to nothing"),
+        pytest.param(2_000, 8_000, prospect(20_000, 20_000, 1, read=1, write=1), True, id="no cache at all"),
+        pytest.param(2_000, -10, prospect(20_000, 0, 30), False, id="longer than what it replaces"),
+    ],
+)
+def test_one_candidate(before: int, saves: int, at: Prospect, *, shrinks: bool) -> None:
+    assert (plan([output(7, before=before, saves=saves)], at) is not None) is shrinks
+
+
+def test_what_will_be_asked_for_again_is_kept_for_longer() -> None:
+    at = prospect(20_000, 20_000, 15)
+    assert plan([output(7, before=2_000, saves=8_000, again=0.5)], at) is None
+    assert plan([output(7, before=2_000, saves=8_000, again=0.5)], prospect(20_000, 20_000, 60)) is not None
+
+
+@pytest.mark.parametrize(
+    ("growth", "shrinks"),
+    [(0, True), (100, True), (1_000, False), pytest.param(4_000, False, id="two steps later there is as much again")],
+)
+def test_it_foresees_that_as_much_piles_up_again(growth: int, *, shrinks: bool) -> None:
+    shrunk = plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 20_000, 60, growth=growth))
+    assert (shrunk is not None) is shrinks
+
+
+def test_a_cold_cache_lets_go_however_fast_it_piles_up_again() -> None:
+    assert plan([output(7, before=2_000, saves=8_000)], prospect(20_000, 0, 60, growth=50_000)) is not None
+
+
+def test_what_stands_behind_the_change_goes_with_it() -> None:
+    small = output(9, before=15_000, saves=300)
+    at = prospect(20_000, 20_000, 15)
+    assert plan([small], at) is None
+    shrunk = plan([small, output(7, before=2_000, saves=8_000)], at)
+    assert shrunk is not None
+    assert shrunk.outputs == (7, 9)
+    assert "8,300 tokens less" in shrunk.reason
+
+
+def test_what_stands_far_in_front_waits() -> None:
+    early = Candidate(before=500, saves=300, task=1)
+    shrunk = plan([early, output(9, before=100_000, saves=9_000)], prospect(112_000, 112_000, 10))
+    assert shrunk is not None
+    assert (shrunk.tasks, shrunk.outputs) == ((), (9,))
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[Candidate], Prospect]:
+    """A request made of stretches, some of which could go."""
+    stretches = draw(st.lists(st.tuples(st.integers(1, 20_000), st.integers(-50, 20_000)), max_size=12))
+    candidates, before = [], 1_000
+    for number, (kept, saves) in enumerate(stretches):
+        again = draw(st.floats(0, 1))
+        candidates.append(Candidate(before=before, saves=saves, again=again, output=number))
+        before += kept + max(0, saves)
+    write = draw(st.floats(1, 2))
+    at = prospect(
+        before, draw(st.integers(0, before)), draw(st.integers(1, 60)), read=draw(st.floats(0.01, 1)), write=write
+    )
+    return draw(st.permutations(candidates)), at
+
+
+def cost_of(chosen: list[Candidate], at: Prospect) -> float:
+    """The cost by the model, written anew: tokens of this request by where they stand, then those to come."""
+    first = min((each.before for each in chosen), default=at.total)
+    removed = sum(each.saves for each in chosen)
+    warm = min(at.cached, first)
+    this = warm * at.read + (at.total - removed - warm) * at.write
+    later = (at.requests - 1) * (at.total - removed) * at.read
+    return this + later + sum(each.again * each.saves * at.write for each in chosen)
+
+
+def chosen_by(shrunk: Shrunk, candidates: list[Candidate]) -> list[Candidate]:
+    return [each for each in candidates if each.output in shrunk.outputs]
+
+
+@given(situations())
+def test_it_never_shrinks_when_that_costs_more(situation: tuple[list[Candidate], Prospect]) -> None:
+    candidates, at = situation
+    shrunk = plan(candidates, at)
+    if shrunk is not None:
+        assert shrunk.outputs
+        assert cost_of(chosen_by(shrunk, candidates), at) < cost_of([], at) + 1e-6
+
+
+@given(situations())
+def test_no_single_change_and_no_other_batch_from_one_place_on_is_cheaper(
+    situation: tuple[list[Candidate], Prospect],
+) -> None:
+    candidates, at = situation
+    shrunk = plan(candidates, at)
+    best = cost_of(chosen_by(shrunk, candidates) if shrunk else [], at)
+    useful = [each for each in candidates if each.saves > 0]
+    for place in useful:
+        batch = [each for each in useful if each.before >= place.before]
+        assert best <= cost_of([place], at) + 1e-6
+        assert best <= cost_of(batch, at) + 1e-6
+
+
+@given(situations())
+def test_a_cold_cache_lets_everything_go_that_is_not_sure_to_come_back(
+    situation: tuple[list[Candidate], Prospect],
+) -> None:
+    candidates, at = situation
+    cold = prospect(at.total, 0, at.requests, read=at.read, write=at.write)
+    shrunk = plan(candidates, cold)
+    free = {each.output for each in candidates if each.saves > 0 and each.again == 0}
+    assert free <= set(shrunk.outputs if shrunk else ())
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        pytest.param([], 8, id="nothing is known"),
+        pytest.param([0], 8, id="a first run begins"),
+        pytest.param([3], 5, id="a first run is under way"),
+        pytest.param([12], 12, id="a run that is long is half way through"),
+        pytest.param([28], 2, id="the limit is near"),
+        pytest.param([40], 1, id="past it"),
+        pytest.param([4, 6, 2], 3, id="like the runs before"),
+    ],
+)
+def test_how_many_requests_are_expected(runs: list[int], expected: int) -> None:
+    log: list[Recorded] = []
+    for count in runs:
+        log += [started(), *[replied()] * count]
+    pace = RequestForecast()
+    for end in range(len(log) + 1):
+        pace.update(log[:end])
+    assert pace.expected(30) == expected

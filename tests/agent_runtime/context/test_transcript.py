@@ -7,7 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.context.transcript import Transcript, messages
+from agent_runtime.context.transcript import (
+    MemorySettings,
+    Meter,
+    Transcript,
+    boundary,
+    estimate,
+    estimate_message,
+    length,
+    mechanical,
+    messages,
+    place,
+    usable,
+)
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     Archived,
     MessageInjected,
@@ -25,7 +38,7 @@ from agent_runtime.core.values import IMAGE_TOKENS, PendingCall, ToolAnswer, Too
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 from agent_runtime.transports.native import NAME_CHARS
-from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
+from tests.agent_runtime.context.logs import ended, observed, replied, returned, started, task_of, words
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import any_event
 
@@ -420,3 +433,258 @@ def test_ids_that_come_again_are_told_apart_and_answered_each(
     assert growing.messages(log) == messages(log)
     for before, after in pairwise(growing.messages(log)):
         assert [each.id for each in after.answers] == [each.id for each in before.requests]
+
+
+def cut_at(log: list[Recorded], *, keep: int, least: int = 1, most: int = 1_000_000) -> int | None:
+    transcript = Transcript()
+    transcript.update(log)
+    return boundary(log, transcript.entries, keep=keep, least=least, most=most)
+
+
+TWO_TASKS = [*task_of("alpha", 3, chars=4_000), *task_of("beta", 3, chars=4_000), started("gamma")]
+
+
+def test_whole_steps_and_tasks_stay_from_the_end() -> None:
+    everything = cut_at(TWO_TASKS, keep=0)
+    assert everything == len(TWO_TASKS) - 1
+    beta = next(n for n, event in enumerate(TWO_TASKS) if event == started("beta"))
+    tokens = Transcript()
+    tokens.update(TWO_TASKS)
+    index = tokens.index(beta)
+    assert index is not None
+    assert cut_at(TWO_TASKS, keep=tokens.tokens - tokens.tokens_before(index)) == beta
+    assert cut_at(TWO_TASKS, keep=tokens.tokens - tokens.tokens_before(index) - 1) == beta + 1
+
+
+def test_the_last_step_always_stays() -> None:
+    log: list[Recorded] = [
+        started("alpha"),
+        replied(),
+        observed(words(4_000)),
+        replied("last"),
+        observed(words(40_000)),
+    ]
+    assert cut_at(log, keep=100) == 3
+
+
+def test_the_opening_of_the_task_that_goes_on_does_not_count_as_gone() -> None:
+    log: list[Recorded] = [started("alpha", words(40_000)), replied(), observed("a"), replied("last"), observed("b")]
+    assert cut_at(log, keep=0, least=100) is None
+
+
+def test_there_is_nothing_to_replace_at_the_beginning() -> None:
+    assert cut_at([], keep=0) is None
+    assert cut_at([started("alpha", words(40_000))], keep=0) is None
+    assert cut_at([started("alpha"), replied(), observed(words(40_000))], keep=0, least=100) is None
+
+
+def test_a_second_summary_reaches_further_than_the_first() -> None:
+    log = [*TWO_TASKS[:-1], Summarised(upto=8, text="alpha was done", usage=Usage())]
+    later = cut_at(log, keep=0)
+    assert later is not None
+    assert later > 8
+    again = [*log, Summarised(upto=later, text="both were done", usage=Usage())]
+    assert cut_at(again, keep=0) is None
+
+
+def test_the_model_is_told_up_to_where_in_its_own_words() -> None:
+    transcript = Transcript()
+    transcript.update(TWO_TASKS)
+    assert place(transcript.entries, 1) == 'your reply that begins with "Step 1 of alpha."'
+    assert place(transcript.entries, len(TWO_TASKS) - 1) == 'the message that begins with "[Task] gamma"'
+
+
+@pytest.mark.parametrize(
+    ("reply", "summary"),
+    [
+        pytest.param(
+            "Alpha was done in src/a.py, all tests pass.", "Alpha was done in src/a.py, all tests pass.", id="plain"
+        ),
+        pytest.param(
+            "[GLOBAL SUMMARY]\nAlpha was done, all tests pass.", "Alpha was done, all tests pass.", id="with its title"
+        ),
+        pytest.param("", None, id="empty"),
+        pytest.param(" \n", None, id="blank"),
+        pytest.param("ok", None, id="too short to say anything"),
+        pytest.param("�" * 400, None, id="no words"),
+    ],
+)
+def test_what_of_a_reply_is_a_summary(reply: str, summary: str | None) -> None:
+    assert usable(reply, max_tokens=500) == summary
+
+
+def test_a_summary_may_be_longer_where_it_replaces_more() -> None:
+    transcript = Transcript()
+    transcript.update(TWO_TASKS)
+    end = len(TWO_TASKS) - 1
+    replaced = transcript.tokens_before(len(transcript.entries) - 1)
+    assert length(transcript.entries, end, least=10) == pytest.approx(replaced / 20, abs=1)
+    assert length(transcript.entries, end, least=5_000) == 5_000
+    assert length(transcript.entries, 1, least=10) < length(transcript.entries, end, least=10)
+
+
+def test_a_summary_is_cut_to_its_length() -> None:
+    text = usable("All of it was done well. " * 1_000, max_tokens=100)
+    assert text is not None
+    assert len(text) < 1_000
+    assert "characters left out" in text
+
+
+def test_without_a_model_the_record_speaks() -> None:
+    log: list[Recorded] = [
+        *task_of("alpha", 1, summary="Alpha works."),
+        *task_of("beta", 1),
+        Archived(task=2, summary="Beta was set aside."),
+        started("gamma\nand more"),
+        replied(),
+        returned(label="Running `pytest -q`"),
+        observed(),
+        replied("b"),
+    ]
+    text = mechanical(log, len(log) - 1, max_tokens=500, failure="the service is down")
+    assert text.splitlines() == [
+        "(From the record, since the model wrote no summary (the service is down).)",
+        "Task 1: alpha -> finished: Alpha works.",
+        "Task 2: beta -> Beta was set aside.",
+        "Task 3: gamma and more -> calls so far, the last of 1: Running `pytest -q`",
+    ]
+
+
+def test_the_record_tells_what_people_said_in_a_task_that_goes_on() -> None:
+    said = MessageInjected(step=1, text="Do not touch\nthe database.")
+    log: list[Recorded] = [started("alpha"), replied(), returned(label="Running `ls`"), said, observed(), replied("b")]
+    assert mechanical(log, len(log) - 1, max_tokens=500).splitlines()[1:] == [
+        "Task 1: alpha -> calls so far, the last of 1: Running `ls`",
+        "[USER MESSAGE] Do not touch the database.",
+    ]
+
+
+def test_the_record_goes_on_from_the_summary_before() -> None:
+    log = [*task_of("alpha", 1), started("beta"), Summarised(upto=6, text="Alpha was long.", usage=Usage()), replied()]
+    assert mechanical(log, 8, max_tokens=500).splitlines()[1:] == [
+        "Alpha was long.",
+        "Task 2: beta -> calls so far, the last of 0: none",
+    ]
+
+
+def test_the_record_is_cut_to_its_length() -> None:
+    log = [event for n in range(200) for event in task_of(f"task {n}", 1)]
+    assert len(mechanical(log, len(log), max_tokens=100)) < 1_000
+
+
+PROSE = """\
+A test that fails tells you where to look; a test that passes tells you nothing at all. The reader of this page has five
+minutes and wants to know what the program does, how it is started and what it costs. Everything else can wait until she
+asks for it, and most of it never will be asked for.
+"""
+PYTHON = '''\
+def mean(values: list[float]) -> float:
+    """The arithmetic mean; 0.0 for nothing."""
+    if not values:
+        return 0.0
+    return sum(values) / len(values)
+
+
+class Meter:
+    def __init__(self, ratio: float = 1.0) -> None:
+        self.ratio = ratio
+'''
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/workspace/src/stats.py", line 12, in mean
+    return total / count
+           ~~~~~~^~~~~~~
+ZeroDivisionError: division by zero
+=========== 1 failed, 23 passed, 2 skipped in 0.45s ===========
+"""
+JSON = """\
+{"name": "codepilot", "version": "0.1.0", "private": true, "files": ["dist/index.js", "README.md"],
+ "dependencies": {"react": "^19.2.1", "left-pad": "~1.3.0"}, "ports": [8080, 8443, 9000]}
+"""
+CHINESE = "这个程序读取一个文件并且把结果写到屏幕上。如果文件不存在它会告诉用户应该怎么做而不是直接退出。"
+JAPANESE = "このプログラムはファイルを読み込み、結果を画面に表示します。"
+GERMAN = """\
+Dieses Programm liest eine Datei und schreibt das Ergebnis auf den Bildschirm. Wenn die Datei fehlt, sagt es, was zu tun
+ist, anstatt einfach aufzuhören.
+"""
+
+# By o200k_base, the vocabulary of OpenAI's models, as the npm package gpt-tokenizer 4.0.0 counts.
+COUNTED = {PROSE: 68, PYTHON: 74, TRACEBACK: 66, JSON: 73, CHINESE: 29, JAPANESE: 19, GERMAN: 34}
+
+
+@pytest.mark.parametrize("text", [PROSE, PYTHON, TRACEBACK, JSON])
+def test_prose_and_code_are_estimated_within_15_percent(text: str) -> None:
+    assert estimate(text) == pytest.approx(COUNTED[text], rel=0.15)
+
+
+@pytest.mark.parametrize("text", [CHINESE, JAPANESE, GERMAN])
+def test_other_languages_are_rather_estimated_too_high(text: str) -> None:
+    assert 0.9 < estimate(text) / COUNTED[text] < 1.4
+
+
+@pytest.mark.parametrize(
+    "text", ["é" * 1_000, "🐛" * 1_000, "─" * 1_000, "1234567890" * 100, "\udcff" * 1_000, "한" * 1_000]
+)
+def test_strange_text_is_not_taken_for_little(text: str) -> None:
+    assert estimate(text) > 200
+
+
+def test_nothing_is_nothing_and_more_is_more() -> None:
+    assert estimate("") == 0
+    texts = [PYTHON * count for count in range(1, 6)]
+    assert sorted(map(estimate, texts)) == [estimate(text) for text in texts]
+
+
+def test_an_image_counts_as_much_as_one_has_at_most_and_its_bytes_count_nothing() -> None:
+    plain, shown = (Message(role="user", text=PROSE, images=images) for images in ((), (picture(), picture())))
+    assert estimate_message(plain) == estimate(PROSE)
+    assert estimate_message(shown) == estimate(PROSE) + 2 * IMAGE_TOKENS
+
+
+def test_a_meter_learns_from_what_the_provider_counted() -> None:
+    meter = Meter()
+    assert meter.expect(1_000) == 1_000
+    meter.correct(1_000, Usage(requests=1, input_tokens=100, cached_tokens=1_000, cache_write_tokens=200))
+    assert meter.ratio == pytest.approx(1.3)
+    assert meter.expect(2_000) == 2_600
+
+
+@pytest.mark.parametrize(
+    ("estimated", "usage"),
+    [
+        (1_000, Usage(requests=1)),
+        (100, Usage(requests=1, input_tokens=180)),
+        (1_000, Usage(requests=1, input_tokens=20_000)),
+        (1_000, Usage(requests=1, input_tokens=10)),
+        (1_000, Usage(requests=2, input_tokens=2_000)),
+    ],
+)
+def test_a_meter_learns_nothing_from_numbers_that_tell_nothing(estimated: int, usage: Usage) -> None:
+    meter = Meter(ratio=1.2)
+    meter.correct(estimated, usage)
+    assert meter.ratio == 1.2
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    memory = MemorySettings()
+    assert (memory.max_context_tokens, memory.global_summary_threshold, memory.global_summary_max_tokens) == (
+        120_000,
+        0.9,
+        500,
+    )
+    assert memory.threshold_tokens == 108_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"max_context_tokens": 100}, "max_context_tokens is 100"),
+        ({"global_summary_threshold": 0.0}, "global_summary_threshold is 0.0"),
+        ({"global_summary_threshold": 90}, "global_summary_threshold is 90"),
+        ({"global_summary_max_tokens": 0}, "global_summary_max_tokens is 0"),
+        ({"max_context_tokens": 8_000, "global_summary_max_tokens": 4_000}, "use 50 to 2000"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: dict[str, int], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        MemorySettings(**settings)

@@ -1,135 +1,227 @@
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.workspace.diffs import LineEdit, Text, append, apply, insertion, replacement
+from agent_runtime.workspace.diffs import LineEdit
+from agent_runtime.workspace.edits import find_block, rebase, rebased
 
-LINE = st.text(st.sampled_from("ab \t#é"), max_size=4)
+FILE = textwrap.dedent(
+    """\
+    class A:
+        def one(self):
+            x = 1
+            return x
 
-
-@st.composite
-def files(draw: st.DrawFn) -> tuple[list[str], str, bool]:
-    """Lines, line ending, and whether the last line is terminated."""
-    lines = draw(st.lists(LINE, max_size=12))
-    final = draw(st.booleans()) if lines and lines[-1] else True
-    return lines, draw(st.sampled_from(["\n", "\r\n"])), final
-
-
-@st.composite
-def batches(draw: st.DrawFn, count: int) -> list[tuple[int, int, list[str]]]:
-    """Edits that do not overlap, in any order: start, end, new lines."""
-    marks = sorted(draw(st.sets(st.integers(1, count), max_size=count))) if count else []
-    ranges = list(zip(marks[::2], marks[1::2], strict=False))
-    edits = [(start, end, draw(st.lists(LINE, max_size=3))) for start, end in ranges]
-    return draw(st.permutations(edits))
+        def two(self):
+            x = 2
+            return x
+    """
+).splitlines()
 
 
-def written(lines: list[str], newline: str, *, final: bool) -> str:
-    return newline.join(lines) + (newline if lines and final else "")
+def applied(lines: list[str], old: list[str], new: list[str]) -> tuple[str, list[str]]:
+    match = find_block(lines, old, new)
+    return match.rung, lines[: match.start - 1] + match.lines + lines[match.end :]
 
 
-@given(st.data())
-def test_edits_do_what_a_list_of_lines_would(data: st.DataObject) -> None:
-    lines, newline, final = data.draw(files())
-    raw = written(lines, newline, final=final)
-    text = Text(raw)
-    newline = newline if newline in raw else "\n"
-    batch = data.draw(batches(len(lines)))
-    expected: list[str] = []
-    number = 1
-    for start, end, new in sorted(batch):
-        expected += lines[number - 1 : start - 1] + new
-        number = end + 1
-    expected += lines[number - 1 :]
-    edits = [LineEdit(start=start, end=end, text=written(new, "\n", final=True)) for start, end, new in batch]
-    assert apply(text, edits) == written(expected, newline, final=final)
+def test_exact_lines_are_replaced_as_they_are_given() -> None:
+    rung, after = applied(FILE, ["        x = 2"], ["  x = 3", ""])
+    assert rung == "exact"
+    assert after == [*FILE[:6], "  x = 3", "", FILE[7]]
 
 
-@given(st.data())
-def test_an_insertion_does_what_a_list_of_lines_would(data: st.DataObject) -> None:
-    lines, newline, final = data.draw(files())
-    raw = written(lines, newline, final=final)
-    newline = newline if newline in raw else "\n"
-    after = data.draw(st.integers(0, len(lines)))
-    new = data.draw(st.lists(LINE, max_size=3))
-    edit = insertion(after, written(new, "\n", final=True), len(lines))
-    expected = lines[:after] + new + lines[after:]
-    assert apply(Text(raw), [edit]) == written(expected, newline, final=final)
+def test_trailing_whitespace_is_ignored_and_kept_where_nothing_changed() -> None:
+    rung, after = applied(["a  ", "b\t", "c"], ["a", "b"], ["a", "B"])
+    assert (rung, after) == ("trailing whitespace", ["a  ", "B", "c"])
 
 
-@given(files())
-def test_lines_put_in_their_own_place_change_no_byte(file: tuple[list[str], str, bool]) -> None:
-    lines, newline, final = file
-    raw = written(lines, newline, final=final)
-    edits = [LineEdit(start=i, end=i, text=f"{line}\n") for i, line in enumerate(lines, 1)]
-    assert apply(Text(raw), edits) == raw
+@pytest.mark.parametrize("given_indent", ["", "  ", "    ", "\t"])
+def test_new_text_is_indented_as_the_file_is(given_indent: str) -> None:
+    old = [f"{given_indent}def two(self):", f"{given_indent}    x = 2"]
+    new = [f"{given_indent}def two(self):", f"{given_indent}    x = 3", "", f"{given_indent}    y = x"]
+    rung, after = applied(FILE, old, new)
+    assert rung == ("exact" if given_indent == "    " else "indentation")
+    assert after == [*FILE[:6], "        x = 3", "", "        y = x", FILE[7]]
 
 
-def test_untouched_lines_keep_their_own_line_endings() -> None:
-    edit = LineEdit(start=2, end=2, text="new\n")
-    assert apply(Text("a\nb\r\nc\r\nd\r\n"), [edit]) == "a\nnew\r\nc\r\nd\r\n"
-    assert apply(Text("a\r\nb\nc\nd\n"), [edit]) == "a\r\nnew\nc\nd\n"
+def test_text_that_is_indented_too_far_comes_back_out() -> None:
+    rung, after = applied(["if a:", "    b"], ["        if a:", "            b"], ["        if a:", "            c"])
+    assert (rung, after) == ("indentation", ["if a:", "    c"])
+
+
+def test_tabs_are_translated_line_by_line() -> None:
+    rung, after = applied(["if a:", "\tif b:", "\t\tc"], ["if a:", "    if b:", "        c"], ["if a:", "    d"])
+    assert (rung, after) == ("indentation", ["if a:", "\td"])
+
+
+def test_an_indentation_that_the_old_text_does_not_explain_is_no_match() -> None:
+    with pytest.raises(ToolError, match=r"1 \|"):
+        find_block(["if a:", "\tb"], ["if a:", "    b"], ["if a:", "            b"])
+
+
+def test_inconsistent_indentation_is_no_match() -> None:
+    with pytest.raises(ToolError, match=r"1 \|"):
+        find_block(["a", "  b", "    c"], ["a", "b", "c"], ["x"])
+
+
+def test_typographic_punctuation_is_ignored_and_kept_where_nothing_changed() -> None:
+    lines = ["say “hello” — now", "it\u2019s\u00a0fine…"]
+    rung, after = applied(lines, ['say "hello" - now', "it's fine..."], ['say "hello" - now', "it is"])
+    assert (rung, after) == ("Unicode punctuation", [lines[0], "it is"])
+
+
+def test_the_first_rung_with_a_match_decides() -> None:
+    rung, after = applied(["  a", "a ", "a"], ["a"], ["b"])
+    assert (rung, after) == ("exact", ["  a", "a ", "b"])
 
 
 @pytest.mark.parametrize(
-    ("before", "edit", "after"),
-    [
-        ("a\nb", LineEdit(start=2, end=2, text="c\n"), "a\nc"),
-        ("a\nb", LineEdit(start=1, end=1, text="c"), "c\nb"),
-        ("a\nb", LineEdit(start=3, end=2, text="c\n"), "a\nb\nc"),
-        ("a\nb", LineEdit(start=2, end=2, text=""), "a"),
-        ("a\n", LineEdit(start=1, end=1, text=""), ""),
-        ("", LineEdit(start=1, end=0, text="x\n"), "x\n"),
-        ("a\r\nb", LineEdit(start=3, end=2, text="c\n"), "a\r\nb\r\nc"),
-        ("a\n", LineEdit(start=1, end=1, text="b\r\nc\r\n"), "b\nc\n"),
-        ("a\nb\n", LineEdit(start=1, end=1, text="\n\n"), "\n\nb\n"),
-    ],
+    ("lines", "old"),
+    [(["a", "b", "a"], ["a"]), (["a ", "a\t"], ["a"]), ([" a", "  a"], ["a"]), (["“a”", "”a”"], ['"a"'])],
 )
-def test_the_end_of_the_file_stays_as_it_was(before: str, edit: LineEdit, after: str) -> None:
-    assert apply(Text(before), [edit]) == after
-
-
-@pytest.mark.parametrize("pair", [((1, 2), (2, 3)), ((1, 3), (2, 2)), ((2, 2), (2, 2))])
-def test_overlapping_edits_are_refused(pair: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    edits = [LineEdit(start=start, end=end, text="x\n") for start, end in pair]
-    with pytest.raises(ToolError, match="edits overlap: lines") as told:
-        apply(Text("a\nb\nc\n"), edits)
+def test_text_that_stands_twice_on_a_rung_is_refused_with_the_lines(lines: list[str], old: list[str]) -> None:
+    with pytest.raises(ToolError, match=r"lines 1, [23]\)") as told:
+        find_block(lines, old, ["new"])
     assert told.value.kind == "ValueError"
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 1), (2, 1), (3, 4), (4, 4), (-1, -1)])
-def test_ranges_outside_the_file_are_refused_with_the_valid_ones(start: int, end: int) -> None:
-    with pytest.raises(ToolError, match="1 <= start <= end <= 3"):
-        replacement(f"start_line={start}, end_line={end}", start, end, "", 3)
+def test_what_was_replaced_before_is_recognised() -> None:
+    with pytest.raises(ToolError, match=r"already applied: .* 3-3"):
+        find_block(FILE, ["        x = 7"], ["        x = 1"])
 
 
-@pytest.mark.parametrize("after", [-1, 4])
-def test_insertions_outside_the_file_are_refused_with_the_valid_places(after: int) -> None:
-    with pytest.raises(ToolError, match=rf"after_line={after}: .* 0 .* 3"):
-        insertion(after, "", 3)
+def test_a_refusal_shows_the_nearest_lines() -> None:
+    with pytest.raises(ToolError, match=r"7 \|         x = 2"):
+        find_block(FILE, ["    def two(self):", "        x = 99", "        return x"], ["y"])
+    with pytest.raises(ToolError, match=r"6 \|     def two"):
+        find_block(FILE, ["def twoo(self):"], ["y"])
+    with pytest.raises(ToolError, match=r"^[^|]*$"):
+        find_block(FILE, ["§§§§§§§§§"], ["y"])
 
 
-@pytest.mark.parametrize("number", ["1", 1.0, None, True])
-def test_line_numbers_are_whole_numbers(number: object) -> None:
-    with pytest.raises(ToolError, match="whole number"):
-        replacement("x", number, 1, "", 3)
-    with pytest.raises(ToolError, match="whole number"):
-        insertion(number, "", 3)
+def test_likeness_is_never_enough() -> None:
+    with pytest.raises(ToolError):
+        find_block(["value = compute(1)"], ["value = compute(2)"], ["x"])
 
 
-@pytest.mark.parametrize(
-    ("before", "payload", "after"),
-    [
-        ("a\n", "b\n", "a\nb\n"),
-        ("a", "b\n", "a\nb\n"),
-        ("a", "b", "a\nb"),
-        ("a\r\nb", "c\nd\n", "a\r\nb\r\nc\r\nd\r\n"),
-        ("", "b\n", "b\n"),
-        ("a", "", "a"),
-    ],
+@pytest.mark.parametrize("old", [[], [""], ["  ", ""]])
+def test_old_text_without_text_is_refused(old: list[str]) -> None:
+    with pytest.raises(ToolError, match="empty"):
+        find_block(FILE, old, ["x"])
+
+
+@given(
+    st.lists(st.sampled_from(["a", " a", "a ", "b", "", "“a”", '"a"']), max_size=8),
+    st.lists(st.sampled_from(["a", " a", "b", "", '"a"']), min_size=1, max_size=3),
 )
-def test_appending_joins_no_lines(before: str, payload: str, after: str) -> None:
-    assert append(Text(before), payload) == after
+def test_nothing_but_the_one_place_is_ever_touched(lines: list[str], old: list[str]) -> None:
+    try:
+        match = find_block(lines, old, ["new"])
+    except ToolError:
+        return
+    assert match.end - match.start + 1 == len(old)
+    there = lines[match.start - 1 : match.end]
+    plain = [line.strip().replace("“", '"').replace("”", '"') for line in there]
+    assert plain == [line.strip() for line in old]
+    assert match.rung != "exact" or there == old
+
+
+class _Counted(str):
+    """A line that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_lines_that_repeat_are_compared_a_few_times_each() -> None:
+    lines = [_Counted("a") for _ in range(2_000)]
+    with pytest.raises(ToolError, match="nearest lines"):
+        find_block(lines, [*["a"] * 1_000, "b"], ["x"])
+    assert _Counted.compared < 20 * len(lines)
+
+
+def test_text_that_stands_all_over_the_file_but_for_its_indentation_is_refused_without_a_look_at_each_place() -> None:
+    with pytest.raises(ToolError, match=r"1501 times \(at lines 1, 2, 3,"):
+        find_block(["a"] * 3_000, [" a"] * 1_500, [" a"] * 1_500)
+
+
+@given(st.text("ab", max_size=12), st.text("ab", min_size=1, max_size=4))
+def test_text_is_found_wherever_it_stands(lines: str, old: str) -> None:
+    places = [i + 1 for i in range(len(lines)) if lines.startswith(old, i)]
+    if len(places) == 1:
+        assert find_block(lines, old, ["x"]).start == places[0]
+    else:
+        told = f"stands {len(places)} times .at lines {', '.join(map(str, places))}" if places else "nowhere|nearest"
+        with pytest.raises(ToolError, match=told):
+            find_block(lines, old, ["x"])
+
+
+SEEN = tuple("abcdef")
+LINES = st.lists(st.sampled_from("abc"), max_size=8)
+
+
+def test_lines_before_and_behind_every_change_are_found() -> None:
+    now = (*"ab", "new", "newer", *"def")
+    assert rebase(SEEN, now, 1, 2) == 0
+    assert rebase(SEEN, now, 4, 6) == 1
+    assert rebase(SEEN, now, 3, 3) is None
+
+
+def test_unique_lines_between_two_changes_are_found() -> None:
+    now = ("top", *"abcdef", "end")
+    assert rebase(SEEN, now, 3, 4) == 1
+
+
+def test_a_line_that_stands_twice_is_told_by_its_neighbours() -> None:
+    seen = ("def f", "  return", "def g", "  return", "end")
+    now = ("import", "def f", "  return", "def g", "  return", "END")
+    assert rebase(seen, now, 4, 4) == 1
+
+
+def test_a_line_whose_twin_disappeared_is_not_mistaken_for_it() -> None:
+    seen = ("def f", "  return", "def g", "  return", "end")
+    now = ("import", "def f", "  changed", "def g", "  return", "END")
+    assert rebase(seen, now, 2, 2) is None
+
+
+@given(LINES, LINES, LINES, st.data())
+def test_the_answer_always_points_at_equal_lines(a: list[str], b: list[str], c: list[str], data: st.DataObject) -> None:
+    seen, now = a + b + ["x"], c + b + ["x"]
+    start = data.draw(st.integers(1, len(seen)))
+    end = data.draw(st.integers(start, len(seen)))
+    moved = rebase(seen, now, start, end)
+    if moved is not None:
+        assert now[start - 1 + moved : end + moved] == seen[start - 1 : end]
+
+
+@given(LINES, LINES, LINES)
+def test_marked_lines_are_found_wherever_they_went(before: list[str], block: list[str], other: list[str]) -> None:
+    seen = [*before, "<", *block, ">"]
+    now = [*other, "<", *block, ">", *other]
+    assert rebase(seen, now, len(before) + 1, len(seen)) == len(other) - len(before)
+
+
+def test_an_insertion_goes_between_the_lines_that_it_parted() -> None:
+    now = ("top", *SEEN, "end")
+    assert rebased([LineEdit(start=4, end=3, text="x")], SEEN, now) == [LineEdit(start=5, end=4, text="x")]
+    assert rebased([LineEdit(start=4, end=3, text="x")], SEEN, (*"ab", "c", "new", *"ef")) is None
+
+
+def test_a_batch_is_moved_whole_or_not_at_all() -> None:
+    now = ("top", *"abc", "D", *"ef")
+    first, second = LineEdit(start=1, end=1, text=""), LineEdit(start=4, end=4, text="")
+    assert rebased([first], SEEN, now) == [LineEdit(start=2, end=2, text="")]
+    assert rebased([first, second], SEEN, now) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,12 +34,13 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import ToolsListed
 from agent_runtime.mcp import client
-from agent_runtime.mcp.client import McpConnection, ServerPlace
+from agent_runtime.mcp.client import MAX_PIECES, Budget, LastWords, McpConnection, ServerPlace
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import ContainerSettings
 from tests.agent_runtime.mcp.parts import HERE, agent_with, block, notes, odd, python_sandbox
 from tests.agent_runtime.transports.native.parts import Model, asks
+from tests.origin import Origin
 from tests.ports import free_port
 from tests.sandboxes import descriptors
 from tests.waiting import eventually
@@ -296,3 +298,49 @@ async def test_a_replay_needs_no_server(place: Path, sandbox: Sandbox, way: str,
     replayed = await replay_recording(recording, work_dir=place, sandbox=bare)
     assert replayed.is_same, replayed.difference
     assert (await compare_recording(recording)).differences == ()
+
+
+EVERYTHING_ALLOWED = Policy(rules=(Rule(decision="allow", tool="*"),))
+
+
+async def test_the_servers_for_time_and_git_answer_an_agent(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "work")
+    origin.commit({"a.txt": "one\n"})
+    (origin.path / "a.txt").write_text("two\n")
+    servers = [
+        McpServer(name="clock", command=(sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC")),
+        McpServer(
+            name="git", command=(sys.executable, "-m", "mcp_server_git"), tools=("git_status", "git_diff_unstaged")
+        ),
+    ]
+    code = """\
+clock_convert_time(source_timezone="Europe/Warsaw", time="16:30", target_timezone="Asia/Tokyo")
+git_git_diff_unstaged(repo_path="/workspace")
+"""
+    agent = agent_with(origin.path, python_sandbox(), servers, block(code), policy=EVERYTHING_ALLOWED)
+    async with AsyncRuntime(agent) as runtime:
+        assert (await runtime.run("Look")).status is Status.FINISHED, runtime.session.events
+        clock, git = [event.text for event in runtime.session.events if isinstance(event, ToolReturned)]
+    assert "Asia/Tokyo" in clock
+    assert "+two" in git
+
+
+SAID = bytes(4 * 1024**2)
+
+
+def test_bytes_and_pieces_are_counted_together() -> None:
+    large, many = Budget(), Budget()
+    assert all(large.takes(SAID) for _ in range(64))
+    assert not large.takes(b"x")
+    assert large.spent
+    assert many.takes(b"", MAX_PIECES)
+    assert not many.takes(b"")
+    assert "268,435,456 bytes, or 100,000 messages" in many.refusal
+
+
+async def test_no_end_of_a_secret_is_among_the_last_words_of_a_server() -> None:
+    with closing(LastWords(Budget(), ("the-secret",))) as words:
+        for said in (b"ready\nkey: the-", b"secret", b"." * 1_995):  # all that is kept begins in its middle
+            words.theirs.send(said)
+        await eventually(lambda: words.text.endswith("." * 1_995))
+        assert "ecret" not in words.told
