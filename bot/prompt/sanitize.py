@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from typing_extensions import override
 
+from bot.domain.characters import SURROGATES, UNSEEN
+
 # ---- HTML's tags: how they are written, and which of them take what they enclose out of sight. Pure.
 
 
@@ -159,19 +161,9 @@ class _Sources(HTMLParser):
 # ---- Characters that deceive: those that draw nothing, those that only look like ASCII, and forged frames. Pure.
 
 
-# Characters that draw nothing, or that change the order in which others are drawn. Tab and line feed are kept.
-_DRAWS_NOTHING = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"  # soft hyphen, joiners, Arabic mark, Hangul and Khmer fillers
-    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # Mongolian selectors, zero width, bidi, format characters
-    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"  # blank, fillers, variation selectors, byte order mark
-    "\ud800-\udfff"  # lone surrogates
-    "\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"  # shorthand and musical format characters
-    "\U000e0000-\U000e0fff"  # tag characters and more variation selectors
-)
-_SPELLED = re.compile(f"[{_DRAWS_NOTHING}]")
-# Private characters, too, with which `hiding.py` marks places.
-_INVISIBLE_CHARACTERS = re.compile(f"[{_DRAWS_NOTHING}\ue000-\ue003]")
+_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
+# Private characters, too, with which this module marks places.
+_INVISIBLE_CHARACTERS = re.compile(f"[{UNSEEN}{SURROGATES}\ue000-\ue003]")
 _INVISIBLE_RUN = re.compile(f"{_INVISIBLE_CHARACTERS.pattern}+")
 _SPELLED_OUT = 4
 # ECMA-48 escape sequences, with which programs colour what they print.

@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 from cmarkgfm import _cmark
 
+from bot.domain.characters import UNSEEN
+
 # ---- Limit what acts on a GitHub page. Pure.
 
 
@@ -236,12 +238,7 @@ _LONGEST_FENCE = 200
 
 # ECMA-48 escape sequences: CSI, OSC up to its terminator, and the two-character ones.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)?|[@-Z\\-_a-z0-9=>])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# Zero-width, directional, filler, variation and tag characters: nothing a reader could see.
-_INVISIBLE = re.compile(
-    "[\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    "\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
+_UNSEEN = re.compile(f"[{UNSEEN}]")
 
 
 def clean(text: str) -> str:
@@ -250,7 +247,7 @@ def clean(text: str) -> str:
         return text
     text = _ANSI.sub("", text).replace("\r\n", "\n")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    text = _INVISIBLE.sub("", _CONTROL.sub("", "\n".join(lines)))
+    text = _UNSEEN.sub("", "\n".join(lines))
     # Half a surrogate pair (a file name that is no UTF-8) cannot be sent.
     return text.encode("utf-8", errors="replace").decode()
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Literal
 
 from agent_runtime import Policy, Rule
+from bot.domain.characters import BLANKS, CONTROLS, DRAWS_NOTHING, EMOJI_SELECTORS, JOINERS, SURROGATES, TURNS, UNSEEN
 from bot.git.change import Change, FileChange
 from bot.permissions.repo_config import file_kinds
 from bot.publishing.markdown import code, fenced
@@ -77,20 +78,14 @@ def _path(names: str) -> str | None:
 # ---- Characters that nobody sees: spelled out where names and code are shown, and found where they deceive. Pure.
 
 
-# What turns the order in which others are drawn: https://trojansource.codes
-_TURNS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-# What draws nothing: controls, fillers, marks, variation selectors, tags. A form feed stands between pages of old code.
-_DRAWS_NOTHING = (
-    "\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029"
-    "\u2060-\u2065\u206a-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
-    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
 _PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
 _JOINED = "\u0590-\u0dff\u0f00-\u109f\u1780-\u18aa\ufb1d-\ufefc\ufe0f" + _PICTURES
-
-_SPELLED = re.compile(f"[{_TURNS}{_DRAWS_NOTHING}\f\u200c\u200d\ufe0e\ufe0f\ud800-\udfff\r]")
+_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
+# A form feed stands between pages of old code, a carriage return ends a line. Selectors and joiners have their place
+# behind a picture and between letters of some scripts.
 _DECEIVES = re.compile(
-    f"[{_TURNS}{_DRAWS_NOTHING}]|(?<![{_PICTURES}])[\ufe0e\ufe0f](?!\u20e3)|(?<![{_JOINED}])[\u200c\u200d]"
+    rf"(?![\f\r])[{CONTROLS}{TURNS}{BLANKS}{DRAWS_NOTHING}]"
+    f"|(?<![{_PICTURES}])[{EMOJI_SELECTORS}](?!\u20e3)|(?<![{_JOINED}])[{JOINERS}]"
 )
 # A lone carriage return lets a terminal draw a line over what stands before it.
 _ADDED = re.compile(f"{_DECEIVES.pattern}|\r(?!\n)")
