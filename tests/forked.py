@@ -29,7 +29,7 @@ from tests.source_files import ROOT
 _PRELOADED = [
     "agent_runtime.agent.agent_file",
     "agent_runtime.run.run",
-    "agent_runtime.sandbox.select",
+    "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",
     "bot.__main__",
     "bot.demo.director",

@@ -129,7 +129,7 @@ class Agent:
             SandboxError: this machine has no sandbox of the kind it asks for.
         """
         from agent_runtime.agent.agent_file import AgentFile  # noqa: PLC0415 - see TYPE_CHECKING above
-        from agent_runtime.sandbox.select import pick  # noqa: PLC0415 - the same
+        from agent_runtime.sandbox.select import pick_sandbox  # noqa: PLC0415 - the same
 
         described = file if isinstance(file, AgentFile) else AgentFile.load(file)
         image = described.docker_image
@@ -138,7 +138,7 @@ class Agent:
         return cls(
             provider=described.provider(),
             work_dir=described.work_dir,
-            sandbox=pick(described.sandbox, settings),
+            sandbox=pick_sandbox(described.sandbox, settings),
             policy=described.policy(),
             name=described.name,
             role=described.role,

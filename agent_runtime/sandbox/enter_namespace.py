@@ -1,6 +1,6 @@
-"""Makes a listening socket in another network namespace, and passes it on. A program: run by its path, alone.
+"""A program that makes a listening socket in another network namespace and passes it on; run by its path.
 
-    python entering.py NAMESPACE SOCKET PORT
+    python enter_namespace.py NAMESPACE SOCKET PORT
 
 NAMESPACE is the descriptor of a network namespace, SOCKET that of a unix socket which the listening socket is sent
 over. The namespace's owner is entered first, which the process that started the sandbox may do, root or not (setns(2),
@@ -21,7 +21,7 @@ _BACKLOG = 128
 
 
 def main(namespace: int, sink: int, port: int) -> None:
-    """Do it.
+    """Make the socket in `namespace` and send it over `sink`.
 
     Raises:
         OSError: the kernel refuses.

@@ -1,4 +1,9 @@
-"""The protocol of a sandbox: run a program in isolation."""
+"""The protocol of a sandbox: run a program in isolation.
+
+A `Sandbox` makes a `Launch`, the command by which a program runs on one workspace. `SandboxSettings` say what it shows
+to the program. Below are helpers that all sandboxes share: the files that a program is loaded from, and temporary
+directories that are removed when their process ends, in every case.
+"""
 
 from __future__ import annotations
 
@@ -20,113 +25,18 @@ from typing import Protocol, Self
 from agent_runtime.core.errors import SandboxError
 
 WORKSPACE = "/workspace"
+
 HOME = "/home/agent"
+
 TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - places inside, not files of the host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxLimits:
-    """Bounds of one sandbox: of everything that runs in it together, and where it says so of one process or file.
-
-    Attributes:
-        memory_bytes: memory of all processes and of files in tmpfs together, and what one process may write to. On a
-            machine with little memory, three quarters of that.
-        processes: processes and threads.
-        cpu_seconds: processor time of all processes together, of those that ended too.
-        seconds: from the sandbox's start. The greatest time that a run can be given, because a run ends its own.
-        disk_bytes: taken by what was made or changed in the workspace.
-        files: made or changed in the workspace, and in tmpfs; directories count. Dependencies of a large project in
-            JavaScript come to about 100,000.
-        free_bytes: what is to stay free on the workspace's disk, no matter what fills it.
-        file_bytes: size of one file.
-        tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
-        open_files: open files of one process.
-    """
-
-    memory_bytes: int = 8 * 1024**3
-    processes: int = 512
-    cpu_seconds: float = 7200.0
-    seconds: float = 86_400.0
-    disk_bytes: int = 10 * 1024**3
-    files: int = 150_000
-    free_bytes: int = 1024**3
-    file_bytes: int = 2 * 1024**3
-    tmp_bytes: int = 1024**3
-    open_files: int = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSettings:
-    """What the sandbox `docker` makes its containers with.
-
-    Attributes:
-        image: the image, best named by its digest (`name@sha256:…`). It must have bash and the basic programs of GNU or
-            BusyBox, and it is never fetched.
-        program: the engine's command line, `docker` or `podman`: a name on the `PATH`, or a path.
-        cpus: processors that one container may keep busy.
-    """
-
-    image: str
-    program: str = "docker"
-    cpus: float = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSettings:
-    """What a sandbox shows to the programs inside, besides the workspace.
-
-    Attributes:
-        read_only: host directories shown read-only at their own paths (a Python prefix, a toolchain).
-        path: directories put before the usual ones on `PATH`.
-        environment: variables set inside; nothing is inherited.
-        limits: bounds.
-        container: for the sandbox `docker`, which requires it.
-        git_writable: whether programs may change the `.git` that the workspace has when they start. What they write
-            there, such as hooks and settings that name programs, the next git outside the sandbox runs.
-    """
-
-    read_only: tuple[Path, ...] = ()
-    path: tuple[Path, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    limits: SandboxLimits = field(default_factory=SandboxLimits)
-    container: ContainerSettings | None = None
-    git_writable: bool = False
-
-    def check(self, workspace: Path) -> None:
-        """Make sure that what a sandbox shows is there.
-
-        Raises:
-            SandboxError: the workspace is no directory, or one of `read_only` is none that can be shown.
-        """
-        if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
-        for directory in self.read_only:
-            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
-                raise SandboxError(
-                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
-                    "name an existing one or remove it."
-                )
-
-    def kept(self, workspace: Path) -> Mapping[str, Path]:
-        """What of a workspace is shown read-only: paths in it, and where they are on the host."""
-        git = workspace / ".git"
-        return {} if self.git_writable or git.is_symlink() or not git.exists() else {".git": git}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A program made ready: start exactly this argv with exactly this environment, from the main thread."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-
-
 class Sandbox(Protocol):
-    """A way to run programs on one workspace that can hurt nobody."""
+    """A way to run programs on one workspace in isolation from the host."""
 
     @property
     def level(self) -> str:
-        """What protects the host, for reports: `bubblewrap`, `docker` or `none`."""
+        """The protection of the host, for reports: `bubblewrap`, `docker` or `none`."""
         ...
 
     @property
@@ -147,7 +57,7 @@ class Sandbox(Protocol):
         readable: Mapping[str, Path] | None = None,
         first: bool = False,
     ) -> Launch:
-        """How to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
+        """Prepare to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
 
         Args:
             argv: the program and its arguments.
@@ -161,7 +71,7 @@ class Sandbox(Protocol):
         ...
 
     def seen_as(self, workspace: Path) -> str:
-        """The absolute path at which programs inside see `workspace`."""
+        """Return the absolute path at which programs inside see `workspace`."""
         ...
 
     def probe(self) -> None:
@@ -171,6 +81,103 @@ class Sandbox(Protocol):
             SandboxError: as for `launch`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A program made ready: start exactly this argv with exactly this environment, from the main thread."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """Bounds of one sandbox: of everything that runs in it together, and where it says so of one process or file.
+
+    Attributes:
+        memory_bytes: memory of all processes and of files in tmpfs together, and what one process may write to. On a
+            machine with little memory, three quarters of that.
+        processes: processes and threads.
+        cpu_seconds: processor time of all processes together, of those that ended too.
+        seconds: from the sandbox's start. The greatest time that a run can be given, because a run ends its own.
+        disk_bytes: taken by what was made or changed in the workspace.
+        files: made or changed in the workspace, and in tmpfs; directories count. Dependencies of a large project in
+            JavaScript come to about 100,000.
+        free_bytes: bytes that stay free on the workspace's disk, no matter which program fills it.
+        file_bytes: size of one file.
+        tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
+        open_files: open files of one process.
+    """
+
+    memory_bytes: int = 8 * 1024**3
+    processes: int = 512
+    cpu_seconds: float = 7200.0
+    seconds: float = 86_400.0
+    disk_bytes: int = 10 * 1024**3
+    files: int = 150_000
+    free_bytes: int = 1024**3
+    file_bytes: int = 2 * 1024**3
+    tmp_bytes: int = 1024**3
+    open_files: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """The settings of the sandbox `docker`.
+
+    Attributes:
+        image: the image, best named by its digest (`name@sha256:…`). It must have bash and the basic programs of GNU or
+            BusyBox, and it is never fetched.
+        program: the engine's command line, `docker` or `podman`: a name on the `PATH`, or a path.
+        cpus: processors that one container may keep busy.
+    """
+
+    image: str
+    program: str = "docker"
+    cpus: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """The parts of the host that a sandbox shows to the programs inside, besides the workspace, and its bounds.
+
+    Attributes:
+        read_only: host directories shown read-only at their own paths (a Python prefix, a toolchain).
+        path: directories put before the usual ones on `PATH`.
+        environment: variables set inside; nothing is inherited.
+        limits: bounds.
+        container: for the sandbox `docker`, which requires it.
+        git_writable: whether programs may change the `.git` that the workspace has when they start. The next git
+            outside the sandbox runs the hooks and programs that they write there.
+    """
+
+    read_only: tuple[Path, ...] = ()
+    path: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    container: ContainerSettings | None = None
+    git_writable: bool = False
+
+    def check(self, workspace: Path) -> None:
+        """Check that the parts of the host which a sandbox shows exist.
+
+        Raises:
+            SandboxError: the workspace is no directory, or one of `read_only` is none that can be shown.
+        """
+        if not workspace.is_dir():
+            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
+        for directory in self.read_only:
+            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
+                raise SandboxError(
+                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
+                    "name an existing one or remove it."
+                )
+
+    def kept(self, workspace: Path) -> Mapping[str, Path]:
+        """Return the parts of a workspace that are shown read-only: paths in it, and on the host."""
+        git = workspace / ".git"
+        return {} if self.git_writable or git.is_symlink() or not git.exists() else {".git": git}
 
 
 class TemporaryFiles(Protocol):
@@ -193,15 +200,12 @@ class TemporaryFiles(Protocol):
         ...
 
 
-# ---- Find the files that a program is loaded from.
-
-
 _LOADED = re.compile(r"^\s*(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
 @functools.cache
 def libraries_of(program: Path) -> frozenset[str]:
-    """The absolute paths of the files that a program is loaded from, as the loader says (ld.so(8)).
+    """Return the absolute paths of the files that a program is loaded from, as the loader says (ld.so(8)).
 
     Raises:
         SandboxError: it cannot be started.
@@ -220,9 +224,6 @@ def libraries_of(program: Path) -> frozenset[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxError(f"{program} cannot be started ({error}); install it again.") from error
     return frozenset(_LOADED.findall(traced.stdout))
-
-
-# ---- Temporary directories that are removed when their process ends, in every case.
 
 
 _NEWBORN_SECONDS = 60.0
@@ -246,7 +247,7 @@ class Temporary:
         """Make a directory whose name begins with `prefix`.
 
         Args:
-            prefix: what begins the names of all that are made for the same.
+            prefix: the beginning of the names of all directories for the same purpose.
             place: where; None for the system's place for temporary files.
 
         Raises:

@@ -29,7 +29,7 @@ from typing_extensions import override
 from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox import limits as limits_module
 from agent_runtime.sandbox.container import READY, Docker, new_name
-from agent_runtime.sandbox.limits import Breach, Watcher, size
+from agent_runtime.sandbox.limits import Breach, Watcher, format_bytes
 from agent_runtime.sandbox.protocol import TMPFS, Launch, Sandbox, SandboxLimits, TemporaryFiles
 from agent_runtime.terminals import command, keeper, processes
 from agent_runtime.terminals.keeper import Keeper
@@ -209,7 +209,9 @@ class _InsidePty(Pty):
 
     @override
     def meaning(self, exit_code: int) -> str:
-        return f"limit: size of one file {size(self._limits.file_bytes)}" if exit_code == _FILE_TOO_LARGE else ""
+        return (
+            f"limit: size of one file {format_bytes(self._limits.file_bytes)}" if exit_code == _FILE_TOO_LARGE else ""
+        )
 
     @override
     def has_ended(self) -> bool:

@@ -251,7 +251,7 @@ class SearchTools:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
         if self._sandbox.level == "docker":
             return Direct(partial(self._in_container, self._sandbox), root)
-        from agent_runtime.sandbox.select import Resident  # noqa: PLC0415 - needs modules that Windows lacks
+        from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
         # It lies beside this Python, where the sandbox shows nothing.
         return Resident(self._sandbox, root, {**readable, str(ripgrep): ripgrep})
@@ -262,7 +262,7 @@ class SearchTools:
         words, shown = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
         if sys.platform == "linux":
             # An image may have older libraries than ours was built for, or others.
-            words, libraries = container.loading(Path(program), sorted(libraries_of(Path(program))))
+            words, libraries = container.loader_command(Path(program), sorted(libraries_of(Path(program))))
             shown |= libraries
         deadline = ("timeout", "-s", "KILL", str(int(self._seconds) + 1))
         return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=shown)

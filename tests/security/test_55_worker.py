@@ -17,7 +17,7 @@ import pytest
 from agent_runtime.core.errors import LimitError, SandboxError
 from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
-from agent_runtime.sandbox.select import enclosed
+from agent_runtime.sandbox.bubblewrap import enclosed
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +154,7 @@ def killed_host_had() -> list[Path]:
     script = """
         import asyncio, time
         from agent_runtime.interpreter import Interpreter, InterpreterLimits
-        from agent_runtime.sandbox.select import enclosed
+        from agent_runtime.sandbox.bubblewrap import enclosed
 
         async def call(*_, **__):
             print("inside", flush=True)

@@ -20,7 +20,7 @@ from agent_runtime.policy.policy import CallFacts
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
-from agent_runtime.sandbox.select import SandboxName, pick
+from agent_runtime.sandbox.select import SandboxName, pick_sandbox
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools import changes
@@ -169,7 +169,7 @@ class CodingActions:
         Raises:
             SandboxError: there is none of this kind on this machine.
         """
-        return pick(self._kind, SandboxSettings())
+        return pick_sandbox(self._kind, SandboxSettings())
 
     @cached_property
     def _workspace(self) -> Workspace:

@@ -40,7 +40,7 @@ from agent_runtime.providers.protocol import Provider
 from agent_runtime.run.hooks import Listener
 from agent_runtime.run.runtime import RUNNING, WAITS_FOR_ITSELF, AsyncRuntime
 from agent_runtime.sandbox.protocol import SandboxSettings, Temporary
-from agent_runtime.sandbox.select import pick
+from agent_runtime.sandbox.select import pick_sandbox
 from agent_runtime.sessions.protocol import InMemorySession
 
 DEFAULT_MODEL = "gpt-4.1-mini"
@@ -267,7 +267,7 @@ class Agent:
         agent = core.Agent(
             provider=self._speaking,
             work_dir=Path(work_dir),
-            sandbox=own.sandbox if isinstance(own, Runtime) else pick("auto", SandboxSettings()),
+            sandbox=own.sandbox if isinstance(own, Runtime) else pick_sandbox("auto", SandboxSettings()),
             name=persona.name,
             role=persona.description,
             tools=(),

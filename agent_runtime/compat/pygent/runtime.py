@@ -20,7 +20,7 @@ from agent_runtime.compat.pygent.models import variable
 from agent_runtime.core.errors import SandboxError, SettingsError, ToolError, UsageError
 from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
-from agent_runtime.sandbox.select import SandboxName, pick
+from agent_runtime.sandbox.select import SandboxName, pick_sandbox
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.workspace.files import Workspace
 
@@ -175,7 +175,7 @@ class Runtime:
         Raises:
             SandboxError: there is none of this kind on this machine.
         """
-        return pick(self.sandbox_kind, SandboxSettings(container=ContainerSettings(image=self.image)))
+        return pick_sandbox(self.sandbox_kind, SandboxSettings(container=ContainerSettings(image=self.image)))
 
     @cached_property
     def files(self) -> Workspace:

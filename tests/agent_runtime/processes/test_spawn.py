@@ -13,7 +13,8 @@ from agent_runtime.interpreter.interpreter import InterpreterWorker
 from agent_runtime.interpreter.source import InterpreterLimits
 from agent_runtime.processes.spawn import in_thread, seen_through
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
-from agent_runtime.sandbox.select import Local, Resident
+from agent_runtime.sandbox.resident import Resident
+from agent_runtime.sandbox.select import Local
 from agent_runtime.terminals.keeper import Keeper
 from tests.sandboxes import processes_with
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.sandbox.limits import Cgroup, delegated
+from agent_runtime.sandbox.limits import Cgroup, delegated_tree
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 LIMITS = SandboxLimits(memory_bytes=2 << 30, processes=100)
@@ -27,7 +27,7 @@ class Tree:
         (self.part / "cgroup.subtree_control").write_text("")
 
     def delegated(self) -> Path | None:
-        return delegated(self.mount, self.own)
+        return delegated_tree(self.mount, self.own)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_system_with_the_first_version_only_is_none(tree: Tree) -> None:
 
 
 def test_this_machine_answers_without_an_error() -> None:
-    part = delegated()
+    part = delegated_tree()
     assert part is None or part.is_dir()
 
 

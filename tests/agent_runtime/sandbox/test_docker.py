@@ -13,7 +13,7 @@ from agent_runtime.core.values import Plain
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.sandbox.container import Docker, is_dead, owner
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxSettings
-from agent_runtime.sandbox.select import enclosing, pick
+from agent_runtime.sandbox.select import enclosing, pick_sandbox
 from tests.containers import IMAGE, INFO, StandIn
 
 
@@ -129,7 +129,7 @@ async def test_control_code_runs_in_a_container_without_a_workspace(engine: Stan
 
 def test_without_an_image_there_is_no_docker() -> None:
     with pytest.raises(SandboxError, match="CODEPILOT_DOCKER_IMAGE"):
-        pick("docker", SandboxSettings())
+        pick_sandbox("docker", SandboxSettings())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="not root")

@@ -22,7 +22,7 @@ JOB = ContainerJob(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), w
 def words(
     settings: SandboxSettings | None = None, *, by: Engine = DOCKER, job: ContainerJob = JOB, path: str = "/bin"
 ) -> list[str]:
-    return container.run(settings or SandboxSettings(), CONTAINER, by, job, path)
+    return container.run_words(settings or SandboxSettings(), CONTAINER, by, job, path)
 
 
 def after(option: str, said: list[str]) -> list[str]:

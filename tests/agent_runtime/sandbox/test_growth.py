@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import pytest
 
-from agent_runtime.sandbox.limits import Growth, walk
+from agent_runtime.sandbox.limits import WorkspaceGrowth, find_growth
 from tests.sandboxes import opened_in
 
 T = TypeVar("T")
 BLOCKS = 64 * 1024
 
 
-def walked(root: Path, since: int = 0) -> Growth:
+def walked(root: Path, since: int = 0) -> WorkspaceGrowth:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return result_of(walk(descriptor, since))
+        return result_of(find_growth(descriptor, since))
     finally:
         os.close(descriptor)
 
@@ -95,7 +95,7 @@ def test_a_directory_swapped_for_a_link_leads_nowhere(tmp_path: Path) -> None:
         written(out / str(number))
         written(work / f"f{number}")
     descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-    generator = walk(descriptor, 0)
+    generator = find_growth(descriptor, 0)
     next(generator)
     if (work / "d").exists():
         (work / "d").rmdir()
@@ -110,7 +110,7 @@ def test_a_directory_removed_meanwhile_ends_no_walk(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / "d" / str(number)).touch()
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    generator = walk(descriptor, 0)
+    generator = find_growth(descriptor, 0)
     next(generator)
     for entry in (tmp_path / "d").iterdir():
         entry.unlink()
@@ -137,7 +137,7 @@ def test_a_walk_that_is_broken_off_gives_its_descriptors_back(tmp_path: Path) ->
     for number in range(100):
         (tmp_path / "a" / str(number)).mkdir(parents=True)
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    generator = walk(descriptor, 0)
+    generator = find_growth(descriptor, 0)
     next(generator)
     generator.close()
     assert opened_in(tmp_path) == [tmp_path]

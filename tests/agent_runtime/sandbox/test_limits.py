@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.sandbox.limits import ResourceUsage, breach, broken, fitted, seconds, size, unwatchable
+from agent_runtime.sandbox.limits import (
+    ResourceUsage,
+    breach,
+    exceeded,
+    fit_to_machine,
+    format_bytes,
+    format_seconds,
+    measuring_failure,
+)
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 LIMITS = SandboxLimits(
@@ -31,19 +39,19 @@ OVER: dict[str, Any] = {
 @pytest.mark.parametrize("name", OVER)
 def test_a_limit_is_what_may_still_be_used(name: str) -> None:
     most, said = OVER[name]
-    assert broken(ResourceUsage(**{name: most}), LIMITS) is None
-    found = broken(ResourceUsage(**{name: most + 1}), LIMITS)
+    assert exceeded(ResourceUsage(**{name: most}), LIMITS) is None
+    found = exceeded(ResourceUsage(**{name: most + 1}), LIMITS)
     assert str(found) == said
 
 
 def test_processes_end_a_little_earlier_because_the_kernel_counts_some_that_we_do_not_see() -> None:
-    assert broken(ResourceUsage(processes=97), LIMITS) is None
-    assert str(broken(ResourceUsage(processes=98), LIMITS)) == "processes 100"
+    assert exceeded(ResourceUsage(processes=97), LIMITS) is None
+    assert str(exceeded(ResourceUsage(processes=98), LIMITS)) == "processes 100"
 
 
 def test_free_space_counts_when_it_is_known() -> None:
-    assert broken(ResourceUsage(free_bytes=1 << 10), LIMITS) is None
-    assert str(broken(ResourceUsage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
+    assert exceeded(ResourceUsage(free_bytes=1 << 10), LIMITS) is None
+    assert str(exceeded(ResourceUsage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
 
 
 def test_every_use_has_a_limit() -> None:
@@ -54,21 +62,21 @@ def test_the_model_is_told_what_what_it_meant_and_what_to_do() -> None:
     told = breach("memory", LIMITS).told()
     assert told.startswith("limit: memory 2 GiB; all programs of all terminals were killed")
     assert "use fewer workers" in told
-    assert unwatchable("no such file").told().startswith("limit: measuring failed: no such file; ")
+    assert measuring_failure("no such file").told().startswith("limit: measuring failed: no such file; ")
 
 
 def test_memory_fits_the_machine() -> None:
-    assert fitted(LIMITS, 1 << 30).memory_bytes == 3 << 28
-    assert fitted(LIMITS, 64 << 30) == LIMITS
+    assert fit_to_machine(LIMITS, 1 << 30).memory_bytes == 3 << 28
+    assert fit_to_machine(LIMITS, 64 << 30) == LIMITS
 
 
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "0 bytes"), (1536, "1.5 KiB"), (200 << 20, "200 MiB"), (8 << 30, "8 GiB")]
 )
 def test_sizes_are_said_in_the_largest_unit(count: int, said: str) -> None:
-    assert size(count) == said
+    assert format_bytes(count) == said
 
 
 @pytest.mark.parametrize(("count", "said"), [(0.5, "0.5 s"), (90, "90 s"), (120, "2 min"), (7200, "2 h")])
 def test_times_are_said_in_the_largest_unit_that_divides_them(count: float, said: str) -> None:
-    assert seconds(count) == said
+    assert format_seconds(count) == said

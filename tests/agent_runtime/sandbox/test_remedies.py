@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_runtime.sandbox.bubblewrap import Machine, explain, installing, this_machine
+from agent_runtime.sandbox.bubblewrap import Machine, explain, install_command, this_machine
 
 REFUSED = "bwrap: setting up uid map: Permission denied"
 NO_NAMESPACE = "bwrap: No permissions to create new namespace, likely because the kernel does not allow them"
@@ -72,7 +72,7 @@ def test_the_commands_of_a_remedy_can_be_pasted_into_a_shell() -> None:
     ],
 )
 def test_a_missing_program_is_installed_with_the_systems_own_command(systems: tuple[str, ...], command: str) -> None:
-    assert installing("bubblewrap", systems) == command
+    assert install_command("bubblewrap", systems) == command
 
 
 def test_this_machine_can_be_looked_at() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.sandbox import select as resident_module
+from agent_runtime.sandbox import resident as resident_module
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.sandbox.select import Resident
+from agent_runtime.sandbox.resident import Resident
 from tests.sandboxes import processes_with, seconds
 from tests.waiting import eventually
 

@@ -10,19 +10,19 @@ import pytest
 from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.sandbox.select import Local, SandboxName, pick
+from agent_runtime.sandbox.select import Local, SandboxName, pick_sandbox
 from tests.containers import StandIn
 
 
 def test_auto_is_bubblewrap_where_it_works() -> None:
-    assert pick("auto", SandboxSettings()).level == "bubblewrap"
-    assert pick("bubblewrap", SandboxSettings()).level == "bubblewrap"
+    assert pick_sandbox("auto", SandboxSettings()).level == "bubblewrap"
+    assert pick_sandbox("bubblewrap", SandboxSettings()).level == "bubblewrap"
 
 
 def test_auto_refuses_rather_than_run_unprotected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SandboxError, match="bubblewrap"):
-        pick("auto", SandboxSettings())
+        pick_sandbox("auto", SandboxSettings())
 
 
 def test_auto_takes_a_container_where_bubblewrap_does_not_work_and_an_image_is_named(
@@ -31,11 +31,11 @@ def test_auto_takes_a_container_where_bubblewrap_does_not_work_and_an_image_is_n
     engine = StandIn.at(tmp_path / "engine")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(Bubblewrap, "probe", _refuse)
-    assert pick("auto", engine.settings).level == "docker"
+    assert pick_sandbox("auto", engine.settings).level == "docker"
     with pytest.raises(SandboxError, match="namespaces"):
-        pick("auto", SandboxSettings())
+        pick_sandbox("auto", SandboxSettings())
     with pytest.raises(SandboxError, match="namespaces"):
-        pick("bubblewrap", engine.settings)
+        pick_sandbox("bubblewrap", engine.settings)
 
 
 def test_where_neither_works_both_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_where_neither_works_both_reasons_are_told(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(Bubblewrap, "probe", _refuse)
     with pytest.raises(SandboxError, match=r"(?s)no namespaces.*without a seccomp filter"):
-        pick("auto", engine.settings)
+        pick_sandbox("auto", engine.settings)
 
 
 def _refuse(_: Bubblewrap) -> None:
@@ -52,9 +52,9 @@ def _refuse(_: Bubblewrap) -> None:
 
 
 def test_bubblewrap_is_tried_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    pick("auto", SandboxSettings())
+    pick_sandbox("auto", SandboxSettings())
     monkeypatch.setattr(subprocess, "run", _no_second_try)
-    pick("auto", SandboxSettings())
+    pick_sandbox("auto", SandboxSettings())
 
 
 def _no_second_try(*words: object, **_: object) -> None:
@@ -62,12 +62,12 @@ def _no_second_try(*words: object, **_: object) -> None:
 
 
 def test_local_must_be_asked_for_by_name_and_says_what_it_is() -> None:
-    assert pick("local", SandboxSettings()).level == "none"
+    assert pick_sandbox("local", SandboxSettings()).level == "none"
 
 
 def test_an_unknown_name_is_the_callers_mistake() -> None:
     with pytest.raises(SettingsError, match="`auto`"):
-        pick(cast("SandboxName", "firejail"), SandboxSettings())
+        pick_sandbox(cast("SandboxName", "firejail"), SandboxSettings())
 
 
 def test_local_runs_in_the_workspace_with_a_cleared_environment(

@@ -339,7 +339,7 @@ _FORKS = """
 import asyncio, os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.sandbox.select import Resident
+from agent_runtime.sandbox.resident import Resident
 from agent_runtime.terminals.backends import backend
 from agent_runtime.terminals.terminal import Terminal
 sandbox, place = Bubblewrap(SandboxSettings()), Path(sys.argv[1])
