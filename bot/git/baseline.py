@@ -29,6 +29,7 @@ from bot.git.filesystem import (
     read_file,
     read_folder,
     walk,
+    write_whole,
 )
 from bot.git.process import Git, ProcessBounds
 
@@ -98,18 +99,17 @@ class Given:
 def save(trusted: Path, given: Given) -> None:
     """Write it to a directory that no sandbox may reach, whole or not at all."""
     baseline = given.baseline
+    # JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.
     document = {
         "base_sha": given.base_sha,
         "blobs": given.blobs,
-        "modes": {_text(path): mode for path, mode in baseline.modes.items()},
-        "entries": {_text(path): [entry.mode, *entry.stamp] for path, entry in baseline.entries.items()},
-        "left_out": sorted(map(_text, baseline.left_out)),
-        "taken": sorted(map(_text, baseline.taken)),
-        "restored": {_text(path): [*stamp, changed] for path, (stamp, changed) in baseline.restored.items()},
+        "modes": {os.fsdecode(path): mode for path, mode in baseline.modes.items()},
+        "entries": {os.fsdecode(path): [entry.mode, *entry.stamp] for path, entry in baseline.entries.items()},
+        "left_out": sorted(map(os.fsdecode, baseline.left_out)),
+        "taken": sorted(map(os.fsdecode, baseline.taken)),
+        "restored": {os.fsdecode(path): [*stamp, changed] for path, (stamp, changed) in baseline.restored.items()},
     }
-    partial = trusted / f"{_FILE}.partial"
-    partial.write_text(json.dumps(document))
-    partial.replace(trusted / _FILE)
+    write_whole(trusted / _FILE, json.dumps(document))
 
 
 def load(trusted: Path) -> Given:
@@ -122,17 +122,16 @@ def load(trusted: Path) -> Given:
     document = json.loads((trusted / _FILE).read_text())
     try:
         baseline = Baseline(
-            modes={_bytes(path): str(mode) for path, mode in document["modes"].items()},
+            modes={os.fsencode(path): str(mode) for path, mode in document["modes"].items()},
             entries={
-                _bytes(path): ScannedFile(str(mode), _stamp(stamp))
+                os.fsencode(path): ScannedFile(str(mode), _stamp(stamp))
                 for path, (mode, *stamp) in document["entries"].items()
             },
-            left_out=frozenset(map(_bytes, document["left_out"])),
-            taken=frozenset(map(_bytes, document["taken"])),
-            # An earlier version wrote none.
+            left_out=frozenset(map(os.fsencode, document["left_out"])),
+            taken=frozenset(map(os.fsencode, document["taken"])),
             restored={
-                _bytes(path): (_stamp(stamp), int(changed))
-                for path, (*stamp, changed) in document.get("restored", {}).items()
+                os.fsencode(path): (_stamp(stamp), int(changed))
+                for path, (*stamp, changed) in document["restored"].items()
             },
         )
         return Given(base_sha=str(document["base_sha"]), blobs=dict(document["blobs"]), baseline=baseline)
@@ -143,15 +142,6 @@ def load(trusted: Path) -> Given:
 def _stamp(values: list[object]) -> Stamp:
     inode, size, modified, changed, mode = (int(str(each)) for each in values)
     return inode, size, modified, changed, mode
-
-
-# JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
-
-
-def _bytes(path: str) -> bytes:
-    return path.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

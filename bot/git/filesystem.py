@@ -36,10 +36,12 @@ _POLL_SECONDS = 0.02
 _PIECE = 1024 * 1024
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# It is gone, or no directory; O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
+_CHANGED_KIND = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})
 _FULL = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
 
-# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
+# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones. This is
+# Apple's list for names of files, not the set of characters that are invisible in a text.
 _IGNORED_BY_HFS = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
 )
@@ -129,6 +131,24 @@ def release(path: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
+@contextmanager
+def locked_if_free(path: Path) -> Iterator[bool]:
+    """Hold the lock on `path` if nobody else does, and give back whether it is held; its file is removed afterwards."""
+    descriptor = try_lock(path)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            release(path, descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of the bot's own, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
 async def in_thread(call: Callable[..., T], *args: object) -> T:
     """`asyncio.to_thread` for what must not go on when a lock is given up: who is cancelled waits for its end."""
     running = asyncio.ensure_future(asyncio.to_thread(call, *args))
@@ -197,8 +217,8 @@ def read_folder(root: int, path: bytes) -> Folder | None:
                     elif stat.S_ISREG(status.st_mode):
                         mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
                         files[name] = ScannedFile(mode, stamp_of(status))
-    except (FileNotFoundError, NotADirectoryError, OSError) as error:
-        if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
+    except OSError as error:
+        if error.errno in _CHANGED_KIND:
             return None
         raise
     return Folder(files, tuple(folders))
@@ -224,10 +244,8 @@ def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int
             if mode == "120000":
                 return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
             return _copied(open_own(name, OPEN_FILE, folder), target, limit)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as error:
-        if _is_link(error):
+        if error.errno in _CHANGED_KIND:
             return None
         raise
 
@@ -250,17 +268,21 @@ def open_own(name: bytes, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except PermissionError:
-        # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            mode = os.fstat(held).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise
-            rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR
-            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
-        finally:
-            os.close(held)
+        _grant_owner(folder, name)
         return os.open(name, flags, dir_fd=folder)
+
+
+def _grant_owner(folder: int, name: bytes) -> None:
+    """Give the owner the rights on a directory that the agent may have taken away, or the right to read a file."""
+    # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        mode = os.fstat(held).st_mode
+        rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR if stat.S_ISREG(mode) else 0
+        if mode & rights != rights:
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
+    finally:
+        os.close(held)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -299,11 +321,6 @@ def folded(name: bytes) -> str:
     return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
 
 
-def _is_link(error: OSError) -> bool:
-    # O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
-    return error.errno in {errno.ELOOP, errno.EINVAL, errno.ENXIO}
-
-
 async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = False) -> str:
     """Copy some names of a directory into another one; links are copied as links.
 
@@ -333,13 +350,13 @@ def remove_tree(folder: Path) -> None:
         OSError: something in it could not be removed, e.g. because it is immutable; everything else is gone.
     """
     with suppress(FileNotFoundError):
-        name, parent = os.fsencode(folder.name), os.open(folder.parent, _FOLDER)
+        name, parent = os.fsencode(folder.name), os.open(folder.parent, OPEN_FOLDER)
         try:
             if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=parent)
                 return
-            _own(parent, name)
-            top = os.open(name, _FOLDER, dir_fd=parent)
+            _grant_owner(parent, name)
+            top = os.open(name, OPEN_FOLDER, dir_fd=parent)
             try:
                 emptying = _Emptying(top)
                 emptying.empty()
@@ -391,7 +408,7 @@ class _Emptying:
         while self._pending:
             name = self._pending.popleft()
             try:
-                folder = os.open(name, _FOLDER, dir_fd=self._top)
+                folder = os.open(name, OPEN_FOLDER, dir_fd=self._top)
                 try:
                     self._clear(folder)
                 finally:
@@ -429,7 +446,7 @@ class _Emptying:
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            _own(folder, name)
+            _grant_owner(folder, name)  # moving it needs them, too
             if folder != self._top:
                 self._moved += 1
                 place = b"%s-%d" % (self._prefix, self._moved)
@@ -445,14 +462,3 @@ def _is_folder(parent: int, name: bytes) -> bool:
     with suppress(FileNotFoundError):
         return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     return False
-
-
-def _own(parent: int, name: bytes) -> None:
-    """Take back the rights on a directory, which the agent may have given up: moving it needs them, too."""
-    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        if os.fstat(held).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            # The descriptor names the directory itself, whatever is at its name by now.
-            os.chmod(f"/proc/self/fd/{held}", stat.S_IRWXU)  # noqa: PTH101 - a descriptor, not a path
-    finally:
-        os.close(held)

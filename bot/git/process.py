@@ -230,6 +230,12 @@ class Git:
             raise GitError(_command(args), ended.code, said)
         return ended.output
 
+    async def text(
+        self, *args: str | bytes | Path, stdin: bytes = b"", variables: Mapping[str, str] | None = None
+    ) -> str:
+        """Run one git command and give back its standard output as text, without white space around it."""
+        return (await self.run(*args, stdin=stdin, variables=variables)).decode(errors="replace").strip()
+
     async def first(self, limit: int, *args: str | bytes | Path) -> bytes:
         """Run one git command for the first `limit` bytes of its standard output; what comes after is not waited for.
 

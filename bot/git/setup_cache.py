@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 
 from bot.git.errors import WorkspaceError
-from bot.git.filesystem import SET_ASIDE, cp, discard, locked, release, remove_tree, try_lock
+from bot.git.filesystem import SET_ASIDE, cp, discard, locked, locked_if_free, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class SetupCache:
                 return False
             for path in paths:
                 _check_above(workspace, path)
-                if _is_there(workspace / path):
+                if _exists(workspace / path):
                     raise WorkspaceError(f"`{path}` already exists.", "Cache only what `setup` creates.")
             try:
                 for number, path in enumerate(paths):
@@ -84,7 +84,7 @@ class SetupCache:
             except WorkspaceError:
                 # These are ours alone: a moment ago nothing was there, and no link was on the way.
                 for path in paths:
-                    await asyncio.to_thread(_remove, workspace / path)
+                    await asyncio.to_thread(remove_tree, workspace / path)
                 raise
             os.utime(entry)
         return True
@@ -125,7 +125,7 @@ class SetupCache:
             place = partial / _FILES / str(number)
             place.mkdir()
             source = workspace / path
-            if _is_there(source) and (said := await cp(source.parent, place, [source.name], times=True)):
+            if _exists(source) and (said := await cp(source.parent, place, [source.name], times=True)):
                 raise WorkspaceError(f"`{path}` could not be cached: {said}", "Check whether the disk is full.")
         content = await asyncio.to_thread(_content, partial / _FILES)
         (partial / _NOTE).write_text(json.dumps({"digest": content.digest, "size": content.size}))
@@ -142,19 +142,14 @@ class SetupCache:
             left = entry.suffix == ".partial"
             if total <= self._max_bytes and _used(entry) >= oldest and not left:
                 continue
-            lock = _lock_of(entry.with_suffix(""))
-            descriptor = try_lock(lock)
-            if descriptor is None:
-                continue
-            try:
-                discard(entry)
-            finally:
-                release(lock, descriptor)
-            total -= sizes[entry]
+            with locked_if_free(_lock_of(entry.with_suffix(""))) as is_held:
+                if is_held:
+                    discard(entry)
+                    total -= sizes[entry]
 
 
-def _is_there(path: Path) -> bool:
-    """Whether anything is, a link to nowhere included."""
+def _exists(path: Path) -> bool:
+    """Whether anything is at a path, a link to nowhere included."""
     return os.path.lexists(path)
 
 
@@ -188,7 +183,7 @@ def _is_sound(entry: Path) -> bool:
 async def _copy(place: Path, workspace: Path, path: str) -> None:
     """Copy what lies in a numbered directory to where it came from."""
     source, target = place / Path(path).name, workspace / path
-    if not _is_there(source):
+    if not _exists(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if said := await cp(place, target.parent, [source.name], times=True):
@@ -204,7 +199,7 @@ def _check_above(workspace: Path, path: str) -> None:
     place = workspace
     for part in Path(path).parts[:-1]:
         place /= part
-        if _is_there(place) and not stat.S_ISDIR(place.lstat().st_mode):
+        if _exists(place) and not stat.S_ISDIR(place.lstat().st_mode):
             raise WorkspaceError(
                 f"`{place.relative_to(workspace)}`, on the way to `{path}`, is not a directory.", "Make it one."
             )
@@ -219,7 +214,7 @@ def _size(workspace: Path, paths: Sequence[str]) -> int:
     total = 0
     for path in paths:
         _check_above(workspace, path)
-        if _is_there(workspace / path):
+        if _exists(workspace / path):
             total += sum(status.st_size for _, status in _walk(workspace / path) if stat.S_ISREG(status.st_mode))
     return total
 
@@ -264,10 +259,3 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 pending.extend(sorted(path.iterdir(), reverse=True))
             except PermissionError as error:
                 raise WorkspaceError(f"`{path.name}` cannot be read.", "Grant its owner read permission.") from error
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)

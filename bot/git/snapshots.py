@@ -42,6 +42,7 @@ from bot.git.filesystem import (
     opened,
     opened_root,
     stamp_of,
+    write_whole,
 )
 from bot.git.process import Git
 
@@ -255,9 +256,7 @@ class TreeManifest:
         """As JSON; half surrogate pairs spell the bytes of names that are no UTF-8."""
         return json.dumps(
             {
-                # An earlier version reads entries without `changed`, and goes on without the times.
-                "entries": [each[:-1] for each in self.entries],
-                "changed": [each.changed for each in self.entries],
+                "entries": self.entries,
                 "packs": self.packs,
                 "left_out": sorted(map(os.fsdecode, self.left_out)),
                 "taken": sorted(map(os.fsdecode, self.taken)),
@@ -295,10 +294,7 @@ class Entry(NamedTuple):
 
 def note(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
     """Write down what a machine has in its files, and what of it is stored."""
-    text = json.dumps({"name": name, "manifest": manifest.encoded().decode(), "stamps": stamps})
-    partial = index.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(index)
+    write_whole(index, json.dumps({"name": name, "manifest": manifest.encoded().decode(), "stamps": stamps}))
 
 
 def _noted(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
@@ -312,10 +308,8 @@ def _noted(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
 
 
 def _decoded(values: dict[str, Any]) -> TreeManifest:
-    entries = values["entries"]
-    changed = values.get("changed", [0] * len(entries))
     return TreeManifest(
-        entries=[Entry._make([*each, at]) for each, at in zip(entries, changed, strict=True)],
+        entries=[Entry._make(each) for each in values["entries"]],
         packs={int(number): name for number, name in values["packs"].items()},
         left_out=frozenset(map(os.fsencode, values["left_out"])),
         taken=frozenset(map(os.fsencode, values["taken"])),

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.git.baseline import GITLINK, Baseline, Given, Ignores, differences, entries_of, save
+from bot.git.baseline import GITLINK, Baseline, Differences, Given, Ignores, differences, entries_of, save
 from bot.git.change import SYMLINK, Change, LargeFile
 from bot.git.diff import (
     ASKED,
@@ -33,7 +33,7 @@ from bot.git.diff import (
     without_large,
 )
 from bot.git.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
-from bot.git.filesystem import ScannedFile, Stamp, in_thread, is_git_name, opened_root, read_file, stamp_of
+from bot.git.filesystem import OPEN_FOLDER, ScannedFile, Stamp, in_thread, is_git_name, opened_root, read_file, stamp_of
 from bot.git.lfs import any_chunk, pointers, put_aside, upload
 from bot.git.mirror import Source
 from bot.git.process import (
@@ -50,30 +50,15 @@ from bot.git.process import (
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 INSEPARABLE = "The rest of the change does not work without the withheld files."
 _MAX_FILES = 2_000
-_LINK = "120000"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILES = frozenset({"100644", "100755"})
 _GITMODULES = ".gitmodules"
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
-_NOBODY = {
-    f"GIT_{who}_{part}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for part, value in (("NAME", "x"), ("EMAIL", "x"), ("DATE", "@0 +0000"))
-}
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
 _Told = Mapping[bytes, Mapping[str, str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Who signs the bot's commits."""
-
-    name: str = "codepilot[bot]"
-    email: str = "codepilot[bot]@users.noreply.github.com"
 
 
 class Tree:
@@ -143,11 +128,9 @@ class Tree:
             ChangeError: the workspace is gone, or holds more than can be published.
         """
         async with self._one_at_a_time:
-            staging, shadow = self._trusted / "staging", self._trusted / "shadow"
-            for folder in (staging, shadow):
-                await asyncio.to_thread(fresh, folder)
-            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
-            found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
+            git, staging = self._with_index, self._trusted / "staging"
+            await asyncio.to_thread(fresh, staging)
+            found = await self._differences()
             present, notes = found.present, found.notes
             if unfinished:
                 present, left_out = without_large(present, self._given.baseline.modes)
@@ -182,7 +165,7 @@ class Tree:
             gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
             records = index_records(blobs, gone, self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
-            tree = (await git.run("write-tree")).decode().strip()
+            tree = await git.text("write-tree")
             change = await self._describe(self.base_sha, tree)
             # When the files of a change were written, of which no program can set the time.
             paths = [os.fsencode(each.path) for each in change.files]
@@ -197,10 +180,7 @@ class Tree:
             ChangeError: it is more than can be carried.
         """
         async with self._one_at_a_time:
-            shadow = self._trusted / "shadow"
-            await asyncio.to_thread(fresh, shadow)
-            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
-            found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
+            found = await self._differences()
             return await asyncio.to_thread(take, self.path, found.present, found.gone, self._given.baseline)
 
     async def put_back(self, carried: Carried) -> None:
@@ -234,10 +214,10 @@ class Tree:
             ChangeError: something else came of it.
         """
         async with self._one_at_a_time:
-            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            git = self._with_index
             await git.run("read-tree", self.base_sha)
             await git.run("apply", "--allow-empty", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
-            tree = (await git.run("write-tree")).decode().strip()
+            tree = await git.text("write-tree")
             if tree != expect:
                 raise ChangeError("The stored patch of this job's work is damaged.", "Give the command again.")
             return await self._describe(self.base_sha, tree)
@@ -250,7 +230,7 @@ class Tree:
         """
         taken = {os.fsencode(path) for path in paths}
         async with self._one_at_a_time:
-            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            git = self._with_index
             listed = await git.run("ls-tree", "-r", "-z", "--full-tree", change.base_sha)
             before = [each for each in listed.split(b"\0") if each and each.partition(b"\t")[2] in taken]
             await git.run("read-tree", change.tree_sha)
@@ -258,7 +238,7 @@ class Tree:
             records = b"".join(each + b"\0" for each in [*removed, *before])
             try:
                 await git.run("update-index", "-z", "--index-info", stdin=records)
-                tree = (await git.run("write-tree")).decode().strip()
+                tree = await git.text("write-tree")
             except GitError as error:
                 raise ChangeError(INSEPARABLE, "Apply the patch yourself.") from error
             rest = await self._describe(change.base_sha, tree)
@@ -297,42 +277,30 @@ class Tree:
             raise ChangeError(
                 f"Commit {commit_sha[:10]} is not in the history of {self.base_sha[:10]}.", "Check where it went."
             ) from error
-        parents = (await self._git.run("show", "--no-patch", "--format=%P", commit_sha)).decode().split()
+        parents = (await self._git.text("show", "--no-patch", "--format=%P", commit_sha)).split()
         if len(parents) != 1:
             raise ChangeError(
                 f"Commit {commit_sha[:10]} has {len(parents)} parents instead of one.", "Revert it manually."
             )
-        tree = (await self._git.run("rev-parse", f"{parents[0]}^{{tree}}")).decode().strip()
+        tree = await self._git.text("rev-parse", f"{parents[0]}^{{tree}}")
         return await self._describe(commit_sha, tree)
 
     async def title(self, commit_sha: str) -> str:
         """The first line of a commit's message."""
-        said = await self._git.run("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
-        return said.decode(errors="replace").strip()
+        return await self._git.text("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
 
-    async def commit(
-        self, change: Change, *, message: str, author: Identity | None = None, at: int | None = None
-    ) -> str:
-        """Make the commit of a change and give back its id: the same id every time, on every machine.
+    async def commit(self, change: Change, *, message: str) -> str:
+        """Make the commit of a change, a second after its base, and give back its id: the same on every machine.
 
         Args:
             change: what `change` gave.
             message: the whole commit message.
-            author: who signs.
-            at: seconds since the epoch; None for one second after the base commit.
         """
-        author = author or Identity()
-        if at is None:
-            noted = await self._git.run("show", "--no-patch", "--format=%ct", change.base_sha)
-            at = int(noted.strip() or 0) + 1  # a commit of an odd history may have no date
-        date = f"@{at} +0000"
-        variables = {
-            **{f"GIT_{who}_NAME": author.name for who in ("AUTHOR", "COMMITTER")},
-            **{f"GIT_{who}_EMAIL": author.email for who in ("AUTHOR", "COMMITTER")},
-            **{f"GIT_{who}_DATE": date for who in ("AUTHOR", "COMMITTER")},
-        }
+        base_time = await self._git.text("show", "--no-patch", "--format=%ct", change.base_sha)
+        at = int(base_time or 0) + 1  # a commit of an odd history may have no date
+        variables = _signed_by("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
         arguments = ("commit-tree", "--no-gpg-sign", "-p", change.base_sha, "-F", "-", change.tree_sha)
-        return (await self._git.run(*arguments, stdin=message.encode(), variables=variables)).decode().strip()
+        return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
         """Send a commit to a branch that stands where it is expected; nothing is ever overwritten.
@@ -395,6 +363,15 @@ class Tree:
         )
 
     @property
+    def _with_index(self) -> Git:
+        return Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+
+    async def _differences(self) -> Differences:
+        shadow = self._trusted / "shadow"
+        await asyncio.to_thread(fresh, shadow)
+        return await differences(self.path, self._given.baseline, Ignores(self._with_index, shadow))
+
+    @property
     def _objects(self) -> Path:
         return self._trusted / "lfs"
 
@@ -418,6 +395,12 @@ class Tree:
 
 def _in_lfs(told: _Told) -> set[bytes]:
     return {path for path, attributes in told.items() if attributes["filter"] == "lfs"}
+
+
+def _signed_by(name: str, email: str, *, at: int) -> dict[str, str]:
+    """The environment in which git names an author and committer, and a time in seconds since the epoch."""
+    parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
+    return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}
 
 
 async def merged(git: Git, *, base: str, tree: str, onto: str) -> str:
@@ -448,8 +431,10 @@ def conflict(onto: str, paths: Iterable[str]) -> ConflictError:
 
 
 async def _commit(git: Git, tree: str, *parents: str) -> str:
-    answer = await git.run("commit-tree", "--no-gpg-sign", *parents, "-m", "A step of a merge", tree, variables=_NOBODY)
-    return answer.decode().strip()
+    message = ("-m", "A step of a merge")
+    return await git.text(
+        "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=_signed_by("x", "x", at=0)
+    )
 
 
 async def taken_out(git: Git, before: str | None, after: str | None) -> set[bytes]:
@@ -498,13 +483,13 @@ class CarriedFile:
         path: relative to the repository's root.
         mode: git's mode, `100644`, `100755` or `120000`.
         content: its bytes; of a link, its target.
-        changed: see `Baseline.changed_ns`; 0 where an earlier version did not record it.
+        changed: see `Baseline.changed_ns`.
     """
 
     path: bytes
     mode: str
     content: bytes
-    changed: int = 0
+    changed: int
 
 
 def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...], baseline: Baseline) -> Carried:
@@ -544,13 +529,11 @@ def put(root: Path, carried: Carried) -> dict[bytes, tuple[Stamp, int]]:
             _remove(place, path)
         for file in carried.files:
             try:
-                stamp = _write(place, file)
+                restored[file.path] = _write(place, file), file.changed
             except OSError as error:
                 raise ChangeError(
                     f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
                 ) from error
-            if file.changed:
-                restored[file.path] = stamp, file.changed
     return restored
 
 
@@ -558,7 +541,7 @@ def _write(root: int, file: CarriedFile) -> Stamp:
     folder, _, name = file.path.rpartition(b"/")
     with _below(root, folder, make=True) as place:
         _clear(place, name)
-        if file.mode == _LINK:
+        if file.mode == SYMLINK:
             os.symlink(file.content, name, dir_fd=place)
         else:
             rights = 0o755 if file.mode == "100755" else 0o644
@@ -599,7 +582,7 @@ def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=place)
-            below = os.open(part, _FOLDER, dir_fd=place)
+            below = os.open(part, OPEN_FOLDER, dir_fd=place)
             os.close(place)
             place = below
         yield place

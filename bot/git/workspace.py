@@ -28,9 +28,9 @@ from bot.git.filesystem import (
     in_thread,
     is_too_deep,
     locked,
+    locked_if_free,
     parents,
-    release,
-    try_lock,
+    write_whole,
 )
 from bot.git.mirror import Blob, Mirror, MirrorLimits, Pristine, Source, Upkeep
 from bot.git.process import PAUSES, Git, ProcessBounds
@@ -276,14 +276,10 @@ class Workspaces:
         for folder in sorted(self._jobs.iterdir()):
             if not folder.is_dir() or folder.name in keep or folder.name.startswith(SET_ASIDE):
                 continue
-            descriptor = try_lock(self._lock_of(folder))
-            if descriptor is None:
-                continue
-            try:
-                await self._clean_up(folder)
-                removed.append(folder.name)
-            finally:
-                release(self._lock_of(folder), descriptor)
+            with locked_if_free(self._lock_of(folder)) as is_held:
+                if is_held:
+                    await self._clean_up(folder)
+                    removed.append(folder.name)
         if self._snapshots is not None:
             try:
                 await asyncio.to_thread(self._snapshots.sweep, keep)
@@ -299,16 +295,12 @@ class Workspaces:
         """
         for owed in sorted(self._jobs.glob("*/owed")):
             folder = owed.parent
-            descriptor = try_lock(self._lock_of(folder))
-            if descriptor is None:
-                continue
-            try:
-                if owed.exists():
-                    await self._store(folder, await asyncio.to_thread(load, folder / "trusted"), current)
-            except (OSError, ValueError) as error:
-                log.warning("%s: the files of the job cannot be stored: %s", folder.name, error)
-            finally:
-                release(self._lock_of(folder), descriptor)
+            with locked_if_free(self._lock_of(folder)) as is_held:
+                if is_held and owed.exists():
+                    try:
+                        await self._store(folder, await asyncio.to_thread(load, folder / "trusted"), current)
+                    except (OSError, ValueError) as error:
+                        log.warning("%s: the files of the job cannot be stored: %s", folder.name, error)
 
     async def tidy(self) -> None:
         """Have mirrors hold no more than is needed, and no more together than they may; can take minutes."""
@@ -467,9 +459,7 @@ def begin_generation(folder: Path, *, after: str = "") -> str:
     Until somebody has recorded the new name, the files are still as the one before names them; so both are noted.
     """
     generation = secrets.token_hex(8)
-    partial_note = folder / f"{_GENERATIONS}.partial"
-    partial_note.write_text("\n".join(filter(None, (after, generation))))
-    partial_note.replace(folder / _GENERATIONS)
+    write_whole(folder / _GENERATIONS, "\n".join(filter(None, (after, generation))))
     return generation
 
 

@@ -107,7 +107,7 @@ def test_no_file_is_put_outside_of_the_workspace(tmp_path: Path, path: bytes) ->
     root = tmp_path / "files"
     root.mkdir()
     with pytest.raises(ChangeError, match="cannot be restored:"):
-        put(root, Carried(files=(CarriedFile(path=path, mode="100644", content=b"x"),)))
+        put(root, Carried(files=(CarriedFile(path=path, mode="100644", content=b"x", changed=0),)))
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
@@ -119,8 +119,11 @@ def test_a_link_that_set_up_has_left_is_not_followed(tmp_path: Path) -> None:
     (root / "src").symlink_to(outside)
     (root / "leaf").symlink_to(outside / "kept")
     with pytest.raises(ChangeError, match="cannot be restored:"):
-        put(root, Carried(files=(CarriedFile(path=b"src/new", mode="100644", content=b"x"),), gone=(b"src/kept",)))
-    put(root, Carried(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new"),)))
+        put(
+            root,
+            Carried(files=(CarriedFile(path=b"src/new", mode="100644", content=b"x", changed=0),), gone=(b"src/kept",)),
+        )
+    put(root, Carried(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new", changed=0),)))
     assert (outside / "kept").read_text() == "kept"
     assert not (outside / "new").exists()
     assert (root / "leaf").read_text() == "new"

@@ -209,25 +209,6 @@ async def test_restored_files_are_as_old_as_they_were_until_a_program_writes_to_
         assert (await tree.change()).touched == changed
 
 
-async def test_a_snapshot_that_names_no_times_of_change_is_read(
-    store: BlobStore, origin: Origin, tmp_path: Path
-) -> None:
-    """An earlier version stored none."""
-    snapshots = Snapshots(blobs=store, key=KEY)
-    generation, before = await parked(machine(tmp_path, "here", store), origin)
-    vault = snapshots.vault("job")
-    head = json.loads(vault.read("head", limit=9999) or b"")
-    listed = json.loads(vault.get(head["list"], limit=1 << 30))
-    del listed["changed"]
-    vault.write("head", json.dumps({**head, "list": vault.put(json.dumps(listed).encode())}).encode())
-    began = time.time() - _TICK_NS / 1e9
-    async with machine(tmp_path, "there", store).reopen("job", left(origin, generation)) as tree:
-        assert seen(tree.path) == before
-        touched = (await tree.change()).touched
-    assert touched is not None
-    assert touched[0] > began
-
-
 async def test_files_that_are_here_are_used_as_they_are(store: BlobStore, origin: Origin, tmp_path: Path) -> None:
     workspaces = machine(tmp_path, "here", store)
     generation, _ = await parked(workspaces, origin)
