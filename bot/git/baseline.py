@@ -53,6 +53,8 @@ class Baseline:
     """What was checked out.
 
     Attributes:
+        base_sha: the commit.
+        blobs: path to blob id of every file in it.
         modes: path to git's mode, of every path in the commit.
         entries: path to what was written for it, and for what else was given to the agent; a path that is missing here,
             or has another entry now, counts as changed.
@@ -62,6 +64,8 @@ class Baseline:
             to the time, in ns, at which their content or mode had last changed. Only the host's records say it.
     """
 
+    base_sha: str = ""
+    blobs: dict[str, str] = field(default_factory=dict)
     modes: dict[bytes, str]
     entries: dict[bytes, ScannedFile]
     left_out: frozenset[bytes] = frozenset()
@@ -73,7 +77,7 @@ class Baseline:
         restored, changed = self.restored.get(path, (None, 0))
         return changed if stamp == restored else stamp[3]
 
-    def given(self, root: Path, left_out: Iterable[str]) -> Baseline:
+    def reset(self, root: Path, left_out: Iterable[str]) -> Baseline:
         """The same commit, with the directory as it is at this moment; nothing may write to it meanwhile."""
         paths = frozenset(map(os.fsencode, left_out))
         entries = entries_of(root, paths)
@@ -81,28 +85,12 @@ class Baseline:
         return replace(self, entries=entries, left_out=paths, taken=missing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A checked-out commit.
-
-    Attributes:
-        base_sha: the commit.
-        blobs: path to blob id of every file in it.
-        baseline: its files as they were written.
-    """
-
-    base_sha: str
-    blobs: dict[str, str]
-    baseline: Baseline
-
-
-def save(trusted: Path, given: Given) -> None:
+def save(trusted: Path, baseline: Baseline) -> None:
     """Write it to a directory that no sandbox may reach, whole or not at all."""
-    baseline = given.baseline
     # JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.
     document = {
-        "base_sha": given.base_sha,
-        "blobs": given.blobs,
+        "base_sha": baseline.base_sha,
+        "blobs": baseline.blobs,
         "modes": {os.fsdecode(path): mode for path, mode in baseline.modes.items()},
         "entries": {os.fsdecode(path): [entry.mode, *entry.stamp] for path, entry in baseline.entries.items()},
         "left_out": sorted(map(os.fsdecode, baseline.left_out)),
@@ -112,7 +100,7 @@ def save(trusted: Path, given: Given) -> None:
     write_whole(trusted / _FILE, json.dumps(document))
 
 
-def load(trusted: Path) -> Given:
+def load(trusted: Path) -> Baseline:
     """Read it again.
 
     Raises:
@@ -121,7 +109,9 @@ def load(trusted: Path) -> Given:
     """
     document = json.loads((trusted / _FILE).read_text())
     try:
-        baseline = Baseline(
+        return Baseline(
+            base_sha=str(document["base_sha"]),
+            blobs=dict(document["blobs"]),
             modes={os.fsencode(path): str(mode) for path, mode in document["modes"].items()},
             entries={
                 os.fsencode(path): ScannedFile(str(mode), _stamp(stamp))
@@ -134,7 +124,6 @@ def load(trusted: Path) -> Given:
                 for path, (*stamp, changed) in document["restored"].items()
             },
         )
-        return Given(base_sha=str(document["base_sha"]), blobs=dict(document["blobs"]), baseline=baseline)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{trusted / _FILE} is incomplete: {error}") from error
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -23,7 +22,7 @@ import aiohttp
 
 from bot.git.change import FileChange, LargeFile
 from bot.git.errors import LargeFileError
-from bot.git.process import PAUSES, AuthoritiesError, connector
+from bot.git.process import PAUSES, AuthoritiesError, Credential, connector
 
 SECONDS = 300.0
 MAX_BYTES = 512 * 1024 * 1024
@@ -155,8 +154,7 @@ class _Server:
         self._session = session
         self._objects = objects
         self._address = f"{url.removesuffix('/')}/info/lfs/objects/batch"
-        # As git sends it: https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
-        self._authorization = f"Basic {b64encode(f'x-access-token:{token}'.encode()).decode()}"
+        self._authorization = f"Basic {Credential(url=url, token=token).basic()}"
         self._branch = branch
         self._pauses = pauses
 

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -217,20 +217,15 @@ class Mirror:
         named = {wanted: path for path in paths if (wanted := _asked(path))}
         if not named:
             return found
-        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", *named)
-        for line in filter(None, listed.split(b"\0")):
-            facts, _, name = line.partition(b"\t")
-            mode, _, blob, size = facts.decode().split()
-            path = named.get(name)
-            if path is None:
+        for name, mode, blob, size in await self._listed(sha, named):
+            if (path := named.get(name)) is None:
                 continue
             what, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
             if mode not in _FILES:
                 kind = "a symbolic link" if mode == "120000" else "no file"
                 found[path] = WorkspaceError(f"{what} is {kind}.", remedy)
-            elif int(size) > limit:
-                told = f"{what} has {int(size):,} bytes; the limit is {limit:,}."
-                found[path] = WorkspaceError(told, "Make it shorter.")
+            elif size > limit:
+                found[path] = WorkspaceError(f"{what} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
             else:
                 found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return found
@@ -238,21 +233,26 @@ class Mirror:
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
         """The regular files of a commit that match; see `Workspaces.read_many`."""
         roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
-        listed = await self.git.run(
-            "--literal-pathspecs", "ls-tree", "-r", "-z", "--long", "--full-tree", sha, "--", *roots
-        )
         found: dict[str, Blob] = {}
-        for entry in listed.split(b"\0"):
-            facts, _, name = entry.partition(b"\t")
+        for name, mode, blob, size in await self._listed(sha, roots, "-r"):
             path = os.fsdecode(name)
             if len(found) == most:
                 break
-            if not any(path.count("/") == each.count("/") and fnmatchcase(path, each) for each in patterns):
-                continue
-            mode, _, blob, size = facts.decode().split()
-            if mode in _FILES and int(size) <= limit:
+            is_wanted = any(path.count("/") == each.count("/") and fnmatchcase(path, each) for each in patterns)
+            if is_wanted and mode in _FILES and size <= limit:
                 found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return found
+
+    async def _listed(self, sha: str, paths: Iterable[str | bytes], *options: str) -> list[tuple[bytes, str, str, int]]:
+        """Name, mode, blob id and size of each entry of a commit that `git ls-tree` finds."""
+        command = ("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree")
+        listing = await self.git.run(*command, *options, sha, "--", *paths)
+        entries = []
+        for line in listing.split(b"\0")[:-1]:
+            facts, _, name = line.partition(b"\t")
+            mode, _, blob, size = facts.decode().split()
+            entries.append((name, mode, blob, 0 if size == "-" else int(size)))
+        return entries
 
     async def hold(self, sha: str, *, keep: str) -> bool:
         """Have a keep ref hold a commit; False when that is not here, and nothing may be fetched."""

@@ -160,15 +160,16 @@ class Credential:
         """Git's settings that send the token; empty when the address is a path of this machine."""
         if not self.url.startswith(("https://", "http://")) or not self.token:
             return ()
-        return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self._basic()}"),)
+        return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self.basic()}"),)
 
     def hide(self, text: str) -> str:
         """Give back `text` without the token in any form that git is given it."""
-        for secret in filter(None, (self._basic(), self.token)):
+        for secret in filter(None, (self.basic(), self.token)):
             text = text.replace(secret, "[redacted]")
         return text
 
-    def _basic(self) -> str:
+    def basic(self) -> str:
+        """The credentials of HTTP's basic authentication; empty without a token."""
         # GitHub takes any installation token as the password of this user:
         # https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
         return b64encode(f"x-access-token:{self.token}".encode()).decode() if self.token else ""

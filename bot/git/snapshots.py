@@ -19,7 +19,8 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import BoundedSemaphore
 from types import TracebackType
@@ -29,7 +30,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bot.domain.errors import BlobTooLargeError
-from bot.git.baseline import Baseline, Given
+from bot.git.baseline import Baseline
 from bot.git.blobs import BlobStore
 from bot.git.errors import WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import (
@@ -109,7 +110,7 @@ class Snapshots:
         """Where the blobs of one job are."""
         return Vault(blobs=self.blobs, folder=f"{_FOLDER}/{job_id}", key=self.key)
 
-    def take(self, job_id: str, files: Path, index: Path, *, given: Given, repo_id: int, generation: str) -> int:
+    def take(self, job_id: str, files: Path, index: Path, *, given: Baseline, repo_id: int, generation: str) -> int:
         """Store the files of a job as they are now, in place of its last snapshot.
 
         Args:
@@ -142,14 +143,14 @@ class Snapshots:
             if each.kind == "file" and each.path in stamps
         }
         with Packs(vault, before.packs) as packs, opened_root(files) as root:
-            capture = TreeReader(packs, known, blobs=given.blobs, given=given.baseline, limits=self.limits)
+            capture = TreeReader(packs, known, given=given, limits=self.limits)
             captured = capture.of(root)
         used = {number for each in captured.entries for number, _, _ in each.pieces}
         after = TreeManifest(
             entries=captured.entries,
             packs={number: packs.names[number] for number in sorted(used)},
-            left_out=given.baseline.left_out,
-            taken=given.baseline.taken,
+            left_out=given.left_out,
+            taken=given.taken,
         )
         if after != before or not name:
             name = vault.put(after.encoded())
@@ -357,29 +358,25 @@ def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vaul
         WorkspaceGoneError: something that was stored is missing or was changed.
         StorageError: the store failed.
     """
-    with opened_root(root) as top:
-        writer = _Writer(top)
-        try:
-            pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
-            for entry in entries:
-                if entry.kind == "folder":
-                    folder, name = writer.at(entry.path)
-                    os.mkdir(name, 0o700, dir_fd=folder)
-                elif entry.kind == "link":
-                    folder, name = writer.at(entry.path)
-                    os.symlink(entry.target, name, dir_fd=folder)
-                elif entry.kind == "file" and not entry.size:
-                    writer.write(entry, 0, memoryview(b""))
-                start = 0
-                for number, offset, length in entry.pieces:
-                    pieces[number].append((entry, start, offset, length))
-                    start += length
-            for number, content in _contents(vault, packs, sorted(pieces)):
-                view = memoryview(content)
-                for entry, start, offset, length in pieces.pop(number):
-                    writer.write(entry, start, view[offset : offset + length])
-        finally:
-            writer.close()
+    with _written(root) as writer:
+        pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
+        for entry in entries:
+            if entry.kind == "folder":
+                folder, name = writer.at(entry.path)
+                os.mkdir(name, 0o700, dir_fd=folder)
+            elif entry.kind == "link":
+                folder, name = writer.at(entry.path)
+                os.symlink(entry.target, name, dir_fd=folder)
+            elif entry.kind == "file" and not entry.size:
+                writer.write(entry, 0, memoryview(b""))
+            start = 0
+            for number, offset, length in entry.pieces:
+                pieces[number].append((entry, start, offset, length))
+                start += length
+        for number, content in _contents(vault, packs, sorted(pieces)):
+            view = memoryview(content)
+            for entry, start, offset, length in pieces.pop(number):
+                writer.write(entry, start, view[offset : offset + length])
 
 
 def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> None:
@@ -388,18 +385,15 @@ def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> No
     Raises:
         WorkspaceGoneError: git has something else.
     """
-    with opened_root(root) as top:
-        writer, position = _Writer(top), 0
-        try:
-            for entry in entries:
-                head = contents.index(b"\n", position) + 1
-                content = contents[head : head + entry.size]
-                position = head + entry.size + 1
-                if blob_id(content, entry.blob) != entry.blob:
-                    raise WorkspaceGoneError(f"`{entry.path}` is not as it was committed.", "Give the command again.")
-                writer.write(entry, 0, memoryview(content))
-        finally:
-            writer.close()
+    with _written(root) as writer:
+        position = 0
+        for entry in entries:
+            head = contents.index(b"\n", position) + 1
+            content = contents[head : head + entry.size]
+            position = head + entry.size + 1
+            if blob_id(content, entry.blob) != entry.blob:
+                raise WorkspaceGoneError(f"`{entry.path}` is not as it was committed.", "Give the command again.")
+            writer.write(entry, 0, memoryview(content))
 
 
 def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
@@ -408,19 +402,20 @@ def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
     Raises:
         WorkspaceGoneError: something is missing.
     """
-    with opened_root(root) as top:
-        writer = _Writer(top)
+    with _written(root) as writer:
         try:
             for entry in entries:
                 if entry.kind == "again":
                     folder, name = writer.at(entry.path)
                     above, _, other = entry.target.rpartition("/")
-                    with opened(top, os.fsencode(above)) as source:
+                    with opened(writer.root, os.fsencode(above)) as source:
                         os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
                 if entry.kind != "folder":
                     _set(writer, entry)
             # Before directories get their modes: some may not be read then.
-            stamps = {found.path: found.stamp for found in found_in(top) if not stat.S_ISDIR(found.status.st_mode)}
+            stamps = {
+                found.path: found.stamp for found in found_in(writer.root) if not stat.S_ISDIR(found.status.st_mode)
+            }
             for entry in reversed(entries):  # inner ones before outer ones
                 if entry.kind == "folder":
                     _set(writer, entry)
@@ -428,8 +423,6 @@ def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
             raise WorkspaceGoneError(
                 "The stored files of the job are incomplete.", "Give the command again."
             ) from error
-        finally:
-            writer.close()
         return stamps
 
 
@@ -452,16 +445,23 @@ def _contents(vault: Vault, packs: Mapping[int, str], numbers: Sequence[int]) ->
             yield number, content
 
 
+@contextmanager
+def _written(root: Path) -> Iterator[_Writer]:
+    with opened_root(root) as top:
+        writer = _Writer(top)
+        try:
+            yield writer
+        finally:
+            os.close(writer.folder)
+
+
 class _Writer:
     """Writes below one directory; the directory that was written to last stays open."""
 
     def __init__(self, root: int) -> None:
-        self._root = root
+        self.root = root
+        self.folder = os.dup(root)
         self._path = ""
-        self._folder = os.dup(root)
-
-    def close(self) -> None:
-        os.close(self._folder)
 
     def at(self, path: str) -> tuple[int, str]:
         """The directory that a path is in, and its name there."""
@@ -469,10 +469,10 @@ class _Writer:
         if name in {"", ".", ".."}:
             raise WorkspaceGoneError("A stored file has no name.", "Give the command again.")
         if above != self._path:
-            with opened(self._root, os.fsencode(above)) as folder:
-                os.close(self._folder)
-                self._folder, self._path = os.dup(folder), above
-        return self._folder, name
+            with opened(self.root, os.fsencode(above)) as folder:
+                os.close(self.folder)
+                self.folder, self._path = os.dup(folder), above
+        return self.folder, name
 
     def write(self, entry: Entry, start: int, content: memoryview) -> None:
         """Write a piece of a file; blocks of zeros are not written."""
@@ -491,13 +491,13 @@ class _Writer:
             os.close(descriptor)
 
 
-def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], modes: dict[bytes, str]) -> Baseline:
+def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], commit: Baseline) -> Baseline:
     """What of restored files is as it was given to the agent, and how old the others are.
 
     Args:
         manifest: what was restored.
         stamps: of the files, as `rebuild` gave them.
-        modes: path to git's mode, of every path in the commit.
+        commit: what the commit lists.
     """
     entries, restored = dict[bytes, ScannedFile](), dict[bytes, tuple[Stamp, int]]()
     for each in manifest.entries:
@@ -509,7 +509,7 @@ def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], modes: dict
             entries[path] = ScannedFile(mode, stamp)
         elif each.changed:
             restored[path] = stamps[each.path], each.changed
-    return Baseline(modes=modes, entries=entries, left_out=manifest.left_out, taken=manifest.taken, restored=restored)
+    return replace(commit, entries=entries, left_out=manifest.left_out, taken=manifest.taken, restored=restored)
 
 
 class TreeReader:
@@ -518,7 +518,6 @@ class TreeReader:
     Args:
         packs: take the content of what is new.
         known: what an earlier snapshot read, by path.
-        blobs: git's ids of the files of the commit, by path.
         given: the files as they were given to the agent.
         limits: what it may hold.
     """
@@ -528,11 +527,10 @@ class TreeReader:
         packs: Packs,
         known: Mapping[str, Known],
         *,
-        blobs: Mapping[str, str],
         given: Baseline,
         limits: SnapshotLimits,
     ) -> None:
-        self._packs, self._known, self._blobs, self._given, self._limits = packs, known, blobs, given, limits
+        self._packs, self._known, self._given, self._limits = packs, known, given, limits
         self._left = limits.content
         self._deadline = time.monotonic() + limits.seconds
         self._names: dict[tuple[int, int], str] = {}
@@ -593,7 +591,7 @@ class TreeReader:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 return None
-            blob = self._blobs.get(found.path, "")
+            blob = self._given.blobs.get(found.path, "")
             if blob and (before.st_size > _MOST_TRACKED or _blob_of(descriptor, before.st_size, blob) != blob):
                 blob = ""
             if blob:

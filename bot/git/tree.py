@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.git.baseline import GITLINK, Baseline, Differences, Given, Ignores, differences, entries_of, save
+from bot.git.baseline import GITLINK, Baseline, Differences, Ignores, differences, entries_of, save
 from bot.git.change import SYMLINK, Change, LargeFile
 from bot.git.diff import (
     ASKED,
@@ -71,6 +71,7 @@ class Tree:
         blobs: path to blob id of every file in the commit.
         generation: names the state of the files that begins here; recorded before anything writes to them, it tells
             these files from older ones of the job on other machines.
+        baseline: the files as they were given to the agent.
         kept_index: a file beside the mirror, for the code index that the jobs of a repository share.
     """
 
@@ -80,7 +81,7 @@ class Tree:
         path: Path,
         git: Git,
         trusted: Path,
-        given: Given,
+        baseline: Baseline,
         hold: Hold,
         pauses: Sequence[float] = PAUSES,
         generation: str = "",
@@ -89,22 +90,17 @@ class Tree:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
         self.path = path
-        self.base_sha = given.base_sha
         self.git_dir = git.git_dir
-        self.blobs: Mapping[str, str] = given.blobs
+        self.base_sha = baseline.base_sha
+        self.blobs: Mapping[str, str] = baseline.blobs
         self.generation = generation
         self.kept_index = kept_index
         self._git = git
         self._trusted = trusted
-        self._given = given
+        self.baseline = baseline
         self._hold = hold
         self._pauses = pauses
         self._one_at_a_time = asyncio.Lock()
-
-    @property
-    def given(self) -> Given:
-        """The files as they were given to the agent."""
-        return self._given
 
     async def take_as_given(self, left_out: Iterable[str]) -> None:
         """Have changes counted from the files as they are now, which nothing may write to meanwhile.
@@ -113,9 +109,8 @@ class Tree:
             left_out: paths of which nothing is ever part of a change; nothing of the commit may be in them.
         """
         async with self._one_at_a_time:
-            baseline = await asyncio.to_thread(self._given.baseline.given, self.path, left_out)
-            self._given = replace(self._given, baseline=baseline)
-            await asyncio.to_thread(save, self._trusted, self._given)
+            self.baseline = await asyncio.to_thread(self.baseline.reset, self.path, left_out)
+            await asyncio.to_thread(save, self._trusted, self.baseline)
 
     async def change(self, *, unfinished: bool = False) -> Change:
         """What was changed in the files of `base_sha`. Safe while hostile programs still write: git sees copies only.
@@ -133,14 +128,14 @@ class Tree:
             found = await self._differences()
             present, notes = found.present, found.notes
             if unfinished:
-                present, left_out = without_large(present, self._given.baseline.modes)
+                present, left_out = without_large(present, self.baseline.modes)
                 notes = (*notes, *left_out)
             check_sizes(present)
             staged, vanished = await in_thread(stage, self.path, present, staging)
             # What the base commit's `.gitattributes` say of what changed; nothing where it has none.
             told = (
                 {}
-                if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes)
+                if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self.baseline.modes)
                 else await self._asker.of(self.base_sha, [path for path, _ in staged], "filter", *ASKED)
             )
             # Put pointers in the place of what belongs in Git LFS.
@@ -149,7 +144,7 @@ class Tree:
             await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
             blobs = await store(git, staging, staged)
             # Convert line endings where git would do that.
-            modes = self._given.baseline.modes
+            modes = self.baseline.modes
             texts = [
                 (n, path)
                 for n, (path, mode, blob) in enumerate(blobs)
@@ -163,13 +158,13 @@ class Tree:
             await git.run("read-tree", self.base_sha)
             gone = {*found.gone, *vanished}
             gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
-            records = index_records(blobs, gone, self._given.baseline)
+            records = index_records(blobs, gone, self.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = await git.text("write-tree")
             change = await self._describe(self.base_sha, tree)
             # When the files of a change were written, of which no program can set the time.
             paths = [os.fsencode(each.path) for each in change.files]
-            changed = self._given.baseline.changed_ns
+            changed = self.baseline.changed_ns
             times = [changed(path, present[path].stamp) / 1e9 for path in paths if path in present]
             return replace(change, notes=notes, touched=(min(times), max(times)) if times else None)
 
@@ -181,7 +176,7 @@ class Tree:
         """
         async with self._one_at_a_time:
             found = await self._differences()
-            return await asyncio.to_thread(take, self.path, found.present, found.gone, self._given.baseline)
+            return await asyncio.to_thread(take, self.path, found.present, found.gone, self.baseline)
 
     async def put_back(self, carried: Carried) -> None:
         """Have the files be as they were when `carried` was taken; no program may run in them.
@@ -191,15 +186,14 @@ class Tree:
         """
         async with self._one_at_a_time:
             restored = await asyncio.to_thread(put, self.path, carried)
-            self._given = replace(self._given, baseline=replace(self._given.baseline, restored=restored))
-            await asyncio.to_thread(save, self._trusted, self._given)
+            self.baseline = replace(self.baseline, restored=restored)
+            await asyncio.to_thread(save, self._trusted, self.baseline)
 
     async def unpublished(self, change: Change) -> tuple[str, ...]:
         """What lies in the files now, was not given and is no part of a change: names at the top, such as `build/`."""
-        given = self._given.baseline
-        now = await asyncio.to_thread(entries_of, self.path, given.left_out)
-        known = given.modes.keys() | {os.fsencode(file.path) for file in change.files}
-        other = {path for path, entry in now.items() if path not in known and given.entries.get(path) != entry}
+        now = await asyncio.to_thread(entries_of, self.path, self.baseline.left_out)
+        known = self.baseline.modes.keys() | {os.fsencode(file.path) for file in change.files}
+        other = {path for path, entry in now.items() if path not in known and self.baseline.entries.get(path) != entry}
         parts = (os.fsdecode(path).partition("/") for path in other)
         return tuple(sorted({f"{name}{slash}" for name, slash, _ in parts}))
 
@@ -369,7 +363,7 @@ class Tree:
     async def _differences(self) -> Differences:
         shadow = self._trusted / "shadow"
         await asyncio.to_thread(fresh, shadow)
-        return await differences(self.path, self._given.baseline, Ignores(self._with_index, shadow))
+        return await differences(self.path, self.baseline, Ignores(self._with_index, shadow))
 
     @property
     def _objects(self) -> Path:
@@ -380,7 +374,7 @@ class Tree:
         if _GITMODULES.encode() not in {*blobs, *gone}:
             return set()
         paths = await taken_out(self._git, self.blobs.get(_GITMODULES), blobs.get(_GITMODULES.encode()))
-        return {path for path in paths if self._given.baseline.modes.get(path) == GITLINK}
+        return {path for path in paths if self.baseline.modes.get(path) == GITLINK}
 
     @property
     def _asker(self) -> Attributes:

@@ -13,12 +13,12 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from bot.domain.errors import QueueError, StorageError
-from bot.git.baseline import Baseline, Given, entries_of, load, save
+from bot.git.baseline import Baseline, entries_of, load, save
 from bot.git.errors import WorkspaceError, WorkspaceGoneError
 from bot.git.filesystem import (
     DEEPEST,
@@ -122,7 +122,7 @@ class Workspaces:
             await self._remove(folder)
             try:
                 mirror = await self._provide(folder, repo_id, source)
-                modes, blobs = await self._bare(folder, mirror, source.sha)
+                commit = await self._bare(folder, mirror, source.sha)
                 copied = Pristine(
                     folder=mirror.path.with_suffix(".files"),
                     lock=mirror.path.with_suffix(".files.lock"),
@@ -130,7 +130,7 @@ class Workspaces:
                 )
                 await copied.copy(self._git(folder), source.sha, folder / "files")
                 entries = await asyncio.to_thread(entries_of, folder / "files")
-                given = Given(base_sha=source.sha, blobs=blobs, baseline=Baseline(modes=modes, entries=entries))
+                given = replace(commit, entries=entries)
                 await asyncio.to_thread(save, folder / "trusted", given)
                 tree = self._tree(folder, mirror, given, await asyncio.to_thread(begin_generation, folder))
                 yield tree
@@ -171,11 +171,14 @@ class Workspaces:
                 tree = await self._kept_here(folder, left)
                 if tree is None and left is not None and self._snapshots is not None:
                     tree = await self._from_snapshot(folder, left, self._snapshots)
-                if tree is None:
-                    raise _gone(folder)
             except WorkspaceGoneError:
                 await self._clean_up(folder)
                 raise
+            if tree is None:
+                await self._clean_up(folder)
+                raise WorkspaceGoneError(
+                    f"The files of the waiting job {job_id} no longer exist.", "Give the command again."
+                )
             # Whatever else fails until here may pass, and the files stay for the next attempt.
             try:
                 yield tree
@@ -331,13 +334,13 @@ class Workspaces:
             bounds=ProcessBounds(seconds=self._seconds),
         )
 
-    def _tree(self, folder: Path, mirror: Mirror, given: Given, generation: str) -> Tree:
+    def _tree(self, folder: Path, mirror: Mirror, given: Baseline, generation: str) -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))
         return Tree(
             path=folder / "files",
             git=self._git(folder),
             trusted=folder / "trusted",
-            given=given,
+            baseline=given,
             hold=hold,
             pauses=self._pauses,
             generation=generation,
@@ -346,12 +349,13 @@ class Workspaces:
 
     async def _provide(self, folder: Path, repo_id: int, source: Source) -> Mirror:
         """Make a job's directory, and have its commit in the mirror."""
-        await asyncio.to_thread(_make, folder, repo_id)
+        await asyncio.to_thread(folder.mkdir, 0o700)
+        await asyncio.to_thread((folder / "repo").write_text, str(repo_id))
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=folder.name)
         return mirror
 
-    async def _bare(self, folder: Path, mirror: Mirror, sha: str) -> tuple[dict[bytes, str], dict[str, str]]:
+    async def _bare(self, folder: Path, mirror: Mirror, sha: str) -> Baseline:
         """Make the trusted git directory, and one for the files with nothing in it; give back what the commit lists."""
         trusted, files = folder / "trusted", folder / "files"
         for each in (trusted, files):
@@ -364,7 +368,8 @@ class Workspaces:
         # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-        return await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
+        modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
+        return Baseline(base_sha=sha, modes=modes, blobs=blobs, entries={})
 
     async def _kept_here(self, folder: Path, left: Left | None) -> Tree | None:
         """The workspace as it was left on this machine; None when it is not here, or another state of it is."""
@@ -395,9 +400,9 @@ class Workspaces:
         manifest = await asyncio.to_thread(snapshots.manifest, job_id, found)
         await self._remove(folder)
         mirror = await self._provide(folder, left.repo_id, left.source)
-        modes, blobs = await self._bare(folder, mirror, found.base_sha)
+        commit = await self._bare(folder, mirror, found.base_sha)
         stamps = await rebuild(folder / "files", manifest, snapshots.vault(job_id), self._git(folder))
-        given = Given(base_sha=found.base_sha, blobs=blobs, baseline=baseline_of(manifest, stamps, modes))
+        given = baseline_of(manifest, stamps, commit)
         await asyncio.to_thread(save, folder / "trusted", given)
         await asyncio.to_thread(note, folder / "trusted" / INDEX, found.manifest, manifest, stamps)
         log.info("the files were restored from %s", snapshots.blobs.address)
@@ -410,13 +415,13 @@ class Workspaces:
         elif keep():
             # Files that a power cut shortened would otherwise be published as the agent's work.
             await asyncio.to_thread(os.sync)
-            await self._store(folder, tree.given, current)
+            await self._store(folder, tree.baseline, current)
         else:
             await self._clean_up(folder)
             if self._snapshots is not None:
                 await forget(self._snapshots, folder.name, tree.generation, current)
 
-    async def _store(self, folder: Path, given: Given, current: Current) -> None:
+    async def _store(self, folder: Path, given: Baseline, current: Current) -> None:
         if self._snapshots is not None:
             repo_id = await asyncio.to_thread(_noted_repo, folder)
             await store(self._snapshots, folder, given=given, repo_id=repo_id or 0, current=current)
@@ -469,7 +474,7 @@ def generations(folder: Path) -> list[str]:
     return note.read_text().split() if note.exists() else []
 
 
-async def store(snapshots: Snapshots, folder: Path, *, given: Given, repo_id: int, current: Current) -> None:
+async def store(snapshots: Snapshots, folder: Path, *, given: Baseline, repo_id: int, current: Current) -> None:
     """Take a snapshot of a job's files, if they are still the job's.
 
     What fails is logged: the files are on this machine, and where it may pass, a note says that they are to be stored.
@@ -532,15 +537,6 @@ def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
 def _onto(folder: Path) -> str:
     """Names the keep ref of the commit that a change is replayed on; no job is called so."""
     return f"{folder.name}.onto"
-
-
-def _gone(folder: Path) -> WorkspaceGoneError:
-    return WorkspaceGoneError(f"The files of the waiting job {folder.name} no longer exist.", "Give the command again.")
-
-
-def _make(folder: Path, repo_id: int) -> None:
-    folder.mkdir(mode=0o700)
-    (folder / "repo").write_text(str(repo_id))
 
 
 def _noted_repo(folder: Path) -> int | None:

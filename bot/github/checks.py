@@ -11,20 +11,6 @@ from bot.events.ci_triggers import FAILED
 from bot.github import types
 from bot.github.connection import GitHubConnection
 from bot.github.repos import Accounts
-from bot.github.types import (
-    ANNOTATION_LIMIT,
-    CHECK_TEXT_LIMIT,
-    TITLE_LIMIT,
-    Annotation,
-    ArtifactFacts,
-    CheckDraft,
-    CheckFacts,
-    GitHubError,
-    JobFacts,
-    RedCheck,
-    RunFacts,
-    unreadable,
-)
 
 log = logging.getLogger(__name__)
 ANNOTATIONS_A_REQUEST = 50
@@ -49,21 +35,21 @@ class Checks:
     redact: Callable[[str], str] = field(repr=False)
     accounts: Accounts
 
-    async def create(self, repo: str, draft: CheckDraft) -> CheckFacts:
+    async def create(self, repo: str, draft: types.CheckDraft) -> types.CheckFacts:
         """Make a check run. Not repeated on a server error: look with `find` first, then call again."""
         what, path = f"create a check run in {repo}", f"/repos/{repo}/check-runs"
         body = self._check(draft) | {"head_sha": draft.head_sha, "external_id": draft.external_id}
         made = types.check(await self.connection.json(what, "POST", path, body))
         return await self._annotate(repo, made, draft) if draft.annotations else made
 
-    async def update(self, repo: str, check_id: int, draft: CheckDraft) -> CheckFacts:
+    async def update(self, repo: str, check_id: int, draft: types.CheckDraft) -> types.CheckFacts:
         """Make a check run of ours say what `draft` says; only annotations that it does not have yet are sent."""
         what, path = f"update a check run in {repo}", f"/repos/{repo}/check-runs/{check_id}"
         body = self._check(draft) | {"external_id": draft.external_id}
         made = types.check(await self.connection.json(what, "PATCH", path, body))
         return await self._annotate(repo, made, draft) if draft.annotations else made
 
-    async def find(self, repo: str, draft: CheckDraft) -> tuple[CheckFacts, ...]:
+    async def find(self, repo: str, draft: types.CheckDraft) -> tuple[types.CheckFacts, ...]:
         """The check runs that earlier tries made of a draft; known by the job in its external id, and by its App."""
         query: dict[str, Any] = {"check_name": draft.name, "filter": "all"}
         if (app_id := (await self.accounts.me()).app_id) is not None:
@@ -79,14 +65,14 @@ class Checks:
             ]
         )
 
-    async def failing(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
+    async def failing(self, repo: str, sha: str) -> tuple[types.RedCheck, ...]:
         """What is red about a commit: other Apps' check runs with their first annotations, and commit statuses.
 
         Statuses need a permission of their own; without it the check runs are all.
         """
         ours, commit = (await self.accounts.me()).app_id, f"/repos/{repo}/commits/{sha}"
         what = f"read the checks of {sha[:10]} of {repo}"
-        red: list[RedCheck] = []
+        red: list[types.RedCheck] = []
         async for each in self.connection.entries(
             what, f"{commit}/check-runs", {"filter": "latest"}, within="check_runs"
         ):
@@ -98,7 +84,7 @@ class Checks:
         try:
             what = f"read the statuses of {sha[:10]} of {repo}"
             answer = await self.connection.read(what, f"{commit}/status", {"per_page": 100})
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.passing:
                 raise
             log.warning("%s", error)
@@ -106,24 +92,24 @@ class Checks:
         statuses = [each for each in answer.get("statuses", ()) if each.get("state") in _RED_STATUS]
         return (*red, *map(types.red_status, statuses[:_RED_READ]))
 
-    async def annotations(self, repo: str, check_id: int, most: int) -> tuple[Annotation, ...]:
+    async def annotations(self, repo: str, check_id: int, most: int) -> tuple[types.Annotation, ...]:
         """The first annotations of a check run; a workflow's job is one."""
         path = f"/repos/{repo}/check-runs/{check_id}/annotations"
         found = await self.connection.read(f"read annotations in {repo}", path, {"per_page": most})
         return tuple(map(types.annotation, found))
 
-    def _check(self, draft: CheckDraft) -> dict[str, Any]:
+    def _check(self, draft: types.CheckDraft) -> dict[str, Any]:
         output = {
-            "title": self._fit(draft.title, TITLE_LIMIT),
-            "summary": self._fit(draft.summary, CHECK_TEXT_LIMIT),
+            "title": self._fit(draft.title, types.TITLE_LIMIT),
+            "summary": self._fit(draft.summary, types.CHECK_TEXT_LIMIT),
         }
         if draft.text:
-            output["text"] = self._fit(draft.text, CHECK_TEXT_LIMIT)
+            output["text"] = self._fit(draft.text, types.CHECK_TEXT_LIMIT)
         body: dict[str, Any] = {"name": draft.name, "status": draft.status, "output": output}
         body["actions"] = [asdict(button) for button in draft.buttons]
         return body if draft.conclusion is None else body | {"conclusion": draft.conclusion}
 
-    async def _annotate(self, repo: str, check: CheckFacts, draft: CheckDraft) -> CheckFacts:
+    async def _annotate(self, repo: str, check: types.CheckFacts, draft: types.CheckDraft) -> types.CheckFacts:
         """Add what is missing, fifty at a time. Not repeated on a server error: the next call counts what arrived."""
         path = f"/repos/{repo}/check-runs/{check.id}"
         output = self._check(draft)["output"]
@@ -134,15 +120,15 @@ class Checks:
             check = types.check(answer)
         return check
 
-    def _annotation(self, each: Annotation) -> dict[str, Any]:
+    def _annotation(self, each: types.Annotation) -> dict[str, Any]:
         said = {
             "path": each.path,
             "start_line": each.start_line,
             "end_line": each.end_line,
             "annotation_level": each.level,
-            "message": self._fit(each.message, ANNOTATION_LIMIT),
+            "message": self._fit(each.message, types.ANNOTATION_LIMIT),
         }
-        return said | {"title": self._fit(each.title, TITLE_LIMIT)} if each.title else said
+        return said | {"title": self._fit(each.title, types.TITLE_LIMIT)} if each.title else said
 
     def _fit(self, text: str, limit: int) -> str:
         # What stands for a secret may be longer than the secret.
@@ -155,13 +141,13 @@ class Runs:
 
     connection: GitHubConnection
 
-    async def get(self, repo: str, run_id: int) -> RunFacts:
+    async def get(self, repo: str, run_id: int) -> types.RunFacts:
         """A workflow run."""
         return types.run(
             await self.connection.read(f"read a workflow run of {repo}", f"/repos/{repo}/actions/runs/{run_id}")
         )
 
-    async def jobs(self, repo: str, run_id: int, attempt: int = 0) -> tuple[JobFacts, ...]:
+    async def jobs(self, repo: str, run_id: int, attempt: int = 0) -> tuple[types.JobFacts, ...]:
         """The jobs of a workflow run, at most a thousand.
 
         Args:
@@ -172,7 +158,7 @@ class Runs:
         path = f"/repos/{repo}/actions/runs/{run_id}"
         path += f"/attempts/{attempt}/jobs" if attempt else "/jobs"
         query = {} if attempt else {"filter": "latest"}
-        jobs: list[JobFacts] = []
+        jobs: list[types.JobFacts] = []
         async for each in self.connection.entries(
             f"read the jobs of a workflow run of {repo}", path, query, within="jobs"
         ):
@@ -198,7 +184,7 @@ class Runs:
         path = f"/repos/{repo}/actions/runs/{run_id}/attempts/{attempt}/logs"
         return await self._address(f"read the logs of a workflow run of {repo}", path)
 
-    async def last_green(self, repo: str, run: RunFacts) -> RunFacts | None:
+    async def last_green(self, repo: str, run: types.RunFacts) -> types.RunFacts | None:
         """The last run of the same workflow that went well on the same branch, before this one; None for none.
 
         Runs of another repository's branch of the same name do not count.
@@ -218,7 +204,7 @@ class Runs:
                 break
         return None
 
-    async def red_on_base(self, repo: str, run: RunFacts, branch: str, home: int) -> RunFacts | None:
+    async def red_on_base(self, repo: str, run: types.RunFacts, branch: str, home: int) -> types.RunFacts | None:
         """The run of the same workflow that fails on the base branch, too; None when it passes there, or never ran.
 
         Args:
@@ -238,7 +224,7 @@ class Runs:
                 return base if base.conclusion in FAILED else None
         return None
 
-    async def passed_before(self, repo: str, run: RunFacts) -> bool:
+    async def passed_before(self, repo: str, run: types.RunFacts) -> bool:
         """Whether the same workflow passed on the same commit before: in an earlier attempt, or for the same event.
 
         A run for another event may have tested something else: for a pull request GitHub merges the base into it.
@@ -261,9 +247,9 @@ class Runs:
         path = f"/repos/{repo}/actions/runs/{run_id}/rerun-failed-jobs"
         await self.connection.json(f"re-run the failed jobs of {repo}", "POST", path, {}, repeat=False)
 
-    async def artifacts(self, repo: str, name: str, most: int) -> tuple[ArtifactFacts, ...]:
+    async def artifacts(self, repo: str, name: str, most: int) -> tuple[types.ArtifactFacts, ...]:
         """The artifacts of a name that the repository's runs have kept, newest first, and no more than `most`."""
-        found: list[ArtifactFacts] = []
+        found: list[types.ArtifactFacts] = []
         path, what = f"/repos/{repo}/actions/artifacts", f"read the artifacts of {repo}"
         async for each in self.connection.entries(what, path, {"name": name}, within="artifacts"):
             found.append(types.artifact(each))
@@ -285,5 +271,5 @@ class Runs:
         headers, _ = await self.connection.request(what, "GET", path, may_be_absent=True)
         place = headers.get("location", "")
         if not place:
-            raise unreadable(what, _FOUND, "a redirection to nowhere")
+            raise types.unreadable(what, _FOUND, "a redirection to nowhere")
         return place

@@ -16,22 +16,6 @@ from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
 from bot.github.rate_limit import Urgency
 from bot.github.repos import Repos
-from bot.github.types import (
-    BODY_LIMIT,
-    BotIdentity,
-    CommentFacts,
-    GitHubError,
-    PullDraft,
-    PullFacts,
-    PullLink,
-    ReviewCommentFacts,
-    ReviewDraft,
-    ReviewFacts,
-    ReviewNote,
-    Snapshot,
-    Spot,
-    ThreadFacts,
-)
 
 Text = Literal["thread", "comment", "review_comment", "review"]
 """The description of a thread, a comment below it or on lines, or the words above a review."""
@@ -49,24 +33,24 @@ class Threads:
     connection: GitHubConnection
     repos: Repos
 
-    async def snapshot(self, repo: str, number: int) -> Snapshot:
+    async def snapshot(self, repo: str, number: int) -> types.Snapshot:
         """The repository and one of its threads as they are now."""
         owner, _, name = repo.partition("/")
         return await self._snapshot(
             f"read {repo}#{number}", graphql.THREAD, {"owner": owner, "name": name, "number": number}
         )
 
-    async def branch_snapshot(self, repo: str, branch: str) -> Snapshot:
+    async def branch_snapshot(self, repo: str, branch: str) -> types.Snapshot:
         """The repository and one of its branches as they are now."""
         owner, _, name = repo.partition("/")
         variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
         return await self._snapshot(f"read branch {branch} of {repo}", graphql.BRANCH, variables)
 
-    async def get(self, repo: str, number: int) -> ThreadFacts:
+    async def get(self, repo: str, number: int) -> types.ThreadFacts:
         """An issue or pull request as it is now."""
         return types.thread(await self.connection.read(f"read {repo}#{number}", f"/repos/{repo}/issues/{number}"))
 
-    async def own_issue(self, repo: str, author: BotIdentity, mark: str) -> int | None:
+    async def own_issue(self, repo: str, author: types.BotIdentity, mark: str) -> int | None:
         """The oldest open issue of ours whose description holds a mark; None where there is none."""
         what, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
         query = {"creator": author.login, "state": "open", "direction": "asc"}
@@ -87,11 +71,11 @@ class Threads:
         path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
         try:
             await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> Snapshot:
+    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> types.Snapshot:
         repo = f"{variables['owner']}/{variables['name']}"
         answer = await self.connection.graphql(what, query, variables, needs="repository", writes=False)
         found = answer["repository"]
@@ -106,7 +90,7 @@ class Comments:
     connection: GitHubConnection
     redact: Callable[[str], str] = field(repr=False)
 
-    async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:
+    async def react(self, repo: str, spot: types.Spot, comment_id: int, content: Reaction) -> None:
         """React to a comment; a second time changes nothing. The words of a review take no reaction.
 
         Args:
@@ -122,7 +106,7 @@ class Comments:
         what = f"react in {repo}#{spot.number}"
         await self.connection.json(what, "POST", path, body, repeat=True, urgency=urgency)
 
-    async def create(self, repo: str, spot: Spot, body: str) -> CommentFacts:
+    async def create(self, repo: str, spot: types.Spot, body: str) -> types.CommentFacts:
         """Comment on a thread. Not repeated on a server error: look with `find` first, then call again."""
         thread = f"/repos/{repo}/issues/{spot.number}/comments"
         lines = f"/repos/{repo}/pulls/{spot.number}/comments/{spot.root}/replies"
@@ -130,20 +114,20 @@ class Comments:
         what = f"comment on {repo}#{spot.number}"
         return types.comment(await self.connection.json(what, "POST", path, {"body": self.redact(body)}))
 
-    async def edit(self, repo: str, spot: Spot, comment_id: int, body: str) -> CommentFacts:
+    async def edit(self, repo: str, spot: types.Spot, comment_id: int, body: str) -> types.CommentFacts:
         """Replace the body of a comment of ours."""
         what, path = f"edit a comment in {repo}", _comment_path(repo, spot, comment_id)
         return types.comment(await self.connection.json(what, "PATCH", path, {"body": self.redact(body)}))
 
-    async def get(self, repo: str, spot: Spot, comment_id: int) -> CommentFacts | None:
+    async def get(self, repo: str, spot: types.Spot, comment_id: int) -> types.CommentFacts | None:
         """A comment as it is now; None when it is gone."""
         answer = await self.connection.find(f"read a comment in {repo}", _comment_path(repo, spot, comment_id))
         return None if answer is None else types.comment(answer)
 
-    async def find(self, repo: str, spot: Spot, marker: str, author_id: int) -> tuple[CommentFacts, ...]:
+    async def find(self, repo: str, spot: types.Spot, marker: str, author_id: int) -> tuple[types.CommentFacts, ...]:
         """The comments of a thread by this author that hold `marker`, oldest first."""
         what = f"read the comments of {repo}#{spot.number}"
-        found: list[CommentFacts] = []
+        found: list[types.CommentFacts] = []
         async for each in self.connection.entries(what, _thread_path(repo, spot)):
             comment = types.comment(each)
             here = spot.kind == "thread" or types.review_comment(each).root == spot.root
@@ -151,9 +135,9 @@ class Comments:
                 found.append(comment)
         return tuple(found)
 
-    async def of_thread(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
+    async def of_thread(self, repo: str, number: int) -> tuple[types.CommentFacts, ...]:
         """The comments below an issue or pull request, oldest first."""
-        path = _thread_path(repo, Spot(kind="thread", number=number))
+        path = _thread_path(repo, types.Spot(kind="thread", number=number))
         what = f"read the comments of {repo}#{number}"
         return tuple([types.comment(each) async for each in self.connection.entries(what, path)])
 
@@ -172,11 +156,11 @@ class Comments:
         return str(answer.get("body_html") or "")
 
 
-def _thread_path(repo: str, spot: Spot) -> str:
+def _thread_path(repo: str, spot: types.Spot) -> str:
     return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/{spot.number}/comments"
 
 
-def _comment_path(repo: str, spot: Spot, comment_id: int) -> str:
+def _comment_path(repo: str, spot: types.Spot, comment_id: int) -> str:
     return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/comments/{comment_id}"
 
 
@@ -187,13 +171,13 @@ class Pulls:
     connection: GitHubConnection
     redact: Callable[[str], str] = field(repr=False)
 
-    async def get(self, repo: str, number: int) -> PullFacts:
+    async def get(self, repo: str, number: int) -> types.PullFacts:
         """A pull request's two ends as they are now."""
         return types.pull(
             await self.connection.read(f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}")
         )
 
-    async def open_from(self, repo: str, branch: str, *, base: str = "") -> tuple[PullFacts, ...]:
+    async def open_from(self, repo: str, branch: str, *, base: str = "") -> tuple[types.PullFacts, ...]:
         """The open pull requests from a branch of the repository itself, into `base` where that is given."""
         query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": "open"} | ({"base": base} if base else {})
         what = f"look for pull requests from {branch} in {repo}"
@@ -222,20 +206,20 @@ class Pulls:
         numbers = [each.number for each in pulls if (each.head_repo_id, each.head_sha) == (fork_id, sha)]
         return numbers[0] if len(numbers) == 1 else None
 
-    async def create(self, repo: str, pull: PullDraft, *, head: str) -> PullLink:
+    async def create(self, repo: str, pull: types.PullDraft, *, head: str) -> types.PullLink:
         """Open a pull request from a branch of the same repository, or find the one that is open already."""
         data = {"head": head, "base": pull.base, **pull.said(self.redact)}
         what = f"open a pull request from {head} in {repo}"
         try:
             return types.pull_link(await self.connection.json(what, "POST", f"/repos/{repo}/pulls", data, repeat=True))
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
             if pull.draft and "draft" in error.said.lower():  # not every plan has drafts
                 return await self.create(repo, replace(pull, draft=False), head=head)
             if not (found := await self.open_from(repo, head, base=pull.base)):
                 raise
-            return PullLink(number=found[0].number, html_url=found[0].html_url, draft=found[0].draft)
+            return types.PullLink(number=found[0].number, html_url=found[0].html_url, draft=found[0].draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,49 +229,49 @@ class Reviews:
     connection: GitHubConnection
     redact: Callable[[str], str] = field(repr=False)
 
-    async def of_pull(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
+    async def of_pull(self, repo: str, number: int) -> tuple[types.ReviewFacts, ...]:
         """The reviews of a pull request, oldest first."""
         what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
         return tuple([types.review(each) async for each in self.connection.entries(what, path)])
 
-    async def line_comments(self, repo: str, number: int) -> tuple[ReviewCommentFacts, ...]:
+    async def line_comments(self, repo: str, number: int) -> tuple[types.ReviewCommentFacts, ...]:
         """The comments on lines of a pull request, oldest first."""
         what, path = f"read the review comments of {repo}#{number}", f"/repos/{repo}/pulls/{number}/comments"
         return tuple([types.review_comment(each) async for each in self.connection.entries(what, path)])
 
-    async def create(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+    async def create(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         """Review a pull request. Where GitHub will not take the notes on lines, the body says them.
 
         Not repeated on a server error: look for it with `of_pull` first, then call again.
         """
         try:
             return await self._send(repo, number, draft)
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
                 raise
-        return await self._send(repo, number, ReviewDraft(commit_sha=draft.commit_sha, body=_in_one(draft)))
+        return await self._send(repo, number, types.ReviewDraft(commit_sha=draft.commit_sha, body=_in_one(draft)))
 
-    async def _send(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+    async def _send(self, repo: str, number: int, draft: types.ReviewDraft) -> types.ReviewFacts:
         body = {
             "commit_id": draft.commit_sha,
-            "body": self.redact(draft.body)[:BODY_LIMIT],
+            "body": self.redact(draft.body)[: types.BODY_LIMIT],
             "event": "COMMENT",
             "comments": [self._note(each) for each in draft.notes],
         }
         path = f"/repos/{repo}/pulls/{number}/reviews"
         return types.review(await self.connection.json(f"review {repo}#{number}", "POST", path, body))
 
-    def _note(self, note: ReviewNote) -> dict[str, object]:
-        body = self.redact(note.body)[:BODY_LIMIT]
+    def _note(self, note: types.ReviewNote) -> dict[str, object]:
+        body = self.redact(note.body)[: types.BODY_LIMIT]
         said = {"path": note.path, "line": note.line, "side": note.side, "body": body}
         if note.start_line is None or note.start_line == note.line:
             return said
         return said | {"start_line": note.start_line, "start_side": note.side}
 
 
-def _in_one(draft: ReviewDraft) -> str:
+def _in_one(draft: types.ReviewDraft) -> str:
     """The body with all notes that fit, each below its place."""
-    body, room = draft.body, BODY_LIMIT - _ROOM
+    body, room = draft.body, types.BODY_LIMIT - _ROOM
     for done, note in enumerate(draft.notes):
         # A model names the file; a back tick or a line's end in the name must not end the code span.
         place = " ".join(note.place.replace("`", "'").split())

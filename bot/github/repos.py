@@ -16,18 +16,6 @@ from bot.domain.access import Role
 from bot.git.change import Change
 from bot.github import graphql, types
 from bot.github.connection import GitHubConnection
-from bot.github.types import (
-    Account,
-    BotIdentity,
-    CommitFacts,
-    FileTooLargeError,
-    FolderFile,
-    GitHubError,
-    HeadMovedError,
-    PullDraft,
-    PullLink,
-    RepoFacts,
-)
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
@@ -40,7 +28,7 @@ class Repos:
     connection: GitHubConnection
     redact: Callable[[str], str] = field(repr=False)
 
-    async def get(self, repo: str) -> RepoFacts:
+    async def get(self, repo: str) -> types.RepoFacts:
         """The repository as it is now."""
         return types.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
 
@@ -61,21 +49,21 @@ class Repos:
         if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
             return None
         if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob alone
-            raise FileTooLargeError(repo, path, int(answer["size"]))
+            raise types.FileTooLargeError(repo, path, int(answer["size"]))
         return base64.b64decode(answer["content"])
 
-    async def installed(self) -> tuple[RepoFacts, ...]:
+    async def installed(self) -> tuple[types.RepoFacts, ...]:
         """The repositories of the App's installation that we act for."""
         what, path = "list the installation's repositories", "/installation/repositories"
         entries = self.connection.entries(what, path, within="repositories")
         return tuple([types.repo(each) async for each in entries])
 
-    async def files_in(self, repo: str, path: str) -> dict[str, FolderFile]:
+    async def files_in(self, repo: str, path: str) -> dict[str, types.FolderFile]:
         """The files in a folder of the default branch, by name; empty where there is no such folder."""
         answer = await self.connection.find(f"list {path} of {repo}", f"/repos/{repo}/contents/{quote(path)}")
         entries = answer if isinstance(answer, list) else ()  # a file is a mapping
         return {
-            str(each["name"]): FolderFile(sha=str(each["sha"]), size=int(each["size"]))
+            str(each["name"]): types.FolderFile(sha=str(each["sha"]), size=int(each["size"]))
             for each in entries
             if each["type"] == "file"
         }
@@ -105,7 +93,7 @@ class Repos:
         what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
         try:
             answer = await self.connection.find(what, path)
-        except GitHubError as error:
+        except types.GitHubError as error:
             # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
             if error.status != HTTPStatus.CONFLICT:
                 raise
@@ -118,7 +106,7 @@ class Repos:
         found = await self.connection.find(what, path)
         return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
 
-    async def commit(self, repo: str, sha: str) -> CommitFacts:
+    async def commit(self, repo: str, sha: str) -> types.CommitFacts:
         """A commit's tree and parents."""
         return types.commit(
             await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
@@ -141,7 +129,7 @@ class Repos:
         body = {"name": name, "color": color, "description": self.redact(description)}
         try:
             await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
                 raise
 
@@ -164,20 +152,20 @@ class Commits:
         body = {"ref": f"refs/heads/{name}", "sha": sha}
         try:
             await self.connection.json(what, "POST", f"/repos/{repo}/git/refs", body, repeat=True)
-        except GitHubError as error:
+        except types.GitHubError as error:
             if (
                 error.status != HTTPStatus.UNPROCESSABLE_ENTITY
                 or (head := await self.repos.branch_head(repo, name)) is None
             ):
                 raise
             if head != sha:
-                raise HeadMovedError(
+                raise types.HeadMovedError(
                     what, error.status, f"it points to {head[:10]}", "Delete or rename that branch."
                 ) from error
 
     async def on_branch(
         self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
-    ) -> CommitFacts:
+    ) -> types.CommitFacts:
         """Commit a change through GraphQL, signed by GitHub. What an earlier try has written is found, not repeated.
 
         Raises:
@@ -192,17 +180,17 @@ class Commits:
             return graphql.committed(
                 await self.connection.graphql(what, graphql.COMMIT, {"commit": data}, needs="createCommitOnBranch")
             )
-        except GitHubError as error:
+        except types.GitHubError as error:
             head = await self.repos.branch_head(repo, branch)
             if head is None:
-                raise HeadMovedError(
+                raise types.HeadMovedError(
                     what, error.status, "the branch was deleted", "Restore it and try again."
                 ) from error
             done = await self.repos.commit(repo, head)
             if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
                 return done
             if types.is_stale(error.said) or types.is_stale(str(error.__cause__)):
-                raise HeadMovedError(
+                raise types.HeadMovedError(
                     what, error.status, error.said, "Somebody pushed in the meantime: try again."
                 ) from error
             raise
@@ -217,8 +205,8 @@ class Commits:
         title: str,
         body: str,
         change: Change,
-        pull: PullDraft | None,
-    ) -> tuple[CommitFacts, PullLink | None]:
+        pull: types.PullDraft | None,
+    ) -> tuple[types.CommitFacts, types.PullLink | None]:
         """Make a branch with a commit on it, and a pull request from it, in one request where GitHub does all of it.
 
         What it does not do so is done step by step, but for the pull request: `Pulls.create` can be told why not.
@@ -255,7 +243,7 @@ class Commits:
             made = await self.connection.graphql(
                 f"create branch {branch} in {repo}", mutation, data, needs="createCommitOnBranch"
             )
-        except GitHubError as error:
+        except types.GitHubError as error:
             if error.limited:
                 raise
             if await self.repos.branch_head(repo, branch) is None:
@@ -279,7 +267,7 @@ class Commits:
         )
 
 
-def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
+def is_made(facts: types.CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
     """Whether a commit is the one that an earlier try made: these files, on that parent, and in our own words.
 
     A person may well commit the same files; the message names the job.
@@ -294,7 +282,7 @@ class Accounts:
 
     connection: GitHubConnection
 
-    async def me(self) -> BotIdentity:
+    async def me(self) -> types.BotIdentity:
         """Whom GitHub takes us for; asked once, as it is the same for every job."""
         app = self.connection.session.app
         if app.identity is not None:
@@ -306,7 +294,7 @@ class Accounts:
         else:
             try:
                 app.identity = types.identity(await self.connection.read("read our own account", "/user"))
-            except GitHubError as error:
+            except types.GitHubError as error:
                 if error.status != HTTPStatus.FORBIDDEN:  # a workflow's token has no account to read
                     raise
                 login = _ACTIONS_LOGIN
@@ -316,7 +304,7 @@ class Accounts:
         app.identity = types.identity(answer, app_id=app_id)
         return app.identity
 
-    async def get(self, account_id: int) -> Account | None:
+    async def get(self, account_id: int) -> types.Account | None:
         """An account by its numeric id, which survives renames; None when it is gone."""
         answer = await self.connection.find(f"read account {account_id}", f"/user/{account_id}")
         return None if answer is None else types.account(answer)
