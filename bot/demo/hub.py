@@ -1,11 +1,13 @@
-"""Run the local hub with copies of repositories until it is stopped: `codepilot hub`."""
+"""`codepilot hub`: run the local hub with copies of repositories until it is stopped.
+
+With `--settings` it writes the settings and the App's key for `codepilot serve`, and a later hub continues with them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from bot.cli.app import EVENTS, PERMISSIONS
-from bot.demo.project import copied
+from bot.demo.project import copied, repo_name
 from bot.domain.errors import BotError
 from localhub import App, LocalHub, Repo, Role
 
@@ -27,7 +29,6 @@ _APP = "codepilot"
 _APP_ID = 1
 """The same in every hub with a settings file, so that the file stays right."""
 ROLES: tuple[Role, ...] = ("read", "triage", "write", "maintain", "admin")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 _OWN_KEYS = frozenset(
     {"app_id", "private_key_file", "webhook_secret", "server_url", "api_url", "data_dir", "host", "port"}
 )
@@ -55,8 +56,8 @@ class HubOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What a settings file keeps of an earlier hub; empty without one.
+class _EarlierHub:
+    """The values of an earlier hub in a settings file; empty without one.
 
     Attributes:
         others: the settings that a person has added to the file.
@@ -74,12 +75,12 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
     Raises:
         BotError: no repository can be read, the port is taken, or the settings cannot be read or written.
     """
-    kept = _read(options.settings) if options.settings else _Kept()
-    secret = options.secret or kept.secret or (secrets.token_hex(20) if options.webhook else "")
+    earlier = _read(options.settings) if options.settings else _EarlierHub()
+    secret = options.secret or earlier.secret or (secrets.token_hex(20) if options.webhook else "")
     with TemporaryDirectory(prefix="codepilot-hub-") as directory:
         # Numbers that no earlier hub gave: the bot remembers repositories and threads by them.
         first = int(time.time()) % 10_000_000 * 100 + 1001 if options.settings else 1001
-        port = options.port or kept.port
+        port = options.port or earlier.port
         try:
             async with LocalHub(Path(directory) / "hub", port=port, first_id=first) as hub:
                 hub.add_user(_PERSON)
@@ -91,17 +92,17 @@ async def serve_hub(options: HubOptions, say: Callable[[str], None]) -> None:
                     permissions={each.name: each.level for each in PERMISSIONS},
                     events=[each.name for each in EVENTS],
                     app_id=_APP_ID if options.settings else 0,
-                    private_key_pem=kept.key,
+                    private_key_pem=earlier.key,
                 )
                 [installation] = {hub.install(app, repo) for repo in repos}  # all have one owner
                 for repo, (login, role) in product(repos, options.people.items()):
                     hub.add_collaborator(repo, login, role)
                 key = (options.settings or Path(directory)) / "app.pem"
                 if options.settings:
-                    _write(options.settings, hub, app, kept.others)
+                    _write(options.settings, hub, app, earlier.others)
                 else:
-                    _private(key, app.private_key_pem)
-                for line in _told(options, hub, app, repos, installation=installation, key=key):
+                    _write_private(key, app.private_key_pem)
+                for line in _guide(options, hub, app, repos, installation=installation, key=key):
                     say(line)
                 await asyncio.Event().wait()
         except OSError as error:
@@ -127,13 +128,14 @@ async def _repositories(hub: LocalHub, options: HubOptions, directory: Path, say
         name = options.name or f"{_PERSON}/widgets"
         return [hub.add_repo(name, owner=_PERSON, files={"README.md": f"# {name}\n"})]
     if source.is_file() or _is_repository(source):
-        name = options.name or f"{_PERSON}/{_FORBIDDEN.sub('-', source.stem)}"
-        return [hub.add_repo(name, owner=_PERSON, source=await _whole(source, directory))]
+        name = options.name or f"{_PERSON}/{repo_name(source.with_suffix(''))}"
+        return [hub.add_repo(name, owner=_PERSON, source=await _complete(source, directory))]
     made, tried = [], [each for each in sorted(source.iterdir()) if each.is_dir() and _is_repository(each)]
     for each in tried:
-        name = _FORBIDDEN.sub("-", each.name.removesuffix(".git")).strip("-.") or "project"
         try:
-            made.append(hub.add_repo(f"{_PERSON}/{name}", owner=_PERSON, source=await _whole(each, directory)))
+            made.append(
+                hub.add_repo(f"{_PERSON}/{repo_name(each)}", owner=_PERSON, source=await _complete(each, directory))
+            )
         except (ValueError, BotError) as error:
             say(f"skipped   {each}: {error}")
     if not made:
@@ -146,17 +148,17 @@ def _is_repository(path: Path) -> bool:
     return bare or (path / ".git").exists()
 
 
-async def _whole(source: Path, directory: Path) -> Path:
+async def _complete(source: Path, directory: Path) -> Path:
     """The repository, or where it is a shallow clone, a copy with only its last commit, which git lets others fetch."""
     if not any((source / where).exists() for where in ("shallow", ".git/shallow")):
         return source
     return (await copied(source, directory / f"shallow-{secrets.token_hex(4)}.git")).path
 
 
-def _told(
+def _guide(
     options: HubOptions, hub: LocalHub, app: App, repos: list[Repo], *, installation: int, key: Path
 ) -> Iterator[str]:
-    """What the person needs, line by line."""
+    """Yield the addresses, keys and commands that the person needs, line by line."""
     person, [first, *_] = hub.add_user(_PERSON), repos
     scheme, _, host = hub.url.partition("://")
     for repo in repos:
@@ -169,34 +171,35 @@ def _told(
     shown = "in the settings" if options.settings else app.webhook_secret
     yield f"webhook   {options.webhook}, secret {shown}" if options.webhook else "webhook   none (--webhook)"
     if options.settings:
-        yield f"settings  {_file(options.settings)}, readable only by you. Start the bot in another terminal:\n"
-        yield f"  export CODEPILOT_CONFIG={_file(options.settings).resolve()}"
+        file = _settings_file(options.settings)
+        yield f"settings  {file}, readable only by you. Start the bot in another terminal:\n"
+        yield f"  export CODEPILOT_CONFIG={file.resolve()}"
         yield "  export ANTHROPIC_API_KEY=…"
         yield "  codepilot serve\n"
     yield "Everything is lost when the hub stops. Press Ctrl+C to stop it."
 
 
-def _file(folder: Path) -> Path:
+def _settings_file(folder: Path) -> Path:
     return folder / "codepilot.yml"
 
 
-def _read(folder: Path) -> _Kept:
-    """What an earlier hub wrote.
+def _read(folder: Path) -> _EarlierHub:
+    """Read the settings and the key that an earlier hub wrote.
 
     Raises:
-        BotError: it is something else.
+        BotError: another program wrote them.
     """
-    file, key = _file(folder), folder / "app.pem"
+    file, key = _settings_file(folder), folder / "app.pem"
     try:
         keys = yaml.safe_load(file.read_text(encoding="utf-8"))
         # Another App's settings have another number.
         secret, port = {_APP_ID: keys["webhook_secret"]}[keys["app_id"]], urlsplit(keys["server_url"]).port
         others = {name: value for name, value in keys.items() if name not in _OWN_KEYS}
-        return _Kept(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, others=others)
+        return _EarlierHub(secret=str(secret), key=key.read_text(encoding="ascii"), port=port or 0, others=others)
     except FileNotFoundError as error:
         if file.exists() or key.exists():
             raise BotError(f"{error.filename} is missing. Remove {folder}, or choose another --settings.") from error
-        return _Kept()
+        return _EarlierHub()
     except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
         raise BotError(f"{file} is not from `codepilot hub`. Remove {folder}, or choose another --settings.") from error
 
@@ -216,13 +219,16 @@ def _write(folder: Path, hub: LocalHub, app: App, others: Mapping[str, object]) 
     }
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _private(folder / "app.pem", app.private_key_pem)
-        _private(_file(folder), f"# The local hub, written by `codepilot hub`\n{yaml.safe_dump(keys, sort_keys=False)}")
+        _write_private(folder / "app.pem", app.private_key_pem)
+        _write_private(
+            _settings_file(folder),
+            f"# The local hub, written by `codepilot hub`\n{yaml.safe_dump(keys, sort_keys=False)}",
+        )
     except OSError as error:
         raise BotError(f"{folder} cannot be written: {error.strerror}; choose another --settings.") from error
 
 
-def _private(path: Path, text: str) -> None:
+def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, in place of the one that is there."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from markupsafe import escape
 
-from bot.demo.project import read_tour
+from bot.demo.tour import read_tour
 from tests.acceptance.test_demo import environment
 from tests.forked import codepilot
 from tests.hub_pages import browser

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agent_runtime import Message, Request
-from bot.demo.project import TourConversation, TourModel, TourReply
+from bot.demo.tour import TourConversation, TourModel, TourReply
 
 LOOK, FOUND, MISSING = "I look.", "It is there.", "It is not there."
 MODEL = TourModel(

@@ -1,0 +1,246 @@
+"""The tour of a kept demo: comments to try, each in a thread, and the scripted models that answer them.
+
+`tour.yaml` holds the entries. Where the demo has no key of a model service, `scripted` makes the model of each run: the
+demo's own job must fit the script, and a later job that leaves it is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+import yaml
+from pydantic import TypeAdapter
+from typing_extensions import override
+
+from agent_runtime import Chunk, Provider, Request, ScriptedProvider, ScriptError
+from localhub import LocalHub, Repo
+
+_TITLE = "Tour: comments to try"
+_PASTE = "Each link opens a thread with the comment filled in: press **Comment**, and watch the bot's answer below it."
+_ELSE = {
+    True: "The model is scripted: it knows these comments, and says so when it is asked for something else.",
+    False: "A real model answers, so you can ask for anything else, too.",
+}
+KEYS = "ANTHROPIC_API_KEY or OPENAI_API_KEY"
+_UNKNOWN = f"""\
+```completion
+This demo has no key of a model service, so its model only knows the replies of its script, and none of them fits \
+here. Everything else is real. {{hint}}Start the demo with {KEYS} to have a real model answer.
+```
+"""
+_HINT = 'The issue "Tour: comments to try" lists the comments that it can answer. '
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewThread:
+    """A thread that is opened for an entry: an issue, or a pull request if it has a branch.
+
+    Attributes:
+        branch: the pull request's; it changes `file`, to which it appends `appended`.
+    """
+
+    title: str
+    body: str
+    labels: tuple[str, ...] = ()
+    branch: str = ""
+    file: str = ""
+    appended: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourReply:
+    """A reply to a message that holds all of `expect`."""
+
+    expect: tuple[str, ...]
+    reply: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourConversation:
+    """The replies to a task whose goal holds all of `goal`; those of the demo's `script` come first."""
+
+    goal: tuple[str, ...]
+    replies: tuple[TourReply, ...]
+    script: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourEntry:
+    """One thing to try.
+
+    Attributes:
+        title: what it shows.
+        about: the same in a sentence or two.
+        thread: where: the demo's issue, the pull request that fixes it, or a thread of its own.
+        comment: what to paste.
+        then: what to do afterwards; may be empty.
+        needs_network: whether commands must be able to reach something.
+        conversations: what a scripted model says, the most specific first.
+    """
+
+    title: str
+    about: str
+    thread: Literal["issue", "pull"] | NewThread
+    comment: str
+    then: str = ""
+    needs_network: bool = False
+    conversations: tuple[TourConversation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTour:
+    """The tour on the hub.
+
+    Attributes:
+        number: of the issue that lists the entries.
+        threads: each entry with the number of its thread.
+    """
+
+    number: int
+    threads: tuple[tuple[TourEntry, int], ...]
+
+
+def read_tour() -> tuple[TourEntry, ...]:
+    """Read the entries, in the order in which they are shown, each conversation with all of its replies."""
+
+    def raw(name: str) -> object:
+        return yaml.safe_load(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+    def whole(conversation: TourConversation) -> TourConversation:
+        own = (
+            TypeAdapter(tuple[TourReply, ...]).validate_python(raw(conversation.script)) if conversation.script else ()
+        )
+        return replace(conversation, replies=(*own, *conversation.replies))
+
+    entries = TypeAdapter(tuple[TourEntry, ...]).validate_python(raw("tour.yaml"))
+    return tuple(replace(each, conversations=tuple(map(whole, each.conversations))) for each in entries)
+
+
+def open_tour(
+    hub: LocalHub,
+    repo: Repo,
+    source: Path,
+    entries: Sequence[TourEntry],
+    *,
+    author: str,
+    known: dict[str, int],
+    scripted: bool,
+) -> OpenedTour:
+    """Open the threads of the tour, and the issue that lists them.
+
+    Args:
+        hub: where.
+        repo: the demo's repository.
+        source: its files.
+        entries: what to show; those in a thread that is not there are left out.
+        author: who opens the threads.
+        known: the numbers of the demo's own threads, `issue` and `pull`.
+        scripted: whether the model is.
+    """
+    threads = []
+    for entry in entries:
+        thread = entry.thread
+        if isinstance(thread, str):
+            if thread in known:
+                threads.append((entry, known[thread]))
+            continue
+        if thread.branch:
+            changed = (source / thread.file).read_text(encoding="utf-8") + thread.appended
+            hub.commit(repo, {thread.file: changed}, message=thread.title, author=author, branch=thread.branch)
+            opened = hub.open_pull(repo, author=author, head=thread.branch, title=thread.title, body=thread.body)
+        else:
+            opened = hub.open_issue(repo, author=author, title=thread.title, body=thread.body, labels=thread.labels)
+        threads.append((entry, opened.number))
+    parts = [f"{_PASTE} {_ELSE[scripted]}"]
+    for place, (entry, number) in enumerate(threads, start=1):
+        link = f"{hub.url}/{repo.full_name}/issues/{number}?body={quote(entry.comment)}#comment"
+        parts += [f"### {place}. {entry.title}", entry.about, f"```\n{entry.comment}\n```"]
+        parts += [" ".join(filter(None, [f"[Open #{number} with this comment]({link}).", entry.then]))]
+    listing = hub.open_issue(repo, author=author, title=_TITLE, body="\n\n".join(parts))
+    return OpenedTour(number=listing.number, threads=tuple(threads))
+
+
+def scripted(
+    script: str, conversations: Sequence[TourConversation] = (), *, chunk_chars: int, delay: float
+) -> Callable[[], Provider]:
+    """Return a function that makes the model of each run, of which the first is the demo's own.
+
+    Args:
+        script: the file with the replies.
+        conversations: of the tour, for all later runs; without any, they begin the script again.
+        chunk_chars: see `ScriptedProvider`.
+        delay: see `ScriptedProvider`.
+    """
+
+    def own(kind: type[ScriptedProvider]) -> Provider:
+        return kind.from_file(script, chunk_chars=chunk_chars, delay=delay)
+
+    def later() -> Provider:
+        if conversations:
+            return TourModel(conversations=conversations, chunk_chars=chunk_chars, delay=delay)
+        return own(_PatientScript)
+
+    makers = chain([lambda: own(ScriptedProvider)], repeat(later))
+    return lambda: next(makers)()  # noqa: PLW0108 - a maker for each run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourModel:
+    """Answers each request by what is in it, so that it can take up a run that waited for an approval.
+
+    Attributes:
+        conversations: what it knows.
+        chunk_chars: see `ScriptedProvider`.
+        delay: see `ScriptedProvider`.
+        model: what it is called.
+        sees_images: that it looks at none.
+    """
+
+    conversations: Sequence[TourConversation]
+    chunk_chars: int
+    delay: float
+    model: str = "scripted"
+    sees_images: bool = False
+
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Give the reply that `reply_to` chooses."""
+        script = ScriptedProvider([self.reply_to(request)], chunk_chars=self.chunk_chars, delay=self.delay)
+        async with aclosing(script.reply(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def reply_to(self, request: Request) -> str:
+        """Return the first reply of the task's conversation that was not given yet and fits the newest message."""
+        goal = request.messages[0].text.partition("\n[quote ")[0]
+        given = {message.text.strip() for message in request.messages if message.role == "assistant"}
+        newest = request.messages[-1].text
+        known = (each for each in self.conversations if all(words in goal for words in each.goal))
+        for each in next(known, TourConversation(goal=(), replies=())).replies:
+            if each.reply.strip() not in given and all(words in newest for words in each.expect):
+                return each.reply
+        return _UNKNOWN.format(hint=_HINT)
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class _PatientScript(ScriptedProvider):
+    """Ends a run that leaves the script with a completion that says so."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        try:
+            async with aclosing(super().reply(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ScriptError:  # raised before the first chunk
+            async with aclosing(ScriptedProvider([_UNKNOWN.format(hint="")]).reply(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
