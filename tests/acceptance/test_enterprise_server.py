@@ -20,7 +20,7 @@ from bot.github.app import AppAccess, describe_app
 from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
 from bot.settings import load
 from localhub import LocalHub
-from tests.bot.cli.test_create_app import Browser, options
+from tests.bot.cli.test_app import Browser, options
 from tests.stage import FIX, FIXED_CALC, staged
 from tests.tls_hosts import Authority, authority
 

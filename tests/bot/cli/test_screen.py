@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from agent_runtime import (
+    Comparison,
     CompletionWithdrawn,
     Event,
     Faulted,
@@ -15,6 +16,8 @@ from agent_runtime import (
     Outcome,
     PendingCall,
     Refused,
+    Replayed,
+    SettingsError,
     Started,
     Status,
     StepStarted,
@@ -27,7 +30,20 @@ from agent_runtime import (
     Usage,
 )
 from agent_runtime.core.values import Plain
-from bot.cli.screen import ChatScreen, footer, spent, visible
+from bot.cli.screen import (
+    ChatAnswer,
+    ChatScreen,
+    Remembered,
+    Word,
+    comparison_report,
+    footer,
+    replay_report,
+    reply,
+    scope_of,
+    spent,
+    visible,
+    word,
+)
 
 
 def called(label: str = "Running `pytest -q`", number: int = 1) -> ToolCalled:
@@ -221,3 +237,118 @@ def test_ordinary_text_is_left_alone() -> None:
     text = "Grüße,\tWelt\n  → 日本 👩\u200d💻 \u00a0ok"
     assert visible(text) == text
     assert visible("a\r\nb") == "a\nb"
+
+
+def a_waiting_call(tool: str, **args: Plain) -> PendingCall:
+    return PendingCall(
+        request_id="0000aaaa", kind="permission", tool=tool, args=args, reason="", preview="", workspace=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("y", ChatAnswer(approved=True)),
+        (" YES ", ChatAnswer(approved=True)),
+        ("a", ChatAnswer(approved=True, always=True)),
+        ("n", ChatAnswer(approved=False)),
+        ("n use pip-tools instead", ChatAnswer(approved=False, note="use pip-tools instead")),
+        ("no", ChatAnswer(approved=False)),
+    ],
+)
+def test_an_answer_is_short(line: str, meant: ChatAnswer) -> None:
+    assert reply(line) == meant
+
+
+@pytest.mark.parametrize("line", ["", "yep", "y but only once", "a b", "ok", "approve", "ny", "pytest"])
+def test_nothing_else_approves_anything(line: str) -> None:
+    assert reply(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("quit", Word.QUIT),
+        ("Exit", Word.QUIT),
+        (" reset", Word.RESET),
+        ("help", Word.HELP),
+        ("tokens", Word.COST),
+        ("/help", Word.HELP),
+        ("/COST ", Word.COST),
+        ("/quit", Word.QUIT),
+        ("/model", Word.MODEL),
+        ("/model openai/gpt-6.2-sol", Word.MODEL),
+        ("model the domain", None),
+        ("/etc/hosts has a wrong line", None),
+        ("/etc/hosts", None),
+        ("reset the database fixture", None),
+        ("", None),
+    ],
+)
+def test_a_word_alone_is_not_for_the_agent(line: str, meant: Word | None) -> None:
+    assert word(line) is meant
+
+
+def test_a_mistyped_command_is_not_sent_to_the_agent() -> None:
+    with pytest.raises(SettingsError, match="There is no command /hlep"):
+        word("/hlep")
+
+
+def test_always_is_for_the_very_same_command() -> None:
+    remembered = Remembered()
+    remembered.add(a_waiting_call("execute", session_id="main", command="pytest -q", timeout=60))
+    assert a_waiting_call("execute", session_id="main", command="pytest -q") in remembered
+    assert a_waiting_call("execute", session_id="main", command="pytest -q; rm -rf build") not in remembered
+    assert a_waiting_call("execute", session_id="main", command="pytest  -q") not in remembered
+    assert a_waiting_call("send_input", session_id="main", text="pytest -q") not in remembered
+
+
+def test_always_is_for_writes_to_the_very_same_file() -> None:
+    remembered = Remembered()
+    remembered.add(a_waiting_call("write_file", path="a.py", mode="w"))
+    assert a_waiting_call("write_file", path="a.py", mode="edit", start_line=1, end_line=1) in remembered
+    assert a_waiting_call("write_file", path="b.py") not in remembered
+
+
+def test_a_patch_could_be_about_anything_and_is_never_remembered() -> None:
+    patch = a_waiting_call("write_file", mode="patch")
+    remembered = Remembered()
+    remembered.add(patch)
+    assert patch not in remembered
+    assert scope_of(patch) is None
+
+
+def test_always_says_what_it_means() -> None:
+    assert scope_of(a_waiting_call("execute", command="make")) == "the command `make`"
+    assert scope_of(a_waiting_call("write_file", path="a b.py")) == "every write to 'a b.py'"
+    assert scope_of(a_waiting_call("deploy", where="live")) == 'deploy with {"where": "live"}'
+
+
+DONE = Outcome(status=Status.FINISHED, summary="Done.")
+
+
+def found(*, left: int = 0, now: Outcome = DONE, same_start: bool = True, difference: str | None = None) -> Replayed:
+    return Replayed(
+        requests=2, left=left, outcomes=(now,), recorded=(DONE,), same_start=same_start, difference=difference
+    )
+
+
+def test_a_replay_that_went_as_recorded_says_so() -> None:
+    assert replay_report(found()) == "2 of 2 requests were made as recorded.\nEvery run ended as in the recording."
+
+
+def test_a_replay_that_left_the_recording_shows_where() -> None:
+    told = replay_report(found(left=3, same_start=False, difference="Request 3 of 5 differs:\n-a\n+b"))
+    assert told.startswith("note: the directory has changed since")
+    assert "2 of 5 requests" in told
+    assert told.endswith("Request 3 of 5 differs:\n-a\n+b")
+
+
+def test_a_run_that_ended_otherwise_is_told_beside_how_it_ended_then() -> None:
+    told = replay_report(found(now=Outcome(status=Status.MAX_STEPS, reason="Too long.")))
+    assert told.splitlines()[1:] == ["then: finished (Done.)", "now:  max_steps (Too long.)"]
+
+
+def test_a_comparison_counts_and_shows_each_difference() -> None:
+    told = comparison_report(Comparison(requests=4, summaries=1, differences=("-a\n+b",)))
+    assert told == "4 requests compared; 1 for a summary were not. 1 difference.\n\n-a\n+b"
