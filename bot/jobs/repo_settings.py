@@ -27,7 +27,6 @@ from bot.jobs.context import CONFIG_SECONDS, JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.repo_config import (
     MAX_BYTES,
-    MAX_BYTES_REPO_CONFIG,
     MAX_RECIPES,
     ORGANISATION_PATH,
     OTHER_SPELLING,
@@ -94,7 +93,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     """
     other = OTHER_SPELLING if path == PATH else ""
     paths = tuple(filter(None, (path, other, *INSTRUCTION_FILES)))
-    found = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES_REPO_CONFIG)
+    found = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES)
     blobs: dict[str, Blob | None] = {}
     for name, read in found.items():
         if not isinstance(read, WorkspaceError):
@@ -116,7 +115,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
         base,
         [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS],
         most=_MOST_SKILLS,
-        limit=MAX_BYTES_REPO_CONFIG,
+        limit=MAX_BYTES,
     )
     ids = {name: blob.id if blob else None for name, blob in {**blobs, **skills}.items()}
     asked = RepoSettings(

@@ -1,4 +1,9 @@
-"""The level of a run, from operator, configuration and labels, and the policy that follows. Pure."""
+"""Permission levels, the policy and the network of a run, and the values that permission checks work with.
+
+`AccessRequest` holds the facts of a decision; `Grant` and `Refusal` are its results. `level_for` finds the level from
+the operator, the configuration and the labels; `tools_for` and `policy_for` give the tools and the rules of that level.
+A repository's settings can only narrow the operator's.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,20 @@ from bot.domain.commands import Command, RecipeBounds, path_of
 from bot.domain.job import Job
 from bot.permissions.repo_config import PATH, RepoConfig
 
-# ---- Questions to the gate and its answers. Pure values.
+Publish = Literal["new_branch", "pull_branch", "review", "nothing"]
+"""Where a result may go: a new branch and a pull request, the branch that is there, a review's comments, only words."""
+
+_RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
+_INDEX = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
+_LOOKING = ("read_file", "list_files", "find", *_INDEX)
+_RUNNING = ("execute", "read_output", "send_input", "terminate_terminal")
+_FILES = ("read_file", "write_file", "list_files", "find", *_INDEX)
+
+_CLOSED = frozenset({"bubblewrap", "docker"})
+"""The sandboxes that hold a command, whatever it does."""
+
+OWN_PREFIX = "codepilot/"
+"""What the names of the bot's own branches begin with, where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +93,6 @@ class AccessRequest:
     config: RepoConfig
     bounds: Bounds
     tally: Tally
-
-
-Publish = Literal["new_branch", "pull_branch", "review", "nothing"]
-"""Where a result may go: a new branch and a pull request, the branch that is there, a review's comments, only words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +155,6 @@ class Refusal:
     voided: tuple[str, ...] = ()
 
 
-_RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
-_INDEX = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
-_LOOKING = ("read_file", "list_files", "find", *_INDEX)
-_RUNNING = ("execute", "read_output", "send_input", "terminate_terminal")
-_FILES = ("read_file", "write_file", "list_files", "find", *_INDEX)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelDecision:
     """The level of one run.
@@ -167,22 +174,6 @@ class LevelDecision:
     bound: bool = False
     notes: tuple[str, ...] = ()
     voided: tuple[str, ...] = ()
-
-
-def is_fork(request: AccessRequest) -> bool:
-    """Whether the thread is a pull request whose branch does not live in this repository."""
-    return request.job.thread.kind == "pull" and request.facts.head_repo_id != request.job.repo.id
-
-
-def started_by_stranger(request: AccessRequest) -> bool:
-    """Whether a workflow's command was started by somebody who may not command, whose words it is about."""
-    return commanded_by_workflow(request.job) and not all(map(may_command, request.roles))
-
-
-def binding(request: AccessRequest) -> str:
-    """What a label has to be bound to, to allow anything here and now."""
-    thread = request.job.thread
-    return request.facts.head_sha if thread.kind == "pull" else text_binding(thread.title, thread.body)
 
 
 def level_for(request: AccessRequest) -> LevelDecision:
@@ -225,49 +216,6 @@ def narrowed_by(recipe: RecipeBounds | None, found: LevelDecision) -> LevelDecis
         return found
     remedy = f"Change it in `{path_of(recipe.name)}`."
     return replace(found, level=recipe.level, because=f"the recipe `{recipe.name}` sets it", remedy=remedy)
-
-
-def tools_for(level: Level, *, writes: bool, asks: bool = True, recipe: RecipeBounds | None = None) -> tuple[str, ...]:
-    """What the agent has.
-
-    Args:
-        level: the run's.
-        writes: whether its verb is one that changes files.
-        asks: whether there is a thread in which somebody can answer its questions.
-        recipe: what it carries out, which may take tools away.
-    """
-    given = _LOOKING
-    if level != "read-only":
-        given = (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
-    return given if recipe is None or recipe.tools is None else tuple(each for each in given if each in recipe.tools)
-
-
-def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str, reachable: str) -> Policy:
-    """What the agent may call.
-
-    Args:
-        level: the run's.
-        limits: the run's.
-        commands: patterns of commands that need no approval at the level `ask`, beside the built-in ones.
-        because: why the level is what it is, for the model.
-        reachable: what commands can reach beside the workspace. Where that is nothing, none needs an approval.
-    """
-    match level:
-        case "auto":
-            return Policy(limits=limits)
-        case "ask":
-            files = tuple(Rule(decision="allow", tool=tool) for tool in _FILES)
-            if not reachable:
-                anything = Rule(decision="allow", tool="execute")
-                return Policy(rules=(*files, anything), default="ask", limits=limits)
-            listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
-            off = f"This command is not on the list of commands that need no approval, and it could reach {reachable}."
-            rest = Rule(decision="ask", tool="execute", reason=off)
-            return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
-        case "read-only":
-            looking = tuple(Rule(decision="allow", tool=tool) for tool in (*_LOOKING, "read_skill"))
-            rest = Rule(decision="deny", reason=f"this run may only read, because {because}")
-            return Policy(rules=(*looking, rest), default="deny", limits=limits)
 
 
 def _usual(request: AccessRequest) -> LevelDecision:
@@ -326,6 +274,65 @@ def _objection(request: AccessRequest, label: SetLabel) -> str:
     return ""
 
 
+def is_fork(request: AccessRequest) -> bool:
+    """Whether the thread is a pull request whose branch does not live in this repository."""
+    return request.job.thread.kind == "pull" and request.facts.head_repo_id != request.job.repo.id
+
+
+def started_by_stranger(request: AccessRequest) -> bool:
+    """Whether a workflow's command was started by somebody who may not command, whose words it is about."""
+    return commanded_by_workflow(request.job) and not all(map(may_command, request.roles))
+
+
+def binding(request: AccessRequest) -> str:
+    """What a label has to be bound to, to allow anything here and now."""
+    thread = request.job.thread
+    return request.facts.head_sha if thread.kind == "pull" else text_binding(thread.title, thread.body)
+
+
+def tools_for(level: Level, *, writes: bool, asks: bool = True, recipe: RecipeBounds | None = None) -> tuple[str, ...]:
+    """What the agent has.
+
+    Args:
+        level: the run's.
+        writes: whether its verb is one that changes files.
+        asks: whether there is a thread in which somebody can answer its questions.
+        recipe: what it carries out, which may take tools away.
+    """
+    given = _LOOKING
+    if level != "read-only":
+        given = (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
+    return given if recipe is None or recipe.tools is None else tuple(each for each in given if each in recipe.tools)
+
+
+def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str, reachable: str) -> Policy:
+    """What the agent may call.
+
+    Args:
+        level: the run's.
+        limits: the run's.
+        commands: patterns of commands that need no approval at the level `ask`, beside the built-in ones.
+        because: why the level is what it is, for the model.
+        reachable: what commands can reach beside the workspace. Where that is nothing, none needs an approval.
+    """
+    match level:
+        case "auto":
+            return Policy(limits=limits)
+        case "ask":
+            files = tuple(Rule(decision="allow", tool=tool) for tool in _FILES)
+            if not reachable:
+                anything = Rule(decision="allow", tool="execute")
+                return Policy(rules=(*files, anything), default="ask", limits=limits)
+            listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
+            off = f"This command is not on the list of commands that need no approval, and it could reach {reachable}."
+            rest = Rule(decision="ask", tool="execute", reason=off)
+            return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
+        case "read-only":
+            looking = tuple(Rule(decision="allow", tool=tool) for tool in (*_LOOKING, "read_skill"))
+            rest = Rule(decision="deny", reason=f"this run may only read, because {because}")
+            return Policy(rules=(*looking, rest), default="deny", limits=limits)
+
+
 @cache
 def allowed_commands() -> tuple[str, ...]:
     """Patterns of commands that look, test, build or check, from `allowed_commands.toml`, which says what belongs."""
@@ -333,9 +340,6 @@ def allowed_commands() -> tuple[str, ...]:
         (files("bot.permissions") / "allowed_commands.toml").read_text("utf-8")
     )
     return tuple(pattern for each in listed.values() for pattern in each)
-
-
-# ---- Network access of a job's commands: what the operator allows, narrowed to what the repository asks for. Pure.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,10 +389,6 @@ def unkept(level: str, networks: Mapping[str, Network | None]) -> str | None:
     )
 
 
-_CLOSED = frozenset({"bubblewrap", "docker"})
-"""The sandboxes that hold a command, whatever it does."""
-
-
 def reachable(sandbox: str, network: Network) -> str:
     """What the commands of a run can reach beside the files of its workspace, in words; empty for nothing.
 
@@ -404,13 +404,6 @@ def reachable(sandbox: str, network: Network) -> str:
 def reach(network: Network) -> str:
     """What a network is, for the comment: `no network`, or `network: registries`."""
     return f"network: {network}" if network else "no network"
-
-
-# ---- Names and places shared by all jobs of a process. Pure values.
-
-
-OWN_PREFIX = "codepilot/"
-"""What the names of the bot's own branches begin with, where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,9 @@
-"""Decide who may do what, before any hostile text is read. Pure."""
+"""Permission checks: decide what a job may do, before any text of strangers is read.
+
+`grant_for` is the one place at which every job passes, for each verb, trigger and entry point. It returns a `Grant` or
+the `Refusal` of the first check that fails. `approver_refusal` checks an approval. `settled` finds the model and the
+limits of a run.
+"""
 
 from __future__ import annotations
 
@@ -40,93 +45,6 @@ from bot.permissions.levels import (
 )
 from bot.permissions.repo_config import RepoConfig
 
-# ---- The model and the bounds of one run: its options, the configuration, the operator's bounds. Pure.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveOptions:
-    """What a run is made with.
-
-    Attributes:
-        model: which one works.
-        limits: its bounds; of all attempts together, where there are several.
-        candidates: how many attempts are made at the same time.
-        notes: sentences about what was cut or left out.
-        servers: the MCP servers whose tools the agent has, by name.
-    """
-
-    model: str
-    limits: RunLimits
-    candidates: int = 1
-    notes: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-
-
-def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
-    """The command's options first, then the configuration, then the operator; never more than the operator's bounds.
-
-    Args:
-        verb: of the command.
-        options: the command's.
-        config: the repository's.
-        bounds: the operator's.
-    """
-    offered = tuple(dict.fromkeys((bounds.model, *bounds.models)))
-    if options.model is not None and options.model not in offered:
-        return Refusal(
-            cause="model",
-            reason=f"The model `{options.model}` is not offered here. Use one of "
-            f"{', '.join(f'`{each}`' for each in offered)}, or leave out `--model`; the operator can offer "
-            "more (`CODEPILOT_MODELS`).",
-        )
-    overrides = config.overrides(verb)
-    notes: list[str] = []
-    model = options.model or overrides.model or bounds.model
-    if model not in offered:
-        notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
-        model = bounds.model
-    limits = bounds.limits
-    budget, most = options.budget_usd or overrides.budget_usd, limits.max_cost_usd
-    if budget is not None and most is not None and budget > most:
-        notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {most:,.2f} USD.")
-        budget = most
-    steps = options.max_steps or overrides.max_steps or limits.max_steps
-    if steps > limits.max_steps:
-        notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
-        steps = limits.max_steps
-    limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
-    candidates = options.candidates or 1
-    most_candidates = min(bounds.max_candidates, config.max_candidates or bounds.max_candidates)
-    if candidates > 1 and verb != "fix":
-        notes.append(f"`--candidates` has no effect on `{verb}`.")
-        candidates = 1
-    elif candidates > most_candidates:
-        notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {most_candidates}.")
-        candidates = most_candidates
-    servers = tuple(each for each in bounds.servers if config.mcp is None or each in config.mcp)
-    if unknown := [each for each in config.mcp or () if each not in bounds.servers]:
-        listed = ", ".join(f"`{each}`" for each in unknown)
-        notes.append(f"`{config.path}` names MCP servers that the operator does not define: {listed}.")
-    return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes), servers=servers)
-
-
-_SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
-"""What a job comes from when somebody wrote a trigger word."""
-
-
-def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
-    """The command, with a verb: text without one means what the repository says it does.
-
-    Args:
-        command: what was asked.
-        kind: of the thread.
-        config: the repository's.
-    """
-    if not isinstance(command, Bare):
-        return command
-    verb = config.bare_pull if kind == "pull" else config.bare_issue
-    return WORK_VERBS[verb](goal=command.goal, options=command.options)
-
 
 def grant_for(request: AccessRequest) -> Grant | Refusal:
     """Decide what a job may do; the one choke point, for every verb, every trigger and both entry points."""
@@ -148,52 +66,22 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
             return Grant(policy=nothing, publish="nothing", bound_to_sha=request.facts.head_sha, level="read-only")
 
 
-def approver_refusal(
-    job: Job,
-    *,
-    approver: Actor,
-    role: Role,
-    facts: ThreadState,
-    author_id: int | None,
-    bound_to_sha: str = "",
-    trusted_bots: TrustedBots | None = None,
-) -> Refusal | None:
-    """Why somebody's approval of what a job waits for does not count, or None when it does.
+def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
+    """The command, with a verb: text without one means what the repository says it does.
 
     Args:
-        job: the one that waits.
-        approver: who says yes.
-        role: the approver's, asked of GitHub now.
-        facts: the thread now; where work on an issue goes on in a pull request, with the head of that.
-        author_id: who opened the pull request; None when that account is gone.
-        bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
-        trusted_bots: bots that may command; none of them may approve.
+        command: what was asked.
+        kind: of the thread.
+        config: the repository's.
     """
-    if not may_command(role):
-        return NO_WRITE_ACCESS
-    if is_app(approver.login) or (trusted_bots and trusted_bots.hold(approver.id, approver.login)):
-        return Refusal(cause="bot-approval", reason="Only a person can approve.", silent=True)
-    pull = job.thread.kind == "pull"
-    if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:
-        return Refusal(
-            cause="own-fork",
-            reason="This pull request comes from your own fork, so somebody else with write access has to approve.",
-        )
-    meant = bound_to_sha or job.head_sha
-    if (pull or facts.continues) and meant and meant != facts.head_sha:
-        return Refusal(
-            cause="moved-head",
-            reason=f"The request was made at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, so I "
-            "dropped it. Review what was pushed, and give the command again.",
-        )
-    return repository_refusal(job, facts) or thread_refusal(job, facts)
+    if not isinstance(command, Bare):
+        return command
+    verb = config.bare_pull if kind == "pull" else config.bare_issue
+    return WORK_VERBS[verb](goal=command.goal, options=command.options)
 
 
-NO_WRITE_ACCESS = Refusal(
-    cause="no-write-access",
-    reason="Only people with write access to this repository can give me commands.",
-    silent=True,
-)
+_SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
+"""What a job comes from when somebody wrote a trigger word."""
 
 
 def _people_refusal(request: AccessRequest) -> Refusal | None:
@@ -311,6 +199,54 @@ def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
             return "nothing"
 
 
+def approver_refusal(
+    job: Job,
+    *,
+    approver: Actor,
+    role: Role,
+    facts: ThreadState,
+    author_id: int | None,
+    bound_to_sha: str = "",
+    trusted_bots: TrustedBots | None = None,
+) -> Refusal | None:
+    """Why somebody's approval of what a job waits for does not count, or None when it does.
+
+    Args:
+        job: the one that waits.
+        approver: who says yes.
+        role: the approver's, asked of GitHub now.
+        facts: the thread now; where work on an issue goes on in a pull request, with the head of that.
+        author_id: who opened the pull request; None when that account is gone.
+        bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
+        trusted_bots: bots that may command; none of them may approve.
+    """
+    if not may_command(role):
+        return NO_WRITE_ACCESS
+    if is_app(approver.login) or (trusted_bots and trusted_bots.hold(approver.id, approver.login)):
+        return Refusal(cause="bot-approval", reason="Only a person can approve.", silent=True)
+    pull = job.thread.kind == "pull"
+    if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:
+        return Refusal(
+            cause="own-fork",
+            reason="This pull request comes from your own fork, so somebody else with write access has to approve.",
+        )
+    meant = bound_to_sha or job.head_sha
+    if (pull or facts.continues) and meant and meant != facts.head_sha:
+        return Refusal(
+            cause="moved-head",
+            reason=f"The request was made at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, so I "
+            "dropped it. Review what was pushed, and give the command again.",
+        )
+    return repository_refusal(job, facts) or thread_refusal(job, facts)
+
+
+NO_WRITE_ACCESS = Refusal(
+    cause="no-write-access",
+    reason="Only people with write access to this repository can give me commands.",
+    silent=True,
+)
+
+
 def cap_refusal(request: AccessRequest) -> Refusal | None:
     """Why this would be more than is done in an hour, or None."""
     unasked = request.job.origin.kind in {"ci", "recipe"}
@@ -404,3 +340,70 @@ def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | N
             "git. Rename the branch and try again.",
         )
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveOptions:
+    """What a run is made with.
+
+    Attributes:
+        model: which one works.
+        limits: its bounds; of all attempts together, where there are several.
+        candidates: how many attempts are made at the same time.
+        notes: sentences about what was cut or left out.
+        servers: the MCP servers whose tools the agent has, by name.
+    """
+
+    model: str
+    limits: RunLimits
+    candidates: int = 1
+    notes: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
+    """The command's options first, then the configuration, then the operator; never more than the operator's bounds.
+
+    Args:
+        verb: of the command.
+        options: the command's.
+        config: the repository's.
+        bounds: the operator's.
+    """
+    offered = tuple(dict.fromkeys((bounds.model, *bounds.models)))
+    if options.model is not None and options.model not in offered:
+        return Refusal(
+            cause="model",
+            reason=f"The model `{options.model}` is not offered here. Use one of "
+            f"{', '.join(f'`{each}`' for each in offered)}, or leave out `--model`; the operator can offer "
+            "more (`CODEPILOT_MODELS`).",
+        )
+    overrides = config.overrides(verb)
+    notes: list[str] = []
+    model = options.model or overrides.model or bounds.model
+    if model not in offered:
+        notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
+        model = bounds.model
+    limits = bounds.limits
+    budget, most = options.budget_usd or overrides.budget_usd, limits.max_cost_usd
+    if budget is not None and most is not None and budget > most:
+        notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {most:,.2f} USD.")
+        budget = most
+    steps = options.max_steps or overrides.max_steps or limits.max_steps
+    if steps > limits.max_steps:
+        notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
+        steps = limits.max_steps
+    limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
+    candidates = options.candidates or 1
+    most_candidates = min(bounds.max_candidates, config.max_candidates or bounds.max_candidates)
+    if candidates > 1 and verb != "fix":
+        notes.append(f"`--candidates` has no effect on `{verb}`.")
+        candidates = 1
+    elif candidates > most_candidates:
+        notes.append(f"{candidates:,} candidates exceed the limit here; they were reduced to {most_candidates}.")
+        candidates = most_candidates
+    servers = tuple(each for each in bounds.servers if config.mcp is None or each in config.mcp)
+    if unknown := [each for each in config.mcp or () if each not in bounds.servers]:
+        listed = ", ".join(f"`{each}`" for each in unknown)
+        notes.append(f"`{config.path}` names MCP servers that the operator does not define: {listed}.")
+    return EffectiveOptions(model=model, limits=limits, candidates=candidates, notes=tuple(notes), servers=servers)

@@ -1,4 +1,10 @@
-"""Read the maintainers' file on the base branch. Reads text; opens nothing. Pure."""
+"""The configuration of a repository: the maintainers' file `.github/codepilot.yml`, and its recipes.
+
+`FileKeys` has the keys of the file, `RecipeKeys` those of the front matter of a recipe in `.github/codepilot/`; their
+docstrings are the reference that users read. `parse_config` and `parse_recipe` read a file's bytes and name every key
+that does not fit. `merged` puts a repository's keys over those of its organisation. `file_kinds` is the table
+`known_files.toml`: files that need an approval, or that the setup reads.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +46,71 @@ from bot.domain.commands import (
 )
 from bot.domain.errors import BotError
 
-# ---- The keys of `.github/codepilot.yml`, with their meanings and bounds. Pure.
+PATH = ".github/codepilot.yml"
+OTHER_SPELLING = ".github/codepilot.yaml"
+ORGANISATION_PATH = "codepilot.yml"
+"""Where the defaults of an organisation stand, in its repository `.github`."""
+MAX_BYTES = 64 * 1024
+
+MAX_RECIPE_BYTES = 16_000
+"""Of a file; less than a goal may have, so that the words of who starts a recipe have room beside its text."""
+MAX_RECIPES = 20
+SPREAD_SECONDS = 600
+
+
+class RepoConfigError(BotError):
+    """The repository's file does not fit.
+
+    Attributes:
+        reason: all that is wrong, each with file, line and key.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, problems: str, *, source: str = PATH) -> None:
+        listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
+        branch = "default" if ":" in source else "base"
+        self.reason = f"This repository's configuration is not valid:\n\n{listed}"
+        self.remedy = f"Fix `{source}` on the {branch} branch, then give the command again."
+        super().__init__(f"{self.reason}\n\n{self.remedy}")
+
+
+class RecipeError(BotError):
+    """A recipe's file does not fit; the text names file, line and key of all that is wrong."""
 
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
 FixCi = Literal["pull-requests", "default-branch"]
 Notify = Literal["waiting", "done"]
 
-_MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
-_MOST_SERVERS = 20
+Publish = Literal["pull-request", "comment", "none"]
+Conclusion = Literal["failure", "timed_out", "startup_failure"]
+Tool = Literal[
+    "read_file",
+    "write_file",
+    "list_files",
+    "find",
+    "semantic_search",
+    "trace_callers",
+    "trace_callees",
+    "trace_graph",
+    "execute",
+    "read_output",
+    "send_input",
+    "terminate_terminal",
+    "ask_user",
+]
+
+VERBS: tuple[str, ...] = get_args(BareVerb)
+
+_MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS, _MOST_SERVERS = 20, 20, 50, 100, 5, 20
 
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
+
+_DOES = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
+"""The tools that a run which only reads does not have."""
+_HEAD = re.compile(r"---[ \t]*\n(?P<head>.*?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
+_CHANCE = re.compile(r"(?<![a-z])[hr](?![a-z])", re.IGNORECASE)
 
 
 def trigger_word(text: str) -> str:
@@ -110,9 +169,6 @@ def _never(value: object) -> object:
     return words
 
 
-_NOW = {"fix_red_ci": "`fix_ci: [pull-requests]`", "review_when_ready": "`review_on: [ready]`"}
-
-
 def _command(text: str) -> str:
     if "\0" in text:
         raise ValueError("contains a NUL character, which a shell cannot accept")
@@ -147,6 +203,26 @@ def _label(text: str) -> str:
     if not text.isprintable() or text != text.strip():
         raise ValueError("must be a label name on one line, without surrounding spaces")
     return text
+
+
+def _cron(text: str) -> str:
+    if _CHANCE.search(text):
+        raise ValueError("must name its times: `H` (by hash) and `R` (random) are not supported")
+    if len(text.split()) != 5:  # noqa: PLR2004 - croniter also takes one for seconds, and one for years
+        raise ValueError("must be a cron expression with five fields, e.g. '17 6 * * 1'")
+    try:
+        minutes = croniter.expand(text)[0][0]
+        croniter(text, 0.0).get_next(float)
+    except (CroniterError, ValueError, KeyError) as error:
+        raise ValueError(f"must be a cron expression with five fields, e.g. '17 6 * * 1' ({error})") from None
+    if len(minutes) != 1 or minutes == ["*"]:
+        raise ValueError("must name one minute, e.g. '17 6 * * 1': a recipe runs at most once an hour")
+    return text
+
+
+def _comment(value: object) -> object:
+    """The word `comment` as the mapping that it means."""
+    return {"comment": True} if value == "comment" else value
 
 
 _Command = Annotated[
@@ -299,16 +375,6 @@ class FileKeys(_Keys):
     base: Annotated[str, AfterValidator(_branch)] | None = None
     """The branch to open pull requests against; by default the default branch."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, data: object) -> object:
-        """Refuse the key that there was before, with what to write instead."""
-        if isinstance(data, dict) and "automatic" in data:
-            before = data["automatic"] if isinstance(data["automatic"], list) else []
-            meant = [now for name, now in _NOW.items() if name in before] or list(_NOW.values())
-            raise ValueError(f"`automatic` is no longer supported: write {' and '.join(meant)}")
-        return data
-
     @field_validator("cache")
     @classmethod
     def _apart(cls, paths: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -325,107 +391,6 @@ class FileKeys(_Keys):
         if words is not None:
             Network.of(*words)
         return words
-
-
-VERBS: tuple[str, ...] = get_args(BareVerb)
-
-
-def json_schema() -> dict[str, Any]:
-    """The shape of the file as JSON schema, for editors."""
-    return schema_of(FileKeys, "Codepilot repository configuration")
-
-
-# ---- The one table of files that the bot knows by name, from `known_files.toml`. Pure.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileKind:
-    """Files that matter for one reason.
-
-    Attributes:
-        name: what they are.
-        why: why they matter.
-        globs: which files they are, as the library's rules take them.
-        approve: whether a change to them is published only when a person approved that very change.
-        install: whether they say what a repository's setup installs.
-        exempt: whether they need no approval, although a later kind covers them.
-    """
-
-    name: str
-    why: str
-    globs: tuple[str, ...]
-    approve: bool
-    install: bool
-    exempt: bool
-
-
-@cache
-def file_kinds() -> tuple[FileKind, ...]:
-    """The whole table, in its order."""
-    table = tomllib.loads((files("bot.permissions") / "known_files.toml").read_text("utf-8"))
-    return tuple(
-        FileKind(
-            name=name,
-            why=kind["why"],
-            globs=tuple(kind["files"]),
-            approve=kind.get("approve", False),
-            install=kind.get("install", False),
-            exempt=kind.get("exempt", False),
-        )
-        for name, kind in table.items()
-    )
-
-
-# ---- Recipes: tasks as Markdown files with a YAML head, in `.github/codepilot/` on the default branch. Pure.
-
-
-MAX_BYTES = 16_000
-"""Of a file; less than a goal may have, so that the words of who starts a recipe have room beside its text."""
-MAX_RECIPES = 20
-SPREAD_SECONDS = 600
-
-Publish = Literal["pull-request", "comment", "none"]
-Conclusion = Literal["failure", "timed_out", "startup_failure"]
-Tool = Literal[
-    "read_file",
-    "write_file",
-    "list_files",
-    "find",
-    "semantic_search",
-    "trace_callers",
-    "trace_callees",
-    "trace_graph",
-    "execute",
-    "read_output",
-    "send_input",
-    "terminate_terminal",
-    "ask_user",
-]
-
-_DOES = frozenset({"write_file", "execute", "read_output", "send_input", "terminate_terminal", "ask_user"})
-"""The tools that a run which only reads does not have."""
-_HEAD = re.compile(r"---[ \t]*\n(?P<head>.*?)^---[ \t]*$(?P<text>.*)", re.DOTALL | re.MULTILINE)
-_CHANCE = re.compile(r"(?<![a-z])[hr](?![a-z])", re.IGNORECASE)
-
-
-def _cron(text: str) -> str:
-    if _CHANCE.search(text):
-        raise ValueError("must name its times: `H` (by hash) and `R` (random) are not supported")
-    if len(text.split()) != 5:  # noqa: PLR2004 - croniter also takes one for seconds, and one for years
-        raise ValueError("must be a cron expression with five fields, e.g. '17 6 * * 1'")
-    try:
-        minutes = croniter.expand(text)[0][0]
-        croniter(text, 0.0).get_next(float)
-    except (CroniterError, ValueError, KeyError) as error:
-        raise ValueError(f"must be a cron expression with five fields, e.g. '17 6 * * 1' ({error})") from None
-    if len(minutes) != 1 or minutes == ["*"]:
-        raise ValueError("must name one minute, e.g. '17 6 * * 1': a recipe runs at most once an hour")
-    return text
-
-
-def _comment(value: object) -> object:
-    """The word `comment` as the mapping that it means."""
-    return {"comment": True} if value == "comment" else value
 
 
 class RunEvents(_Keys):
@@ -533,92 +498,6 @@ class Recipe(RecipeKeys):
         return kind(goal=goal, options=made)
 
 
-class RecipeError(BotError):
-    """A recipe's file does not fit; the text names file, line and key of all that is wrong."""
-
-
-def parse_recipe(data: bytes, name: str) -> Recipe:
-    """Read a recipe's file.
-
-    Args:
-        data: its content, as the default branch has it.
-        name: the file's name without `.md`.
-
-    Raises:
-        RecipeError: it is too large, no UTF-8, has no head or no text, or a head with keys or values that do not fit.
-    """
-    source = path_of(name)
-    if not is_recipe_name(name):
-        raise RecipeError(
-            f"{source}: the name of a recipe has at most 40 lower-case letters, digits and `-`, e.g. `weekly.md`."
-        )
-    if len(data) > MAX_BYTES:
-        raise too_large(name, len(data))
-    try:
-        content = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{source}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
-    found = _HEAD.fullmatch(content)
-    if found is None:
-        raise RecipeError(
-            f"{source}:1: must begin with front matter: a line `---`, keys such as `on: comment`, a line `---`."
-        )
-    try:
-        # The line of the first `---` is kept, so that the numbers of lines are the file's.
-        keys = read_settings(f"\n{found['head']}", RecipeKeys, source=source)
-    except SettingsError as error:
-        raise RecipeError(str(error)) from error
-    if not (text := found["text"].strip()):
-        raise RecipeError(f"{source}: has no text below the front matter; write there what the agent should do.")
-    return Recipe.model_construct(**dict(keys), name=name, text=text)
-
-
-def next_due(cron: str, after: float, *, spread_by: str) -> float:
-    """When a schedule is due next, in seconds since the epoch.
-
-    Args:
-        cron: in UTC.
-        after: seconds since the epoch.
-        spread_by: names the schedule. Each is late by its own part of some minutes, so that all repositories that chose
-            the same time do not start at once.
-    """
-    late = int.from_bytes(hashlib.sha256(spread_by.encode()).digest()[:4], "big") % SPREAD_SECONDS
-    return float(croniter(cron, after - late).get_next(float)) + late
-
-
-def too_large(name: str, size: int) -> RecipeError:
-    """The error of a recipe's file that has too many bytes."""
-    return RecipeError(f"{path_of(name)}: has {size:,} bytes; the limit is {MAX_BYTES:,}.")
-
-
-def recipe_schema() -> dict[str, Any]:
-    """The shape of the head as JSON schema, for editors."""
-    return schema_of(RecipeKeys, "Codepilot recipe")
-
-
-PATH = ".github/codepilot.yml"
-OTHER_SPELLING = ".github/codepilot.yaml"
-ORGANISATION_PATH = "codepilot.yml"
-"""Where the defaults of an organisation stand, in its repository `.github`."""
-MAX_BYTES_REPO_CONFIG = 64 * 1024
-
-
-class RepoConfigError(BotError):
-    """The repository's file does not fit.
-
-    Attributes:
-        reason: all that is wrong, each with file, line and key.
-        remedy: what to do about it.
-    """
-
-    def __init__(self, problems: str, *, source: str = PATH) -> None:
-        listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
-        branch = "default" if ":" in source else "base"
-        self.reason = f"This repository's configuration is not valid:\n\n{listed}"
-        self.remedy = f"Fix `{source}` on the {branch} branch, then give the command again."
-        super().__init__(f"{self.reason}\n\n{self.remedy}")
-
-
 class RepoConfig(FileKeys):
     """The file's keys, with their defaults where it has none, and what is known beside them."""
 
@@ -686,10 +565,8 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
     Raises:
         RepoConfigError: it is too large, no UTF-8, no YAML, or has keys or values that do not fit.
     """
-    if len(data) > MAX_BYTES_REPO_CONFIG:
-        raise RepoConfigError(
-            f"{source}: has {len(data):,} bytes; the limit is {MAX_BYTES_REPO_CONFIG:,}.", source=source
-        )
+    if len(data) > MAX_BYTES:
+        raise RepoConfigError(f"{source}: has {len(data):,} bytes; the limit is {MAX_BYTES:,}.", source=source)
     try:
         file = read_settings(data.decode("utf-8-sig"), FileKeys, source=source)
     except UnicodeDecodeError as error:
@@ -727,6 +604,11 @@ def merged(organisation: RepoConfig, repository: RepoConfig) -> RepoConfig:
     )
 
 
+def _over(first: Overrides, second: Overrides) -> Overrides:
+    """The first, and the second where that says nothing."""
+    return second.model_copy(update={name: value for name, value in first if value is not None})
+
+
 def in_the_way(cache: Sequence[str], committed: Collection[str], *, path: str = PATH) -> str | None:
     """Why what is to be kept cannot be told from the repository's own files, or None when it can.
 
@@ -749,6 +631,103 @@ def in_the_way(cache: Sequence[str], committed: Collection[str], *, path: str = 
     )
 
 
-def _over(first: Overrides, second: Overrides) -> Overrides:
-    """The first, and the second where that says nothing."""
-    return second.model_copy(update={name: value for name, value in first if value is not None})
+def parse_recipe(data: bytes, name: str) -> Recipe:
+    """Read a recipe's file.
+
+    Args:
+        data: its content, as the default branch has it.
+        name: the file's name without `.md`.
+
+    Raises:
+        RecipeError: it is too large, no UTF-8, has no head or no text, or a head with keys or values that do not fit.
+    """
+    source = path_of(name)
+    if not is_recipe_name(name):
+        raise RecipeError(
+            f"{source}: the name of a recipe has at most 40 lower-case letters, digits and `-`, e.g. `weekly.md`."
+        )
+    if len(data) > MAX_RECIPE_BYTES:
+        raise too_large(name, len(data))
+    try:
+        content = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{source}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
+    found = _HEAD.fullmatch(content)
+    if found is None:
+        raise RecipeError(
+            f"{source}:1: must begin with front matter: a line `---`, keys such as `on: comment`, a line `---`."
+        )
+    try:
+        # The line of the first `---` is kept, so that the numbers of lines are the file's.
+        keys = read_settings(f"\n{found['head']}", RecipeKeys, source=source)
+    except SettingsError as error:
+        raise RecipeError(str(error)) from error
+    if not (text := found["text"].strip()):
+        raise RecipeError(f"{source}: has no text below the front matter; write there what the agent should do.")
+    return Recipe.model_construct(**dict(keys), name=name, text=text)
+
+
+def next_due(cron: str, after: float, *, spread_by: str) -> float:
+    """When a schedule is due next, in seconds since the epoch.
+
+    Args:
+        cron: in UTC.
+        after: seconds since the epoch.
+        spread_by: names the schedule. Each is late by its own part of some minutes, so that all repositories that chose
+            the same time do not start at once.
+    """
+    late = int.from_bytes(hashlib.sha256(spread_by.encode()).digest()[:4], "big") % SPREAD_SECONDS
+    return float(croniter(cron, after - late).get_next(float)) + late
+
+
+def too_large(name: str, size: int) -> RecipeError:
+    """The error of a recipe's file that has too many bytes."""
+    return RecipeError(f"{path_of(name)}: has {size:,} bytes; the limit is {MAX_RECIPE_BYTES:,}.")
+
+
+def json_schema() -> dict[str, Any]:
+    """The shape of the file as JSON schema, for editors."""
+    return schema_of(FileKeys, "Codepilot repository configuration")
+
+
+def recipe_schema() -> dict[str, Any]:
+    """The shape of the head as JSON schema, for editors."""
+    return schema_of(RecipeKeys, "Codepilot recipe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileKind:
+    """Files that matter for one reason.
+
+    Attributes:
+        name: what they are.
+        why: why they matter.
+        globs: which files they are, as the library's rules take them.
+        approve: whether a change to them is published only when a person approved that very change.
+        install: whether they say what a repository's setup installs.
+        exempt: whether they need no approval, although a later kind covers them.
+    """
+
+    name: str
+    why: str
+    globs: tuple[str, ...]
+    approve: bool
+    install: bool
+    exempt: bool
+
+
+@cache
+def file_kinds() -> tuple[FileKind, ...]:
+    """The whole table, in its order."""
+    table = tomllib.loads((files("bot.permissions") / "known_files.toml").read_text("utf-8"))
+    return tuple(
+        FileKind(
+            name=name,
+            why=kind["why"],
+            globs=tuple(kind["files"]),
+            approve=kind.get("approve", False),
+            install=kind.get("install", False),
+            exempt=kind.get("exempt", False),
+        )
+        for name, kind in table.items()
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from bot.github.types import FileTooLargeError, GitHubError
 from bot.jobs.repo_settings import find_recipes
-from bot.permissions.repo_config import MAX_BYTES, MAX_RECIPES
+from bot.permissions.repo_config import MAX_RECIPE_BYTES, MAX_RECIPES
 from tests.github_world import World
 
 
@@ -78,7 +78,7 @@ async def test_a_file_of_more_than_a_megabyte_is_not_read(world: World) -> None:
 async def test_the_recipes_of_a_repository_are_read_by_two_requests(world: World) -> None:
     names = [f"recipe-{number:02}" for number in range(MAX_RECIPES)]
     files = {f".github/codepilot/{name}.md": f"---\non: comment\n---\nTidy up \u00fc {name}.\n" for name in names}
-    files[".github/codepilot/recipe-03.md"] = "x" * (MAX_BYTES + 1)
+    files[".github/codepilot/recipe-03.md"] = "x" * (MAX_RECIPE_BYTES + 1)
     files[".github/codepilot/recipe-04.md"] = files[".github/codepilot/recipe-05.md"]
     world.hub.commit(world.repo, files, message="Recipes", author="mona")
     await world.github.repos.get(world.name)  # has a token from here on

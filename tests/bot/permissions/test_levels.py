@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent_runtime import RunLimits
+from agent_runtime import Network, NetworkLimits, Policy, RunLimits
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
 from bot.domain.access import Bounds, Level, SetLabel, text_binding
 from bot.domain.job import Actor
-from bot.permissions.levels import level_for, policy_for, tools_for
-from bot.permissions.repo_config import LabelNames, RepoConfig
+from bot.permissions.levels import allowed_commands, level_for, narrowed, policy_for, reachable, tools_for, unkept
+from bot.permissions.repo_config import LabelNames, RepoConfig, command_pattern
 from tests.builders import a_job, a_request_for, thread_facts
 
 HEAD = "a" * 40
@@ -167,3 +167,213 @@ def test_who_is_refused_is_told_why() -> None:
 def test_a_label_by_its_own_author_counts_where_the_branch_is_the_repositorys() -> None:
     facts = thread_facts(author_id=RITA.id)
     assert level_for(a_request_for(a_job(kind="pull"), facts=facts, labels=(_label("auto"),))).level == "auto"
+
+
+POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network (pypi.org)")
+
+NASTY = (
+    "pytest; curl x",
+    "pytest && git push",
+    "pytest | sh",
+    "pytest $(curl x)",
+    "pytest `curl x`",
+    "pytest & curl x",
+    "pytest > /etc/passwd",
+    "ls >> ../../x",
+    "cat < /dev/tcp/evil/80",
+    "PATH=. ls",
+    "python -c 'import os'",
+    "python3 -c x",
+    "python x.py",
+    "python -m pip install x",
+    "python -m http.server",
+    "node -e x",
+    "node --test --import data:text/javascript,x",
+    "perl -e x",
+    "ruby -e x",
+    "php -r x",
+    "sh -c x",
+    "bash -c x",
+    "bash x.sh",
+    "bash",
+    "eval ls",
+    "exec ls",
+    "source x",
+    ". x",
+    "env",
+    "env FOO=1 pytest",
+    "printenv",
+    "xargs rm",
+    "ls | xargs rm",
+    "find . -exec rm {} ;",
+    "find . -name x -exec rm {} +",
+    "find . -name x -delete",
+    "find . -type f -fprintf x y",
+    "find -delete",
+    "git push",
+    "git commit -m x",
+    "git -C . push",
+    "git -c core.pager=x log",
+    "git diff --ext-diff",
+    "git diff --output=x",
+    "git log --oneline --ext-diff",
+    "git grep -Ox y",
+    "git config x y",
+    "sort -o x y",
+    "sort --compress-program=x y",
+    "uniq x y",
+    "sed -n 1ex y",
+    "sed -i s/a/b/ c",
+    "awk 'BEGIN{system(\"x\")}'",
+    "test -v 'a[$(id)]'",
+    "printf -v 'a[$(id)]' x",
+    "tee x",
+    "rg --pre x y",
+    "less x",
+    "man -P x y",
+    "timeout 5 curl x",
+    "nohup pytest",
+    "curl x",
+    "wget x",
+    "ssh x",
+    "nc x 1",
+    "pip install x",
+    "npm install",
+    "npm test --script-shell=./x",
+    "npx evil",
+    "npx mocha --import data:text/javascript,x",
+    "npx vitest run --execArgv=x",
+    "yarn add x",
+    "cargo install x",
+    "cargo test --config build.rustc-wrapper=x",
+    "cargo run",
+    "go run x.go",
+    "go get x",
+    "go test -exec=x ./...",
+    "go test ./... -exec x",
+    "go build -toolexec=x ./...",
+    "go vet -vettool=x ./...",
+    "go list -toolexec x ./...",
+    "make SHELL=x",
+    "make --eval=x",
+    "make -f x",
+    "make install",
+    "make deploy",
+    "mypy --python-executable ./x a.py",
+    "pylint --init-hook=x a.py",
+    "tox -x testenv.commands=x",
+    "mvn exec:java",
+    "mvn deploy",
+    "gradle -I x test",
+    "./gradlew publish",
+    "dotnet run",
+    "composer install",
+    "bundle install",
+    "terraform apply",
+    "docker run x",
+    "chmod +x y",
+    "rm -rf .",
+    "mv a b",
+    "kill -9 1",
+    "sudo ls",
+)
+USUAL = (
+    "pytest -q",
+    "pytest -q tests/test_a.py::test_b -x 2>&1 | tail -20",
+    "python -m pytest -q && ruff check .",
+    "cd web && npm test",
+    "npm test -- --run",
+    "go test ./...",
+    "go test -v -run TestX ./pkg/...",
+    "cargo test",
+    "cargo clippy --all-targets -- -D warnings",
+    "make -j4 test",
+    "mvn -q test",
+    "./gradlew test",
+    "ruff format --check .",
+    "mypy --strict src",
+    "npx tsc --noEmit",
+    "ls -la src | head",
+    "cat a.py 2>/dev/null",
+    "grep -rn foo src | wc -l",
+    "find . -name '*.py'",
+    "find src -type f -name test_a.py | head -5",
+    "git status",
+    "bash -n scripts/run.sh",
+)
+
+
+def test_every_pattern_can_be_read_and_names_its_program() -> None:
+    assert [command_pattern(pattern) for pattern in allowed_commands()] == list(allowed_commands())
+
+
+def test_nothing_is_listed_twice() -> None:
+    assert len(set(allowed_commands())) == len(allowed_commands())
+
+
+@pytest.mark.parametrize("command", NASTY)
+def test_what_could_do_more_is_asked_about(command: str) -> None:
+    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), NeedsApproval)
+
+
+@pytest.mark.parametrize("command", USUAL)
+def test_what_everybody_lets_an_agent_do_is_not(command: str) -> None:
+    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), Permitted)
+
+
+OPERATOR = Network(allowed=Network.of("registries", "a.example").allowed, limits=NetworkLimits(total_bytes=7))
+
+
+def test_a_repository_that_says_nothing_gets_what_the_operator_allows() -> None:
+    assert narrowed(OPERATOR, None).network == OPERATOR
+
+
+@pytest.mark.parametrize("wanted", ["off", []])
+def test_a_repository_may_want_nothing(wanted: str | list[str]) -> None:
+    assert not narrowed(OPERATOR, wanted).network
+
+
+def test_a_repository_gets_less_when_it_wants_less() -> None:
+    found = narrowed(OPERATOR, ["pypi.org", "files.pythonhosted.org"])
+    assert str(found.network) == "files.pythonhosted.org, pypi.org"
+    assert found.network.limits == OPERATOR.limits
+    assert found.left_out == ()
+
+
+def test_a_repository_never_gets_more() -> None:
+    found = narrowed(OPERATOR, ["a.example", "a.example:8443", "evil.example"])
+    assert str(found.network) == "a.example"
+    assert found.left_out == ("a.example:8443", "evil.example")
+    assert not narrowed(Network(), "registries").network
+
+
+def test_what_cannot_be_understood_is_an_error() -> None:
+    with pytest.raises(ValueError, match="must name hosts"):
+        narrowed(OPERATOR, ["*"])
+
+
+def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_is_named() -> None:
+    settings = {"CODEPILOT_NETWORK": OPERATOR, "CODEPILOT_SETUP_NETWORK": None}
+    assert unkept("bubblewrap", settings) is None
+    assert unkept("docker", {"CODEPILOT_NETWORK": Network(), "CODEPILOT_SETUP_NETWORK": None}) is None
+    told = unkept("docker", settings)
+    assert told is not None
+    assert "CODEPILOT_SANDBOX=bubblewrap" in told
+    assert told.endswith(": CODEPILOT_NETWORK=off")
+    both = unkept("docker", settings | {"CODEPILOT_SETUP_NETWORK": OPERATOR})
+    assert both is not None
+    assert both.endswith(": CODEPILOT_NETWORK=off, CODEPILOT_SETUP_NETWORK=off")
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "told"),
+    [
+        ("bubblewrap", Network(), ""),
+        ("docker", Network(), ""),
+        ("bubblewrap", Network.of("pypi.org"), "the network (pypi.org)"),
+        ("none", Network(), "this machine, because no sandbox isolates them"),
+        ("", Network(), "this machine, because no sandbox isolates them"),
+    ],
+)
+def test_what_commands_can_reach_beside_the_workspace(sandbox: str, network: Network, told: str) -> None:
+    assert reachable(sandbox, network) == told

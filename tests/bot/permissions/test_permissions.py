@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime import Network, RunLimits
 from agent_runtime.policy.policy import CallFacts, NeedsApproval, Permitted
-from bot.domain.access import Bounds, Role, Tally, TrustedBots
+from bot.domain.access import Bounds, Caps, Role, Tally, TrustedBots, is_unattended
 from bot.domain.commands import (
     Approve,
     Ask,
@@ -26,10 +26,10 @@ from bot.domain.commands import (
     Undo,
     Unknown,
 )
-from bot.domain.job import Actor, Job
+from bot.domain.job import Actor, Job, OriginKind, Thread
 from bot.permissions.levels import Grant, Refusal, ThreadState
-from bot.permissions.permissions import approver_refusal, grant_for, resolved
-from bot.permissions.repo_config import RepoConfig
+from bot.permissions.permissions import EffectiveOptions, approver_refusal, cap_refusal, grant_for, resolved, settled
+from bot.permissions.repo_config import Overrides, RepoConfig, VerbsKeys
 from tests.builders import a_job, a_request_for, thread_facts
 
 LIMITS = RunLimits(max_steps=3)
@@ -301,3 +301,140 @@ def test_a_command_is_asked_about_by_what_the_run_can_reach(
     bounds = Bounds(limits=LIMITS, sandbox=sandbox, network=network)
     grant = _grant("issue", ISSUE, bounds=bounds, config=RepoConfig(network=wanted))
     assert type(grant.policy.decide(CallFacts(tool="execute", command="python3 -c 'import calc'"))) is decided
+
+
+CAPS = Caps(thread=2, user=3, repository=4, installation=5, unattended=1)
+CAPPED = Bounds(limits=RunLimits(), caps=CAPS, trusted_bots=TrustedBots(ids=frozenset({77})))
+
+
+def _from(kind: OriginKind) -> Job:
+    job = a_job()
+    return replace(job, origin=replace(job.origin, kind=kind))
+
+
+@pytest.mark.parametrize("scope", ["thread", "user", "repository", "installation"])
+def test_the_last_one_under_a_cap_is_done_and_the_next_is_refused(scope: str) -> None:
+    most = getattr(CAPS, scope)
+    assert cap_refusal(a_request_for(a_job(), bounds=CAPPED, tally=replace(Tally(), **{scope: most - 1}))) is None
+    refusal = cap_refusal(a_request_for(a_job(), bounds=CAPPED, tally=replace(Tally(), **{scope: most})))
+    assert refusal is not None
+    assert refusal.cause == f"cap-{scope}"
+    assert f"the limit is {most}" in refusal.reason
+    assert f"`CODEPILOT_CAPS={scope}=…`" in refusal.reason
+
+
+def test_a_person_is_worked_for_however_often_machines_asked() -> None:
+    assert cap_refusal(a_request_for(a_job(), bounds=CAPPED, tally=Tally(unattended=9))) is None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        _from("ci"),
+        replace(a_job(), actor=Actor(id=77, login="dependabot[bot]")),
+        replace(a_job(), actor=Actor(id=77, login="plain-name")),
+        replace(a_job(), actor=Actor(id=1, login="stranger[bot]")),
+    ],
+    ids=["ci", "trusted bot", "trusted account", "any bot"],
+)
+def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> None:
+    assert is_unattended(job, CAPPED.trusted_bots)
+    assert cap_refusal(a_request_for(job, bounds=CAPPED)) is None
+    refusal = cap_refusal(a_request_for(job, bounds=CAPPED, tally=Tally(unattended=1)))
+    assert refusal is not None
+    assert refusal.cause == "breaker"
+    assert "A person with write access" in refusal.reason
+
+
+@pytest.mark.parametrize("kind", ["comment", "review_comment", "review", "label", "assignment", "button"])
+def test_what_a_person_does_is_attended(kind: OriginKind) -> None:
+    assert not is_unattended(_from(kind), CAPPED.trusted_bots)
+
+
+def test_when_checks_fail_nobody_asks_and_no_users_hour_is_counted() -> None:
+    assert cap_refusal(a_request_for(_from("ci"), bounds=CAPPED, tally=Tally(user=9))) is None
+
+
+def test_on_a_branch_alone_machines_are_counted_by_the_hour_only() -> None:
+    job = replace(_from("ci"), thread=Thread.of_branch("main"))
+    assert cap_refusal(a_request_for(job, bounds=CAPPED, tally=Tally(unattended=9))) is None
+    refusal = cap_refusal(a_request_for(job, bounds=CAPPED, tally=Tally(thread=2)))
+    assert refusal is not None
+    assert refusal.cause == "cap-thread"
+
+
+OPERATORS = Bounds(
+    limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small")
+)
+REPOSITORYS = RepoConfig(
+    model="small", budget_usd=2, max_steps=20, verbs=VerbsKeys(plan=Overrides(model="big", max_steps=7))
+)
+
+
+def _settled(
+    options: Options, *, verb: str = "fix", config: RepoConfig = REPOSITORYS, bounds: Bounds = OPERATORS
+) -> EffectiveOptions:
+    made = settled(verb, options, config, bounds)
+    assert isinstance(made, EffectiveOptions)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "config", "model", "bounds"),
+    [
+        ("fix", Options(), RepoConfig(), "usual", (5, 30)),
+        ("fix", Options(), REPOSITORYS, "small", (2, 20)),
+        ("plan", Options(), REPOSITORYS, "big", (2, 7)),
+        ("plan", Options(model="usual", budget_usd=4.5, max_steps=29), REPOSITORYS, "usual", (4.5, 29)),
+    ],
+)
+def test_the_nearest_word_counts(
+    verb: str, options: Options, config: RepoConfig, model: str, bounds: tuple[float, int]
+) -> None:
+    made = _settled(options, verb=verb, config=config)
+    assert (made.model, (made.limits.max_cost_usd, made.limits.max_steps)) == (model, bounds)
+    assert made.limits.max_seconds == 99
+    assert made.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [(Options(budget_usd=50, max_steps=500), RepoConfig()), (Options(), RepoConfig(budget_usd=50, max_steps=500))],
+    ids=["command", "configuration"],
+)
+def test_nothing_goes_over_the_operators_bounds_and_the_cut_is_told(options: Options, config: RepoConfig) -> None:
+    made = _settled(options, config=config)
+    assert (made.limits.max_cost_usd, made.limits.max_steps) == (5, 30)
+    assert made.notes == (
+        "A budget of 50.00 USD exceeds the operator's limit; it was reduced to 5.00 USD.",
+        "500 steps exceed the operator's limit; they were reduced to 30.",
+    )
+
+
+def test_where_the_operator_sets_no_bound_a_budget_still_holds() -> None:
+    unbound = Bounds(limits=RunLimits(max_cost_usd=None), model="usual")
+    assert _settled(Options(budget_usd=50), config=RepoConfig(), bounds=unbound).limits.max_cost_usd == 50
+    assert _settled(Options(), config=RepoConfig(), bounds=unbound).limits.max_cost_usd is None
+
+
+def test_a_model_that_is_not_offered_is_refused_with_those_that_are() -> None:
+    refusal = settled("fix", Options(model="huge"), REPOSITORYS, OPERATORS)
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == "model"
+    assert all(f"`{name}`" in refusal.reason for name in ("huge", "usual", "big", "small"))
+
+
+def test_a_model_that_the_configuration_may_not_name_is_left_out_and_told() -> None:
+    made = _settled(Options(), config=RepoConfig(model="huge"))
+    assert made.model == "usual"
+    assert "names the model `huge`, which is not offered here; I used `usual`." in made.notes[0]
+
+
+def test_candidates_are_bounded_by_the_operator_and_the_repository_and_are_for_fixes_only() -> None:
+    assert _settled(Options()).candidates == 1
+    assert _settled(Options(candidates=3)).candidates == 3
+    made = _settled(Options(candidates=4), config=RepoConfig(max_candidates=2))
+    assert (made.candidates, made.notes) == (2, ("4 candidates exceed the limit here; they were reduced to 2.",))
+    assert _settled(Options(candidates=4), config=RepoConfig(max_candidates=8)).candidates == 3
+    made = _settled(Options(candidates=2), verb="ask")
+    assert (made.candidates, made.notes) == (1, ("`--candidates` has no effect on `ask`.",))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from bot.permissions.repo_config import (
-    MAX_BYTES_REPO_CONFIG,
+    MAX_BYTES,
     LabelNames,
     Overrides,
     Recipe,
@@ -14,6 +20,7 @@ from bot.permissions.repo_config import (
     VerbsKeys,
     defaults_when_broken,
     in_the_way,
+    json_schema,
     merged,
     parse_config,
     parse_recipe,
@@ -89,7 +96,7 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         (b"setup: [a]\nsetup: [b]", ":2: `setup` is also set in line 1; remove one of them."),
         (b"setup: !!python/object/apply:os.system [id]", "is not supported; remove it."),
         (b"\xff", "is not UTF-8 (byte 0)"),
-        (b"#" * (MAX_BYTES_REPO_CONFIG + 1), "the limit is 65,536"),
+        (b"#" * (MAX_BYTES + 1), "the limit is 65,536"),
     ],
 )
 def test_what_does_not_fit_is_told_with_line_and_key_and_what_to_do(data: bytes, told: str) -> None:
@@ -205,8 +212,6 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
         (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
-        (b"automatic: [fix_red_ci]", "`automatic` is no longer supported: write `fix_ci: [pull-requests]`."),
-        (b"automatic: [review_when_ready]", "`automatic` is no longer supported: write `review_on: [ready]`."),
         (b"fix_ci: everywhere", "`fix_ci[0]`: must be one of 'pull-requests' or 'default-branch'."),
         (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, but is text."),
@@ -300,3 +305,67 @@ def test_a_recipe_whose_label_says_how_much_work_may_do_is_refused_with_both_pla
         ".github/codepilot/checks.md: `on.label`: 'codepilot:fix-ci' is `labels.fix_ci` of .github/codepilot.yml"
     )
     assert config.labels.key_of("go") is None
+
+
+_PUBLISHED = ROOT / "docs" / "codepilot.schema.json"
+_CHECKER = Path(sys.executable).with_name("check-jsonschema")
+_GOOD = {
+    "setup": "setup: [make]\ncache: [built]\nnetwork: [registries]\ninstructions: Be kind.\n",
+    "one host": "network: registries\n",
+    "bounds": "bare_pull: review\nlevel: ask\nallow: [make e2e]\nprotected: [infra/**]\nbudget_usd: 0.5\nbase: main\n",
+    "by verb": "verbs: {fix: {model: big}, plan: {max_steps: 3}}\nlabels: {start: go}\nfix_ci: default-branch\n",
+}
+_BAD = {
+    "unknown key": "setpu: [make]\n",
+    "unknown verb": "verbs: {fxi: {}}\n",
+    "wrong type": "max_steps: many\n",
+    "out of range": "max_steps: 0\n",
+    "no such level": "level: root\n",
+    "review of an issue": "bare_issue: review\n",
+    "no triggers": "triggers: []\n",
+}
+
+
+def _check(folder: Path, examples: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    paths = [folder / f"{name.replace(' ', '-')}.yml" for name in examples]
+    for path, text in zip(paths, examples.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    options = ["--output-format", "json", "--verbose", "--schemafile", str(_PUBLISHED)]
+    return subprocess.run([_CHECKER, *options, *paths], capture_output=True, text=True, check=False)
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    fresh = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if os.environ.get("UPDATE_DOCS"):
+        _PUBLISHED.write_text(fresh, encoding="utf-8")
+    assert _PUBLISHED.read_text(encoding="utf-8") == fresh, (
+        "run: UPDATE_DOCS=1 pytest tests/bot/permissions/test_repo_config.py"
+    )
+
+
+def test_editors_accept_what_the_bot_accepts(tmp_path: Path) -> None:
+    for text in _GOOD.values():
+        parse_config(text.encode())
+    result = _check(tmp_path, _GOOD)
+    assert result.returncode == 0, result.stdout
+
+
+def test_editors_flag_what_the_bot_refuses(tmp_path: Path) -> None:
+    for text in _BAD.values():
+        with pytest.raises(RepoConfigError):
+            parse_config(text.encode())
+    result = _check(tmp_path, _BAD)
+    flagged = {Path(error["filename"]).stem for error in json.loads(result.stdout)["errors"]}
+    assert flagged == {name.replace(" ", "-") for name in _BAD}
+
+
+def test_every_key_is_described() -> None:
+    schema = json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    bare = [
+        name
+        for section in sections
+        for name, key in section["properties"].items()
+        if "description" not in key and "$ref" not in key
+    ]
+    assert bare == []

@@ -15,7 +15,7 @@ from bot.domain.commands import Ask, Command, Fix, Options, RecipeBounds, Test
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for
 from bot.permissions.repo_config import (
-    MAX_BYTES,
+    MAX_RECIPE_BYTES,
     SPREAD_SECONDS,
     Recipe,
     RecipeError,
@@ -113,8 +113,8 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: comment\ntools: [execute]\n---\nx", "`tools` has none that reads, and this recipe only reads"),
         ("---\non: comment\npublish: none\n---\nx", "`publish: none` is for `schedule` and `workflow_run`"),
         ("---\non: {workflow_run: {workflows: []}}\n---\nx", "`on.workflow_run.workflows`: must not be empty"),
-        ("---\non: comment\n---\n" + "x" * MAX_BYTES, "the limit is 16,000"),
-        ("---\n" * MAX_BYTES, "the limit is 16,000"),
+        ("---\non: comment\n---\n" + "x" * MAX_RECIPE_BYTES, "the limit is 16,000"),
+        ("---\n" * MAX_RECIPE_BYTES, "the limit is 16,000"),
     ],
 )
 def test_what_does_not_fit_is_told_with_file_line_and_key(data: str, told: str) -> None:
