@@ -1,4 +1,9 @@
-"""The addresses of the dashboard, below `/dashboard`: who may see what, and the headers of every answer."""
+"""The web pages of the dashboard, below `/dashboard`.
+
+`Dashboard` has the handlers: they let in people who are signed in, and show them their repositories' runs. Pages are
+rendered by Jinja with every value escaped, and every answer has strict headers. `LivePages` tells open pages by server-
+sent events that something has changed.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +34,386 @@ from bot.github.types import GitHubError
 from bot.publishing.markdown import duration
 from bot.queue.records import RunQuery
 
-# ---- Tell open pages that something has changed, by server-sent events: one poller for all of them.
-
-
 log = logging.getLogger(__name__)
+PREFIX = "/dashboard"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_COOKIE, _FORM_COOKIE = "codepilot_dashboard", "codepilot_dashboard_form"
+_GITHUB_COOKIE = "codepilot_dashboard_github"
+_MOST_FORM_BYTES = 4096
+_FORM_SECONDS = 10.0
+_MOST_FIELDS = 10
+_FOUND_ON_A_PAGE = 50
+_MOST_RUN_PAGES = 200
+_MOST_QUERY = 200
+_MOST_BUDGETS = 20
+_FORM_VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
+_OWN_PAGE = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageViewer:
+    """The person who looks at a page.
+
+    Attributes:
+        sign_in: how they are signed in.
+        repo_ids: the repositories that they may see; None for all.
+    """
+
+    sign_in: SignIn
+    repo_ids: frozenset[int] | None
+
+    @property
+    def name(self) -> str:
+        """Return the name that pages show."""
+        return self.sign_in.login or "operator"
+
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, PageViewer], Awaitable[web.StreamResponse]]
+
+
+class Dashboard:
+    """The handlers of the pages.
+
+    Args:
+        reader: what the pages show.
+        sign_ins: who may see them.
+        live: the pages that listen.
+        people: signs people in with GitHub; None where only the operator signs in.
+    """
+
+    def __init__(
+        self, reader: DashboardReader, sign_ins: SignIns, live: LivePages, people: People | None = None
+    ) -> None:
+        self._reader, self._sign_ins, self._live, self._people = reader, sign_ins, live, people
+
+    def add_to(self, app: web.Application) -> None:
+        """Have an application answer below `/dashboard`."""
+        own = web.Application(middlewares=[_guarded])
+        own.router.add_get("", self._signed_in(self._queue))
+        own.router.add_get("/runs", self._signed_in(self._runs))
+        own.router.add_get(r"/runs/{id:[\w-]+}", self._signed_in(self._run))
+        own.router.add_get("/costs", self._signed_in(self._costs))
+        own.router.add_get("/events", self._signed_in(self._events, page=False))
+        own.router.add_get("/sign-in", self._sign_in_page)
+        own.router.add_post("/sign-in", self._sign_in)
+        if self._people is not None:
+            own.router.add_get("/github", self._to_github)
+            own.router.add_get(CALLBACK_PATH.removeprefix(PREFIX), self._from_github)
+        own.router.add_post("/sign-out", self._signed_in(self._sign_out, looks=False))
+        own.router.add_get("/static/{name}", _static)
+        own.on_shutdown.append(lambda _app: self._live.close())
+        app.add_subapp(PREFIX, own)
+
+    def _signed_in(self, handler: Handler, *, page: bool = True, looks: bool = True) -> Answer:
+        """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page.
+
+        GitHub, which may be down, says what a person may see; who does not look at anything needs no such answer.
+        """
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            sign_in = self._sign_ins.read(request.cookies.get(_COOKIE, ""))
+            repo_ids = None if looks else frozenset[int]()
+            if looks and sign_in is not None and sign_in.login:
+                repo_ids = await self._people.repositories(sign_in.token) if self._people is not None else None
+                sign_in = sign_in if repo_ids is not None else None
+            if sign_in is None:
+                if not page or request.method != "GET":
+                    raise web.HTTPUnauthorized(text="Sign in first.\n")
+                raise web.HTTPSeeOther(f"{PREFIX}/sign-in?{urlencode({'next': str(request.rel_url)})}")
+            return await handler(request, PageViewer(sign_in=sign_in, repo_ids=repo_ids))
+
+        return handle
+
+    async def _queue(self, _request: web.Request, viewer: PageViewer) -> web.Response:
+        queue, now = await self._reader.queue(viewer.repo_ids), time.time()
+        sections = [
+            ("Waiting for a person", JobState.WAITING),
+            ("Running", JobState.RUNNING),
+            ("Queued", JobState.QUEUED),
+        ]
+        rows = [(title, [views.run_row(each, now=now) for each in queue.live[state]]) for title, state in sections]
+        budgets = sorted(self._reader.budgets(), key=lambda each: each[2].remaining)[:_MOST_BUDGETS]
+        return _page(
+            "queue.html",
+            viewer,
+            title="Queue",
+            sections=rows,
+            most=MOST_LIVE,
+            ended=[views.run_row(each, now=now) for each in queue.ended],
+            # What is left of an installation's limit tells nothing about others; only the operator has all of them.
+            budgets=budgets if viewer.repo_ids is None else [],
+        )
+
+    async def _runs(self, request: web.Request, viewer: PageViewer) -> web.Response:
+        asked = {name: _query(request, name) for name in ("repository", "person", "state")}
+        page = _number(request, "page", most=_MOST_RUN_PAGES) or 1
+        states = frozenset(state for state in JobState if state.value == asked["state"])
+        found = await self._reader.runs(
+            RunQuery(
+                states=states,
+                repository=asked["repository"],
+                person=asked["person"].removeprefix("@"),
+                repo_ids=viewer.repo_ids,
+                limit=_FOUND_ON_A_PAGE + 1,
+                offset=(page - 1) * _FOUND_ON_A_PAGE,
+            )
+        )
+        here = {name: value for name, value in asked.items() if value}
+        links = [("Newer", page - 1)] if page > 1 else []
+        links += [("Older", page + 1)] if len(found) > _FOUND_ON_A_PAGE and page < _MOST_RUN_PAGES else []
+        now = time.time()
+        return _page(
+            "runs.html",
+            viewer,
+            title="Runs",
+            asked=asked,
+            rows=[views.run_row(each, now=now) for each in found[:_FOUND_ON_A_PAGE]],
+            pages=[views.PageLink(label=label, query=urlencode({**here, "page": at})) for label, at in links],
+        )
+
+    async def _run(self, request: web.Request, viewer: PageViewer) -> web.Response:
+        stored = await self._reader.stored(request.match_info["id"], viewer.repo_ids)
+        if stored is None:
+            raise web.HTTPNotFound
+        found = await self._reader.run(stored)
+        page, diff_page = _number(request, "page"), _number(request, "diff") or 1
+
+        def rendered() -> web.Response:
+            run = views.run_view(
+                found.stored,
+                found.record,
+                found.log,
+                diff=found.diff,
+                now=time.time(),
+                server_url=self._reader.server_url,
+                trace=found.trace,
+                page=page,
+                diff_page=diff_page,
+            )
+            return _page("run.html", viewer, title=run.row.title, run=run)
+
+        return await asyncio.to_thread(rendered)
+
+    async def _costs(self, _request: web.Request, viewer: PageViewer) -> web.Response:
+        # There may be tens of thousands of repositories.
+        weeks = await asyncio.to_thread(views.cost_weeks, await self._reader.costs(viewer.repo_ids))
+        return await asyncio.to_thread(_page, "costs.html", viewer, title="Costs", weeks=weeks)
+
+    async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
+        run = _query(request, "run")
+        if run and await self._reader.stored(run, viewer.repo_ids) is None:
+            raise web.HTTPNotFound
+        # A person may sign in any number of times; operators, who share a token, are told apart.
+        async with self._live.listening(viewer.sign_in.login or viewer.sign_in.id, run) as events:
+            if events is None:
+                raise web.HTTPServiceUnavailable(text="Too many pages are open.\n")
+            answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+            with suppress(ConnectionResetError):  # the page was closed
+                await answer.prepare(request)
+                async for each in events(viewer.sign_in.until):
+                    await answer.write(each)
+        return answer
+
+    async def _sign_in_page(self, request: web.Request, *, wrong: str = "", status: int = 200) -> web.Response:
+        form = request.cookies.get(_FORM_COOKIE, "")
+        form = form if _FORM_VALUE.fullmatch(form) else secrets.token_urlsafe(16)
+        values = {"next": _own_page(request.query.get("next", "")), "form": form, "wrong": wrong}
+        answer = _page(
+            "sign_in.html",
+            None,
+            title="Sign in",
+            by_token=self._sign_ins.by_token,
+            by_github=self._people is not None,
+            **values,
+        )
+        answer.set_status(status)
+        # The form repeats it, so that no other site's form signs anybody in.
+        _set_cookie(request, answer, _FORM_COOKIE, form, seconds=3600, samesite="Strict")
+        return answer
+
+    async def _sign_in(self, request: web.Request) -> web.Response:
+        if not self._sign_ins.may_try(_address(request)):
+            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
+        form = await _form(request)
+        own = request.cookies.get(_FORM_COOKIE, "")
+        same = hmac.compare_digest(own.encode(errors="replace"), form.get("form", "").encode(errors="replace"))
+        if not _FORM_VALUE.fullmatch(own) or not same:
+            return await self._sign_in_page(request, wrong="The page was too old. Try again.", status=403)
+        if not self._sign_ins.is_operator(form.get("token", "")):
+            log.warning("a sign-in to the dashboard was refused", extra={"stranger": True})
+            return await self._sign_in_page(request, wrong="This is not the token.", status=403)
+        return _with_sign_in(request, self._sign_ins.new(), _own_page(form.get("next", "")))
+
+    async def _to_github(self, request: web.Request) -> web.Response:
+        people = cast("People", self._people)
+        address, cookie = people.begin(_own_page(request.query.get("next", "")))
+        answer = web.Response(status=303, headers={"Location": address})
+        # Lax: GitHub sends the person back by a link.
+        _set_cookie(request, answer, _GITHUB_COOKIE, cookie, seconds=ATTEMPT_SECONDS, samesite="Lax")
+        return answer
+
+    async def _from_github(self, request: web.Request) -> web.Response:
+        if not self._sign_ins.may_try(_address(request)):
+            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
+        people, query = cast("People", self._people), request.query
+        cookie = request.cookies.get(_GITHUB_COOKIE, "")
+        try:
+            done = await people.finish(cookie, state=query.get("state", ""), code=query.get("code", "")[:_MOST_QUERY])
+        except GitHubError as error:
+            log.warning("nobody was signed in: %s", error, extra={"stranger": True})
+            done = None
+        if done is None:
+            wrong = (
+                "GitHub did not sign you in. Try again; if it fails again, the operator finds the reason in the log."
+            )
+            return await self._sign_in_page(request, wrong=wrong, status=403)
+        answer = _with_sign_in(request, *done)
+        answer.del_cookie(_GITHUB_COOKIE, path=PREFIX)
+        return answer
+
+    async def _sign_out(self, request: web.Request, viewer: PageViewer) -> web.Response:
+        form = await _form(request)
+        if not hmac.compare_digest(viewer.sign_in.form.encode(), form.get("form", "").encode(errors="replace")):
+            raise web.HTTPForbidden(text="This form is not from a page of the dashboard.\n")
+        self._sign_ins.end(viewer.sign_in)
+        answer = web.Response(status=303, headers={"Location": f"{PREFIX}/sign-in"})
+        answer.del_cookie(_COOKIE, path=PREFIX)
+        return answer
+
+
+def _with_sign_in(request: web.Request, cookie: str, next_page: str) -> web.Response:
+    answer = web.Response(status=303, headers={"Location": next_page})
+    # Lax: a link from GitHub to a page must find who clicks it signed in.
+    _set_cookie(request, answer, _COOKIE, cookie, seconds=SIGN_IN_SECONDS, samesite="Lax")
+    return answer
+
+
+def _set_cookie(
+    request: web.Request, answer: web.Response, name: str, value: str, *, seconds: int, samesite: str
+) -> None:
+    # The browser may speak TLS to the proxy before this process.
+    secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    answer.set_cookie(name, value, max_age=seconds, path=PREFIX, httponly=True, secure=secure, samesite=samesite)
+
+
+def _address(request: web.Request) -> str:
+    """Return the client's address; a proxy has a private address, and names its own client last."""
+    peer, named = request.remote or "", request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
+    try:
+        return str(ipaddress.ip_address(named)) if ipaddress.ip_address(peer).is_private else peer
+    except ValueError:
+        return peer
+
+
+def _own_page(address: str) -> str:
+    """Return an address if it is a page of the dashboard, else the first page."""
+    return address if _OWN_PAGE.fullmatch(address) else PREFIX
+
+
+def _query(request: web.Request, name: str) -> str:
+    """Return a parameter of the query, bounded; without NUL, which PostgreSQL knows in no text."""
+    return request.query.get(name, "").replace("\0", "").strip()[:_MOST_QUERY]
+
+
+def _number(request: web.Request, name: str, *, most: int = 1_000_000) -> int | None:
+    text = request.query.get(name, "")
+    return min(int(text), most) if re.fullmatch(r"[0-9]{1,7}", text) else None
+
+
+async def _form(request: web.Request) -> dict[str, str]:
+    size = request.content_length
+    if size is None or size > _MOST_FORM_BYTES:
+        raise web.HTTPRequestEntityTooLarge(max_size=_MOST_FORM_BYTES, actual_size=size or 0)
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            body = await request.content.readexactly(size)
+    except (TimeoutError, asyncio.IncompleteReadError) as error:
+        raise web.HTTPRequestTimeout(text="The form did not arrive.\n") from error
+    try:
+        fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=_MOST_FIELDS, errors="replace")
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"The form has more than {_MOST_FIELDS} fields.\n") from error
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _page(template: str, viewer: PageViewer | None, **values: object) -> web.Response:
+    text = render(template, viewer=viewer, prefix=PREFIX, states=[each.value for each in JobState], **values)
+    return web.Response(text=text, content_type="text/html")
+
+
+def _error(status: int, text: str | None) -> web.Response:
+    values = {"title": "Not found" if status == web.HTTPNotFound.status_code else "Error", "text": text or ""}
+    answer = _page("error.html", None, **values)
+    answer.set_status(status)
+    return answer
+
+
+@web.middleware
+async def _guarded(request: web.Request, handler: Answer) -> web.StreamResponse:
+    """Give every answer its headers, and every error a page without details."""
+    try:
+        answer = await handler(request)
+    except web.HTTPSeeOther as found:
+        answer = web.Response(status=found.status, headers={"Location": str(found.location)})
+    except web.HTTPException as error:
+        answer = _error(error.status, error.text if error.status != web.HTTPNotFound.status_code else "")
+    except (BotError, OSError):
+        log.exception("a page of the dashboard could not be made", extra={"stranger": True})
+        answer = _error(503, "GitHub, the database or a store does not answer. See the log.")
+    except Exception:  # the server's own answer to a fault of ours would have none of the headers
+        log.exception("a page of the dashboard has an internal error", extra={"stranger": True})
+        answer = _error(500, "The bot has an internal error. See the log.")
+    if not answer.prepared:
+        for name, value in _HEADERS.items():
+            answer.headers.setdefault(name, value)
+    return answer
+
+
+_STATIC = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+async def _static(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name not in _STATIC:
+        raise web.HTTPNotFound
+    text = files("bot.dashboard").joinpath("static", name).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=_STATIC[name], headers={"Cache-Control": "max-age=300"})
+
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("bot.dashboard"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["duration"] = duration
+
+
+def render(template: str, **values: object) -> str:
+    """Render a page as HTML."""
+    return _TEMPLATES.get_template(template).render(values)
+
 
 MOST_PAGES = 200
 """How many pages may listen at the same time; others are not live."""
+
 _MOST_OF_ONE = 20
 _POLL_SECONDS = 1.0
 _SILENCE_SECONDS = 15.0
-
-
-@dataclass(slots=True, eq=False)
-class _Listener:
-    who: str
-    run: str
-    seen: str = ""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LivePages:
@@ -126,381 +493,9 @@ class LivePages:
             await asyncio.sleep(self._poll_seconds)
 
 
-# ---- Render the dashboard's pages; every value is escaped.
-
-
-STATIC = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
-
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("bot.dashboard"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_TEMPLATES.filters["duration"] = duration
-
-
-def render(template: str, **values: object) -> str:
-    """A page as HTML."""
-    return _TEMPLATES.get_template(template).render(values)
-
-
-def static(name: str) -> str:
-    """One of the files of `STATIC`."""
-    return files("bot.dashboard").joinpath("static", name).read_text(encoding="utf-8")
-
-
-PREFIX = "/dashboard"
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Robots-Tag": "noindex",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-_COOKIE, _FORM_COOKIE = "codepilot_dashboard", "codepilot_dashboard_form"
-_GITHUB_COOKIE = "codepilot_dashboard_github"
-_MOST_FORM_BYTES = 4096
-_FORM_SECONDS = 10.0
-_MOST_FIELDS = 10
-_FOUND_ON_A_PAGE = 50
-_MOST_PAGES = 200
-_MOST_QUERY = 200
-_MOST_BUDGETS = 20
-_FORM_VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
-_INNER = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageViewer:
-    """Who looks at a page.
-
-    Attributes:
-        sign_in: how they are signed in.
-        repo_ids: the repositories that they may see; None for all.
-    """
-
-    sign_in: SignIn
-    repo_ids: frozenset[int] | None
-
-    @property
-    def name(self) -> str:
-        """What the page calls them."""
-        return self.sign_in.login or "operator"
-
-
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Handler = Callable[[web.Request, PageViewer], Awaitable[web.StreamResponse]]
-
-
-class Dashboard:
-    """The handlers, with what they share.
-
-    Args:
-        reader: what the pages show.
-        sign_ins: who may see them.
-        live: the pages that listen.
-        people: signs people in with GitHub; None where only the operator signs in.
-    """
-
-    def __init__(
-        self, reader: DashboardReader, sign_ins: SignIns, live: LivePages, people: People | None = None
-    ) -> None:
-        self._reader, self._sign_ins, self._live, self._people = reader, sign_ins, live, people
-
-    def add_to(self, app: web.Application) -> None:
-        """Have an application answer below `/dashboard`."""
-        own = web.Application(middlewares=[_guarded])
-        own.router.add_get("", self._signed_in(self._queue))
-        own.router.add_get("/runs", self._signed_in(self._runs))
-        own.router.add_get(r"/runs/{id:[\w-]+}", self._signed_in(self._run))
-        own.router.add_get("/costs", self._signed_in(self._costs))
-        own.router.add_get("/events", self._signed_in(self._events, page=False))
-        own.router.add_get("/sign-in", self._sign_in_page)
-        own.router.add_post("/sign-in", self._sign_in)
-        if self._people is not None:
-            own.router.add_get("/github", self._to_github)
-            own.router.add_get(CALLBACK_PATH.removeprefix(PREFIX), self._from_github)
-        own.router.add_post("/sign-out", self._signed_in(self._sign_out, looks=False))
-        own.router.add_get("/static/{name}", _static)
-        own.on_shutdown.append(lambda _app: self._live.close())
-        app.add_subapp(PREFIX, own)
-
-    def _signed_in(self, handler: Handler, *, page: bool = True, looks: bool = True) -> Answer:
-        """Let a handler answer only who is signed in; others are sent to sign in, or refused where it is no page.
-
-        GitHub, which may be down, says what a person may see; who does not look at anything needs no such answer.
-        """
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            sign_in = self._sign_ins.read(request.cookies.get(_COOKIE, ""))
-            repo_ids = None if looks else frozenset[int]()
-            if looks and sign_in is not None and sign_in.login:
-                repo_ids = await self._people.repositories(sign_in.token) if self._people is not None else None
-                sign_in = sign_in if repo_ids is not None else None
-            if sign_in is None:
-                if not page or request.method != "GET":
-                    raise web.HTTPUnauthorized(text="Sign in first.\n")
-                raise web.HTTPSeeOther(f"{PREFIX}/sign-in?{urlencode({'next': str(request.rel_url)})}")
-            return await handler(request, PageViewer(sign_in=sign_in, repo_ids=repo_ids))
-
-        return handle
-
-    async def _queue(self, _request: web.Request, viewer: PageViewer) -> web.Response:
-        queue, now = await self._reader.queue(viewer.repo_ids), time.time()
-        sections = [
-            ("Waiting for a person", JobState.WAITING),
-            ("Running", JobState.RUNNING),
-            ("Queued", JobState.QUEUED),
-        ]
-        rows = [(title, [views.run_row(each, now=now) for each in queue.live[state]]) for title, state in sections]
-        budgets = sorted(self._reader.budgets(), key=lambda each: each[2].remaining)[:_MOST_BUDGETS]
-        return _page(
-            "queue.html",
-            viewer,
-            title="Queue",
-            sections=rows,
-            most=MOST_LIVE,
-            ended=[views.run_row(each, now=now) for each in queue.ended],
-            # What is left of an installation's limit tells nothing about others; only the operator has all of them.
-            budgets=budgets if viewer.repo_ids is None else [],
-        )
-
-    async def _runs(self, request: web.Request, viewer: PageViewer) -> web.Response:
-        asked = {name: _asked(request, name) for name in ("repository", "person", "state")}
-        page = _number(request, "page", most=_MOST_PAGES) or 1
-        states = frozenset(state for state in JobState if state.value == asked["state"])
-        found = await self._reader.runs(
-            RunQuery(
-                states=states,
-                repository=asked["repository"],
-                person=asked["person"].removeprefix("@"),
-                repo_ids=viewer.repo_ids,
-                limit=_FOUND_ON_A_PAGE + 1,
-                offset=(page - 1) * _FOUND_ON_A_PAGE,
-            )
-        )
-        here = {name: value for name, value in asked.items() if value}
-        links = [("Newer", page - 1)] if page > 1 else []
-        links += [("Older", page + 1)] if len(found) > _FOUND_ON_A_PAGE and page < _MOST_PAGES else []
-        now = time.time()
-        return _page(
-            "runs.html",
-            viewer,
-            title="Runs",
-            asked=asked,
-            rows=[views.run_row(each, now=now) for each in found[:_FOUND_ON_A_PAGE]],
-            pages=[views.PageLink(label=label, query=urlencode({**here, "page": at})) for label, at in links],
-        )
-
-    async def _run(self, request: web.Request, viewer: PageViewer) -> web.Response:
-        stored = await self._reader.stored(request.match_info["id"], viewer.repo_ids)
-        if stored is None:
-            raise web.HTTPNotFound
-        found = await self._reader.run(stored)
-        page, diff_page = _number(request, "page"), _number(request, "diff") or 1
-
-        def rendered() -> web.Response:
-            run = views.run_view(
-                found.stored,
-                found.record,
-                found.log,
-                diff=found.diff,
-                now=time.time(),
-                server_url=self._reader.server_url,
-                trace=found.trace,
-                page=page,
-                diff_page=diff_page,
-            )
-            return _page("run.html", viewer, title=run.row.title, run=run)
-
-        return await asyncio.to_thread(rendered)
-
-    async def _costs(self, _request: web.Request, viewer: PageViewer) -> web.Response:
-        # There may be tens of thousands of repositories.
-        weeks = await asyncio.to_thread(views.cost_weeks, await self._reader.costs(viewer.repo_ids))
-        return await asyncio.to_thread(_page, "costs.html", viewer, title="Costs", weeks=weeks)
-
-    async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
-        run = _asked(request, "run")
-        if run and await self._reader.stored(run, viewer.repo_ids) is None:
-            raise web.HTTPNotFound
-        # A person may sign in any number of times; operators, who share a token, are told apart.
-        async with self._live.listening(viewer.sign_in.login or viewer.sign_in.id, run) as events:
-            if events is None:
-                raise web.HTTPServiceUnavailable(text="Too many pages are open.\n")
-            answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
-            with suppress(ConnectionResetError):  # the page was closed
-                await answer.prepare(request)
-                async for each in events(viewer.sign_in.until):
-                    await answer.write(each)
-        return answer
-
-    async def _sign_in_page(self, request: web.Request, *, wrong: str = "", status: int = 200) -> web.Response:
-        form = request.cookies.get(_FORM_COOKIE, "")
-        form = form if _FORM_VALUE.fullmatch(form) else secrets.token_urlsafe(16)
-        values = {"next": _inner(request.query.get("next", "")), "form": form, "wrong": wrong}
-        answer = _page(
-            "sign_in.html",
-            None,
-            title="Sign in",
-            by_token=self._sign_ins.by_token,
-            by_github=self._people is not None,
-            **values,
-        )
-        answer.set_status(status)
-        # The form repeats it, so that no other site's form signs anybody in.
-        _set_cookie(request, answer, _FORM_COOKIE, form, seconds=3600, samesite="Strict")
-        return answer
-
-    async def _sign_in(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(_address(request)):
-            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
-        form = await _form(request)
-        own = request.cookies.get(_FORM_COOKIE, "")
-        same = hmac.compare_digest(own.encode(errors="replace"), form.get("form", "").encode(errors="replace"))
-        if not _FORM_VALUE.fullmatch(own) or not same:
-            return await self._sign_in_page(request, wrong="The page was too old. Try again.", status=403)
-        if not self._sign_ins.is_operator(form.get("token", "")):
-            log.warning("a sign-in to the dashboard was refused", extra={"stranger": True})
-            return await self._sign_in_page(request, wrong="This is not the token.", status=403)
-        return _with_sign_in(request, self._sign_ins.new(), _inner(form.get("next", "")))
-
-    async def _to_github(self, request: web.Request) -> web.Response:
-        people = cast("People", self._people)
-        address, cookie = people.begin(_inner(request.query.get("next", "")))
-        answer = web.Response(status=303, headers={"Location": address})
-        # Lax: GitHub sends the person back by a link.
-        _set_cookie(request, answer, _GITHUB_COOKIE, cookie, seconds=ATTEMPT_SECONDS, samesite="Lax")
-        return answer
-
-    async def _from_github(self, request: web.Request) -> web.Response:
-        if not self._sign_ins.may_try(_address(request)):
-            return await self._sign_in_page(request, wrong="Too many attempts. Try again in a minute.", status=429)
-        people, query = cast("People", self._people), request.query
-        cookie = request.cookies.get(_GITHUB_COOKIE, "")
-        try:
-            done = await people.finish(cookie, state=query.get("state", ""), code=query.get("code", "")[:_MOST_QUERY])
-        except GitHubError as error:
-            log.warning("nobody was signed in: %s", error, extra={"stranger": True})
-            done = None
-        if done is None:
-            wrong = (
-                "GitHub did not sign you in. Try again; if it fails again, the operator finds the reason in the log."
-            )
-            return await self._sign_in_page(request, wrong=wrong, status=403)
-        answer = _with_sign_in(request, *done)
-        answer.del_cookie(_GITHUB_COOKIE, path=PREFIX)
-        return answer
-
-    async def _sign_out(self, request: web.Request, viewer: PageViewer) -> web.Response:
-        form = await _form(request)
-        if not hmac.compare_digest(viewer.sign_in.form.encode(), form.get("form", "").encode(errors="replace")):
-            raise web.HTTPForbidden(text="This form is not from a page of the dashboard.\n")
-        self._sign_ins.end(viewer.sign_in)
-        answer = web.Response(status=303, headers={"Location": f"{PREFIX}/sign-in"})
-        answer.del_cookie(_COOKIE, path=PREFIX)
-        return answer
-
-
-def _with_sign_in(request: web.Request, cookie: str, next_page: str) -> web.Response:
-    answer = web.Response(status=303, headers={"Location": next_page})
-    # Lax: a link from GitHub to a page must find who clicks it signed in.
-    _set_cookie(request, answer, _COOKIE, cookie, seconds=SIGN_IN_SECONDS, samesite="Lax")
-    return answer
-
-
-def _set_cookie(
-    request: web.Request, answer: web.Response, name: str, value: str, *, seconds: int, samesite: str
-) -> None:
-    # The browser may speak TLS to the proxy before this process.
-    secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    answer.set_cookie(name, value, max_age=seconds, path=PREFIX, httponly=True, secure=secure, samesite=samesite)
-
-
-def _address(request: web.Request) -> str:
-    """Where a request comes from; a proxy has a private address, and names its own client last."""
-    peer, named = request.remote or "", request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
-    try:
-        return str(ipaddress.ip_address(named)) if ipaddress.ip_address(peer).is_private else peer
-    except ValueError:
-        return peer
-
-
-def _inner(address: str) -> str:
-    """A page of the dashboard to go on to, and nothing else."""
-    return address if _INNER.fullmatch(address) else PREFIX
-
-
-def _asked(request: web.Request, name: str) -> str:
-    """What a query says, bounded; without NUL, which PostgreSQL knows in no text."""
-    return request.query.get(name, "").replace("\0", "").strip()[:_MOST_QUERY]
-
-
-def _number(request: web.Request, name: str, *, most: int = 1_000_000) -> int | None:
-    text = request.query.get(name, "")
-    return min(int(text), most) if re.fullmatch(r"[0-9]{1,7}", text) else None
-
-
-async def _form(request: web.Request) -> dict[str, str]:
-    size = request.content_length
-    if size is None or size > _MOST_FORM_BYTES:
-        raise web.HTTPRequestEntityTooLarge(max_size=_MOST_FORM_BYTES, actual_size=size or 0)
-    try:
-        async with asyncio.timeout(_FORM_SECONDS):
-            body = await request.content.readexactly(size)
-    except (TimeoutError, asyncio.IncompleteReadError) as error:
-        raise web.HTTPRequestTimeout(text="The form did not arrive.\n") from error
-    try:
-        fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=_MOST_FIELDS, errors="replace")
-    except ValueError as error:
-        raise web.HTTPBadRequest(text=f"The form has more than {_MOST_FIELDS} fields.\n") from error
-    return {name: values[0] for name, values in fields.items()}
-
-
-def _page(template: str, viewer: PageViewer | None, **values: object) -> web.Response:
-    text = render(template, viewer=viewer, prefix=PREFIX, states=[each.value for each in JobState], **values)
-    return web.Response(text=text, content_type="text/html")
-
-
-async def _static(request: web.Request) -> web.Response:
-    name = request.match_info["name"]
-    if name not in STATIC:
-        raise web.HTTPNotFound
-    return web.Response(text=static(name), content_type=STATIC[name], headers={"Cache-Control": "max-age=300"})
-
-
-@web.middleware
-async def _guarded(request: web.Request, handler: Answer) -> web.StreamResponse:
-    """Give every answer its headers, and every error a page without details."""
-    try:
-        answer = await handler(request)
-    except web.HTTPSeeOther as found:
-        answer = web.Response(status=found.status, headers={"Location": str(found.location)})
-    except web.HTTPException as error:
-        answer = _error(error.status, error.text if error.status != web.HTTPNotFound.status_code else "")
-    except (BotError, OSError):
-        log.exception("a page of the dashboard could not be made", extra={"stranger": True})
-        answer = _error(503, "GitHub, the database or a store does not answer. See the log.")
-    except Exception:  # the server's own answer to a fault of ours would have none of the headers
-        log.exception("a page of the dashboard has an internal error", extra={"stranger": True})
-        answer = _error(500, "The bot has an internal error. See the log.")
-    if not answer.prepared:
-        for name, value in _HEADERS.items():
-            answer.headers.setdefault(name, value)
-    return answer
-
-
-def _error(status: int, text: str | None) -> web.Response:
-    values = {"title": "Not found" if status == web.HTTPNotFound.status_code else "Error", "text": text or ""}
-    answer = _page("error.html", None, **values)
-    answer.set_status(status)
-    return answer
+@dataclass(slots=True, eq=False)
+class _Listener:
+    who: str
+    run: str
+    seen: str = ""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,8 @@
-"""Sign people in: by the operator's token, or by GitHub. A sign-in is an encrypted cookie; the server keeps none."""
+"""Sign people in, by the operator's token or by GitHub.
+
+A sign-in is an encrypted cookie; the server keeps none. The operator sees all repositories, a person those that GitHub
+lists for them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Protocol
 from urllib.parse import urlencode
 
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import SecretStr, TypeAdapter, ValidationError
+
+from bot.github.app import OAuthClient
 
 SIGN_IN_SECONDS = 8 * 3600
 """For how long a sign-in lasts; GitHub's tokens for people expire then, too."""
@@ -65,11 +70,11 @@ class SignIns:
 
     @property
     def by_token(self) -> bool:
-        """Whether somebody can sign in by a token."""
+        """Return whether the operator can sign in by a token."""
         return self._token is not None
 
     def may_try(self, address: str) -> bool:
-        """Whether one more attempt may be made from an address; it is counted."""
+        """Count an attempt from an address; return whether it may be made."""
         now = self._clock()
         made = self._attempts.pop(address, None) or deque[float]()
         while made and made[0] <= now - _ATTEMPTS_SECONDS:
@@ -83,7 +88,7 @@ class SignIns:
         return allowed
 
     def is_operator(self, shown: str) -> bool:
-        """Whether a text is the operator's token."""
+        """Return whether a text is the operator's token."""
         if self._token is None:
             return False
         expected = self._token.get_secret_value().encode()
@@ -118,18 +123,15 @@ class SignIns:
             self._signed_out[sign_in.id] = sign_in.until
 
     def seal(self, values: dict[str, str | float]) -> str:
-        """Values that nobody else can read or make."""
+        """Return values as a text that nobody else can read or make."""
         return self._sealed.encrypt(json.dumps(values).encode()).decode()
 
     def unseal(self, text: str) -> object:
-        """What was sealed; None for anything else."""
+        """Return the sealed values; None for any other text."""
         try:
             return json.loads(self._sealed.decrypt(text.encode(errors="replace")))
         except (InvalidToken, ValueError):
             return None
-
-
-# ---- Sign people in by GitHub, and know which repositories each of them may see.
 
 
 ATTEMPT_SECONDS = 600
@@ -137,32 +139,6 @@ ATTEMPT_SECONDS = 600
 
 _KNOWN_SECONDS = 300.0
 _MOST_KNOWN = 1_000
-
-
-class PeopleDirectory(Protocol):
-    """GitHub, as it signs people in; every method may raise `GitHubError`. `OAuthClient` is one."""
-
-    @property
-    def client_id(self) -> str:
-        """The App's."""
-        ...
-
-    @property
-    def server_url(self) -> str:
-        """GitHub's address for people."""
-        ...
-
-    async def exchange(self, code: str, verifier: str) -> str:
-        """The token for the code that a person came back with."""
-        ...
-
-    async def login(self, token: str) -> str:
-        """The login of the person whose token it is."""
-        ...
-
-    async def repositories(self, token: str) -> frozenset[int] | None:
-        """The repositories that a person may see; None for a token that ended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +163,7 @@ class People:
         clock: seconds since the epoch.
     """
 
-    def __init__(
-        self, directory: PeopleDirectory, sign_ins: SignIns, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, directory: OAuthClient, sign_ins: SignIns, *, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._sign_ins, self._clock = directory, sign_ins, clock
         self._known: dict[str, tuple[float, asyncio.Future[frozenset[int] | None]]] = {}
 

@@ -1,4 +1,8 @@
-"""The metrics of one process, by Prometheus's conventions. Most are derived from the spans that traces are made of."""
+"""The metrics and traces of one process.
+
+Spans go to the metrics (`Metrics`, by Prometheus's conventions), sampled or not, and to a collector where an endpoint
+is set. No metric has a label, and no exported span an attribute, with a secret or a text of strangers.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,8 @@ from bot.queue.tracing import ROOT_SPAN
 from bot.settings.models import Settings
 
 _MOST_INSTALLATIONS = 100
-"""Anybody can install a public App, so only the installations with the least left are told."""
+"""Anybody can install a public App, so only the installations with the least left are listed."""
+
 _PHASE_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 _STARTS = frozenset({"sandbox start", "interpreter start"})
 _TOKENS = {
@@ -124,7 +129,7 @@ class Metrics(SpanProcessor):
         self._cost.labels(model).inc(_number(found.get("codepilot.cost_usd")))
 
     async def read(self, index: JobIndex, session: AppSession) -> bytes:
-        """All of it, in the text format.
+        """Return all metrics, in the text format.
 
         Args:
             index: whose backlog is told.
@@ -151,10 +156,8 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-# ---- Install OpenTelemetry's SDK: spans go to the metrics, and to a collector where an endpoint is set.
-
-
 _OURS = "codepilot"
+
 _SHOWN = frozenset(
     {
         "codepilot.cost_usd",
@@ -180,6 +183,7 @@ _SHOWN = frozenset(
     }
 )
 """The attributes that are exported; none holds a secret or text of strangers."""
+
 _CLOSING_SECONDS = 3.0
 
 

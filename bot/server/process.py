@@ -1,4 +1,9 @@
-"""Protect this process from others on its machine: no root, and memory that nobody can read."""
+"""The bot as a process of its machine: its protection from other processes, its watchdog and its log.
+
+It refuses to run as root, and its memory is closed to others (`guard`). A second process ends it when its event loop is
+blocked, so that its supervisor restarts it (`Watchdog`). Its log has no secrets, and no text of strangers that looks
+like its own lines or like commands (`SafeFormatter`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,15 @@ from bot.publishing.redact import Redactor
 from bot.server.watchdog_process import BEAT, ENDING
 from bot.settings.models import LogFormat
 
+log = logging.getLogger(__name__)
 _PR_SET_DUMPABLE = 4  # prctl(2), linux/prctl.h
+
+ROOT = (
+    "The bot refuses to run as root, because nothing on this machine is safe from root if the sandbox fails. Run it "
+    "as a separate user (for example: sudo useradd --system codepilot; sudo -u codepilot codepilot serve). On a "
+    "machine that is discarded after the job, set CODEPILOT_ALLOW_ROOT=yes"
+)
+"""The refusal to run as root, and the remedy."""
 
 
 def guard(*, allow_root: bool) -> None:
@@ -42,14 +55,6 @@ def guard(*, allow_root: bool) -> None:
     close_memory()
 
 
-ROOT = (
-    "The bot refuses to run as root, because nothing on this machine is safe from root if the sandbox fails. Run it "
-    "as a separate user (for example: sudo useradd --system codepilot; sudo -u codepilot codepilot serve). On a "
-    "machine that is discarded after the job, set CODEPILOT_ALLOW_ROOT=yes"
-)
-"""What is wrong with root, and what to do."""
-
-
 def close_memory() -> None:
     """Keep other processes of the same user from this one's memory, environment and descriptors; no core dumps either.
 
@@ -59,14 +64,8 @@ def close_memory() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-# ---- End this process when its event loop is blocked, so that its supervisor restarts it.
-
-
-log = logging.getLogger(__name__)
-
 STUCK_SECONDS = 10.0
 ENDING_SECONDS = 30.0
-
 _WATCHER = Path(__file__).with_name("watchdog_process.py")
 
 
@@ -121,12 +120,22 @@ class Watchdog:
         return True
 
 
-# ---- The process's log: without secrets, and without text that looks like our own lines or commands.
-
-
 _PLAIN = re.compile(r"[\w./:@+-]+")
+
 _OWN_HANDLERS = ("dbos",)
 """Libraries that write to standard error by handlers of their own."""
+
+
+def start_log(redactor: Redactor, style: LogFormat = "text", *, stream: TextIO | None = None) -> None:
+    """Send the log of this process to `stream`, by default standard error."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(SafeFormatter(redactor, style))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in _OWN_HANDLERS:
+        library = logging.getLogger(name)
+        # With one in place it adds none.
+        library.handlers[:] = [logging.NullHandler()]
+        library.propagate = True
 
 
 class SafeFormatter(ProcessorFormatter):
@@ -153,7 +162,7 @@ class SafeFormatter(ProcessorFormatter):
         self._redactor = redactor
 
     def _safe(self, _logger: object, _method: str, event: EventDict) -> EventDict:
-        """All texts of a record, tracebacks included, cleaned and without secrets."""
+        """Clean all texts of a record, tracebacks included, and take secrets out."""
 
         def safe(value: object) -> object:
             if isinstance(value, int | float):
@@ -169,7 +178,7 @@ class SafeFormatter(ProcessorFormatter):
     def _text(self, _logger: object, _method: str, event: EventDict) -> str:
         record, name = event.pop("_record"), event.pop("logger")
         texts = [event.pop("event"), *(event.pop(key) for key in ("exception", "stack") if key in event)]
-        about = " ".join(f"{key}={_word(value)}" for key, value in event.items())
+        about = " ".join(f"{key}={_quoted(value)}" for key, value in event.items())
         head = f"{self.formatTime(record)} {record.levelname} {name} {about and f'[{about}] '}"
         return (head + "\n".join(texts)).replace("\n", "\n  | ")
 
@@ -180,19 +189,7 @@ class SafeFormatter(ProcessorFormatter):
         return json.dumps({"time": moment, "level": record.levelname.lower(), "message": event.pop("event"), **event})
 
 
-def _word(value: object) -> str:
-    """A value that cannot be taken for two."""
+def _quoted(value: object) -> str:
+    """Return a value as text that cannot be taken for two values."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-
-
-def start_log(redactor: Redactor, style: LogFormat = "text", *, stream: TextIO | None = None) -> None:
-    """Send the log of this process to `stream`, by default standard error."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(SafeFormatter(redactor, style))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for name in _OWN_HANDLERS:
-        library = logging.getLogger(name)
-        # With one in place it adds none.
-        library.handlers[:] = [logging.NullHandler()]
-        library.propagate = True

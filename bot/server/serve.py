@@ -1,4 +1,8 @@
-"""Build the service of one process from the operator's settings."""
+"""Build and run the service of one process: the webhook listens, the worker works, until someone stops it.
+
+`serve` and `work` are the processes of `codepilot serve` and `codepilot work`; `service` builds their parts from the
+operator's settings.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +47,85 @@ from bot.server.webhook import WebhookOptions, make_app, make_runner, monitor
 from bot.settings.load import key_for
 from bot.settings.models import Settings
 
+log = logging.getLogger(__name__)
+
 _LONGEST_PAUSE_SECONDS = 60.0
 """How long GitHub's silence may hold up a job that has a worker."""
+
+
+async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -> None:
+    """Receive deliveries until cancelled, and work on jobs unless others do."""
+    if works:
+        preload(settings.agent.provider)
+    async with _monitored(settings, works=works) as bot:
+        await asyncio.to_thread(webhook.sweep_deliveries, settings.agent.data_dir)
+        _spare_the_collector()
+        async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
+            log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
+            watchdog.start()
+            async with bot.redelivery.running(), bot.scheduler.running() if bot.scheduler else nullcontext():
+                await (bot.worker.run() if works else bot.queue.watch())
+
+
+async def work(settings: Settings, watchdog: Watchdog) -> None:
+    """Work on jobs until cancelled."""
+    preload(settings.agent.provider)
+    async with _monitored(settings) as bot:
+        _spare_the_collector()
+        watchdog.start()
+        await bot.worker.run()
+
+
+@asynccontextmanager
+async def _monitored(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
+    """Build the service with its metrics and traces."""
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(traced_process(settings, metrics))
+        bot = await stack.enter_async_context(service(settings, metrics=metrics, works=works))
+        if settings.metrics_port is not None:
+            listening = _listening(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
+            log.info("metrics on http://%s/metrics", await stack.enter_async_context(listening))
+        yield bot
+
+
+@asynccontextmanager
+async def _listening(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
+    """Listen while the body runs.
+
+    Args:
+        runner: what answers.
+        host: the address to listen on.
+        port: 0 for a free one.
+        setting: what the port is called.
+
+    Raises:
+        ConfigError: the port is not available.
+    """
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            problem = (
+                f"CODEPILOT_HOST and {setting} are {host}:{port}, which is not available: "
+                f"{error.strerror or error}. Stop the process that uses it (`ss -ltnp` shows which), or choose "
+                f"another port. Example: {setting}=8081"
+            )
+            raise ConfigError((problem,)) from error
+        yield ":".join(map(str, runner.addresses[0][:2]))
+    finally:
+        await runner.cleanup()
+
+
+def _spare_the_collector() -> None:
+    """Exempt everything that start-up has made, which stays, from garbage collection.
+
+    A full collection holds the event loop for as long as it takes to visit all objects: 0.1 s for the modules and
+    classes alone.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +161,7 @@ async def service(
     metrics: Metrics | None = None,
     works: bool = True,
 ) -> AsyncIterator[BotService]:
-    """Everything that `serve` and `work` need; closed when the body ends.
+    """Build the parts of a process, which are closed when the body ends.
 
     Args:
         settings: the operator's.
@@ -149,27 +230,18 @@ async def service(
         )
 
 
-def _add_dashboard(
-    app: web.Application, settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession
-) -> None:
-    if not settings.has_dashboard:
-        return
-    reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
-    token, secret = settings.dashboard_token, settings.client_secret
-    shown = token.get_secret_value() if token else ""
-    # With another token, or without one, nobody stays signed in by the old one.
-    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), token)
-    people = None
-    if settings.client_id and secret:
-        github = OAuthClient(
-            client_id=settings.client_id,
-            client_secret=secret.get_secret_value(),
-            server_url=settings.server_url.rstrip("/"),
-            api_url=settings.api_url,
-            ca_file=settings.agent.ca_file,
-        )
-        people = People(github, sign_ins)
-    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp), people).add_to(app)
+def _webhook_options(settings: Settings) -> WebhookOptions:
+    return WebhookOptions(
+        secret=settings.webhook_secret,
+        listening=Listening(
+            triggers=settings.agent.triggers,
+            own_app_id=settings.app_id,
+            trusted_bots=settings.agent.trusted_bots,
+            start_label=settings.agent.start_label,
+        ),
+        held_seconds=HELD_SECONDS,
+        folder=settings.agent.data_dir,
+    )
 
 
 def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
@@ -185,20 +257,6 @@ def _scheduler(
     return None if schedules is None else Scheduler(schedules, ledger, installations, github_of)
 
 
-def _webhook_options(settings: Settings) -> WebhookOptions:
-    return WebhookOptions(
-        secret=settings.webhook_secret,
-        listening=Listening(
-            triggers=settings.agent.triggers,
-            own_app_id=settings.app_id,
-            trusted_bots=settings.agent.trusted_bots,
-            start_label=settings.agent.start_label,
-        ),
-        held_seconds=HELD_SECONDS,
-        folder=settings.agent.data_dir,
-    )
-
-
 def _installed_app(
     settings: Settings,
     redactor: Redactor,
@@ -206,7 +264,7 @@ def _installed_app(
     before_write: Callable[[], Awaitable[None]],
     place: Job | int,
 ) -> GitHub:
-    """A client for an installation, or for that of a job."""
+    """Return a client for an installation, or for that of a job."""
     if isinstance(place, Job):
         if place.installation is None:
             raise ConfigError(
@@ -228,82 +286,24 @@ def _installed_app(
     )
 
 
-# ---- The service as a process: the webhook listening, the worker working, until someone stops it.
-
-
-log = logging.getLogger(__name__)
-
-
-async def serve(settings: Settings, watchdog: Watchdog, *, works: bool = True) -> None:
-    """Receive deliveries until cancelled, and work on jobs unless others do."""
-    if works:
-        preload(settings.agent.provider)
-    async with _monitored(settings, works=works) as bot:
-        await asyncio.to_thread(webhook.sweep, settings.agent.data_dir)
-        _spare_the_collector()
-        async with _listening(bot.runner, settings.host, settings.port, "CODEPILOT_PORT") as address:
-            log.info("listening on http://%s/webhook, data in %s", address, settings.agent.data_dir)
-            watchdog.start()
-            async with bot.redelivery.running(), bot.scheduler.running() if bot.scheduler else nullcontext():
-                await (bot.worker.run() if works else bot.queue.watch())
-
-
-@asynccontextmanager
-async def _monitored(settings: Settings, *, works: bool = True) -> AsyncIterator[BotService]:
-    """The service, with its metrics and traces."""
-    metrics = Metrics()
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(traced_process(settings, metrics))
-        bot = await stack.enter_async_context(service(settings, metrics=metrics, works=works))
-        if settings.metrics_port is not None:
-            listening = _listening(bot.monitor, settings.host, settings.metrics_port, "CODEPILOT_METRICS_PORT")
-            log.info("metrics on http://%s/metrics", await stack.enter_async_context(listening))
-        yield bot
-
-
-@asynccontextmanager
-async def _listening(runner: web.AppRunner, host: str, port: int, setting: str) -> AsyncIterator[str]:
-    """Listen while the body runs.
-
-    Args:
-        runner: what answers.
-        host: the address to listen on.
-        port: 0 for a free one.
-        setting: what the port is called.
-
-    Raises:
-        ConfigError: the port is not available.
-    """
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            problem = (
-                f"CODEPILOT_HOST and {setting} are {host}:{port}, which is not available: "
-                f"{error.strerror or error}. Stop the process that uses it (`ss -ltnp` shows which), or choose "
-                f"another port. Example: {setting}=8081"
-            )
-            raise ConfigError((problem,)) from error
-        yield ":".join(map(str, runner.addresses[0][:2]))
-    finally:
-        await runner.cleanup()
-
-
-def _spare_the_collector() -> None:
-    """Exempt everything that start-up has made, which stays, from garbage collection.
-
-    A full collection holds the event loop for as long as it takes to visit all objects: 0.1 s for the modules and
-    classes alone.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-async def work(settings: Settings, watchdog: Watchdog) -> None:
-    """Work on jobs until cancelled."""
-    preload(settings.agent.provider)
-    async with _monitored(settings) as bot:
-        _spare_the_collector()
-        watchdog.start()
-        await bot.worker.run()
+def _add_dashboard(
+    app: web.Application, settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession
+) -> None:
+    if not settings.has_dashboard:
+        return
+    reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
+    token, secret = settings.dashboard_token, settings.client_secret
+    shown = token.get_secret_value() if token else ""
+    # With another token, or without one, nobody stays signed in by the old one.
+    sign_ins = SignIns(key_for(settings.webhook_secret, f"dashboard {shown}"), token)
+    people = None
+    if settings.client_id and secret:
+        github = OAuthClient(
+            client_id=settings.client_id,
+            client_secret=secret.get_secret_value(),
+            server_url=settings.server_url.rstrip("/"),
+            api_url=settings.api_url,
+            ca_file=settings.agent.ca_file,
+        )
+        people = People(github, sign_ins)
+    Dashboard(reader, sign_ins, LivePages(queue.pulse, reader.log_stamp), people).add_to(app)

@@ -1,4 +1,4 @@
-"""The process that watches the bot's event loop from outside; started by `watchdog.py`, never imported.
+"""The process that watches the bot's event loop from outside; started by `Watchdog` in `process.py`.
 
 It is a process because a thread could not run while C code holds the interpreter's lock. It knows no secret and imports
 only the standard library, so it costs little.

@@ -1,4 +1,9 @@
-"""The webhook server. A delivery is answered as soon as its job is stored durably."""
+"""The web server for GitHub's webhook and for an operator's monitoring.
+
+A delivery is answered as soon as its job is stored durably (`make_app`). A large one is received to the disk and read
+in a bounded worker process. `Endpoints` answers `/healthz`, `/readyz` and `/metrics`. `StrangerLog` bounds the rate of
+the log lines that anybody on the internet can cause.
+"""
 
 from __future__ import annotations
 
@@ -32,235 +37,8 @@ from bot.queue.protocols import EngineUpkeep, JobEngine
 from bot.queue.records import decode_job, encode_job
 from bot.queue.tracing import bind_job, trace_delivery
 
-# ---- Receive large deliveries to the disk, and read them in a bounded worker process.
-
-
-_PIECE_BYTES = 1024 * 1024
-_SECONDS = 8.0
-"""GitHub waits for ten."""
-_MEMORY = 256 * 1024**2
-_PREFIX = "delivery-"
-_LEFT_SECONDS = 3600.0
-_HEADERS = ("content-type", "x-github-event", "x-github-delivery")
-
-
-@asynccontextmanager
-async def received(folder: Path | None, content: StreamReader, size: int, proof: Proof) -> AsyncIterator[Path]:
-    """The body in a file that is removed afterwards; `proof` has seen all of it.
-
-    Args:
-        folder: where the file is made; None for the system's own.
-        content: what comes in.
-        size: how many bytes.
-        proof: fed with them.
-
-    Raises:
-        asyncio.IncompleteReadError: there were fewer.
-        OSError: the disk does not take them.
-    """
-    with tempfile.NamedTemporaryFile(prefix=_PREFIX, dir=folder) as file:
-        left = size
-        while left:
-            piece = await content.readexactly(min(left, _PIECE_BYTES))
-            await asyncio.to_thread(proof.feed, piece)
-            await asyncio.to_thread(file.write, piece)
-            left -= len(piece)
-        await asyncio.to_thread(file.flush)
-        yield Path(file.name)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what processes left that were killed while they received."""
-    for path in folder.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # the process that received it was faster, or it is not ours
-            if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
-                path.unlink()
-
-
-async def read(
-    path: Path, headers: Mapping[str, str], listening: Listening, *, seconds: float = _SECONDS
-) -> Job | IgnoredDelivery:
-    """The job that a proven delivery asks for, or why it asks for none.
-
-    Args:
-        path: its body.
-        headers: the request's.
-        listening: what is listened for.
-        seconds: how long that may take.
-
-    Raises:
-        MalformedError: it is not a delivery, or takes more memory to read than any delivery should.
-        TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
-    """
-    names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
-    if names.get("x-github-event") not in TRIGGERS:
-        return IgnoredDelivery(reason="no trigger handles this event")
-    try:
-        answer = await run_bounded(
-            job_in, str(path), names, listening, seconds=seconds, memory=_MEMORY, what="Reading the delivery"
-        )
-    except BoundExceededError as error:
-        if error.bound == "seconds":
-            raise TimeoutError(str(error)) from error
-        raise MalformedError("the delivery requires more memory than allowed") from error
-    kind, _, text = answer.partition(":")
-    match kind:
-        case "job":
-            return decode_job(text)
-        case "ignored":
-            return IgnoredDelivery(reason=text)
-        case _:
-            raise MalformedError(text)
-
-
-def job_in(path: str, headers: Mapping[str, str], listening: Listening) -> str:
-    """What `read` does, in the worker: `job:` and the job, `ignored:` or `malformed:` and why."""
-    try:
-        found = job_from(from_proven(headers, Path(path).read_bytes()), listening)
-    except MalformedError as error:
-        return f"malformed:{error}"
-    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{encode_job(found)}"
-
-
-# ---- Log lines that strangers can cause: one line each, at a bounded rate.
-
-
-LINES = 20
-WINDOW_SECONDS = 60.0
-
-_THEIRS = (HttpProcessingError, RequestPayloadError, ConnectionError)
-
-
-class StrangerLog(logging.Filter):
-    """Lets through `LINES` lines about strangers in a window of time, each without a traceback; ours all pass.
-
-    About a stranger is what aiohttp says of a request that is no HTTP or breaks off, and whatever has `stranger` in its
-    `extra`. The first line of the next window says how many were left out.
-
-    Args:
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._until = 0.0
-        self._seen = 0
-
-    @override
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written; it loses its traceback, and may be told how many were not."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, _THEIRS):
-            record.msg, record.args = "an invalid or incomplete HTTP request was refused: %s", (type(error).__name__,)
-            record.exc_info, record.exc_text, record.levelno, record.levelname = None, None, logging.WARNING, "WARNING"
-        elif not getattr(record, "stranger", False):
-            return True
-        if self._clock() >= self._until:
-            left_out, self._seen, self._until = max(0, self._seen - LINES), 0, self._clock() + WINDOW_SECONDS
-            if left_out:
-                record.msg = f"{record.msg} ({left_out} similar lines were omitted)"
-        self._seen += 1
-        return self._seen <= LINES
-
-
-# ---- The endpoints for an operator's monitoring: `/healthz`, `/readyz` and `/metrics`.
-
-
-log = logging.getLogger(__name__)
-
-_CLOSED = (
-    "metrics are read with the header `Authorization: Bearer` and the token in CODEPILOT_METRICS_TOKEN; without a "
-    "token, only from this machine at CODEPILOT_METRICS_PORT"
-)
-
-
-class Endpoints:
-    """The handlers, with what they share.
-
-    Args:
-        engine: is asked whether jobs can be stored.
-        metrics: makes the text of `/metrics`.
-        token: a request that has it may read the metrics; None for no such request.
-        private: whether the loopback address alone is proof enough, without a token: not on a port that a proxy on
-            this machine forwards to.
-        draining: whether this process is about to stop, so that nothing new should be sent to it.
-        checked_seconds: how long a check of the engine counts: anybody may ask for one, and it writes to the disk.
-    """
-
-    def __init__(
-        self,
-        engine: EngineUpkeep,
-        metrics: Callable[[], Awaitable[bytes]],
-        *,
-        token: SecretStr | None,
-        private: bool,
-        draining: Callable[[], bool] = lambda: False,
-        checked_seconds: float = 1.0,
-    ) -> None:
-        self._engine, self._metrics, self._token, self._private = engine, metrics, token, private
-        self._draining, self._checking = draining, asyncio.Lock()
-        self._checked_seconds, self._checked_until = checked_seconds, 0.0
-        self._works = False
-
-    def add_to(self, app: web.Application) -> None:
-        """Have an application answer them."""
-        app.router.add_get("/healthz", self.health)
-        app.router.add_get("/readyz", self.readiness)
-        app.router.add_get("/metrics", self.metrics)
-
-    async def health(self, _request: web.Request) -> web.Response:
-        """Whether the process works; a database that does not answer is no reason to restart it."""
-        return web.json_response({"status": "ok"})
-
-    async def readiness(self, _request: web.Request) -> web.Response:
-        """Whether jobs can be stored here, without a word about them: anyone may ask."""
-        if self._draining():
-            return web.json_response({"status": "draining"}, status=503)
-        async with self._checking:
-            if time.monotonic() >= self._checked_until:
-                try:
-                    await self._engine.check()
-                except QueueError as error:
-                    log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
-                    self._works = False
-                else:
-                    self._works = True
-                self._checked_until = time.monotonic() + self._checked_seconds
-        if not self._works:
-            return web.json_response({"status": "failed"}, status=503)
-        return web.json_response({"status": "ok"})
-
-    async def metrics(self, request: web.Request) -> web.Response:
-        """The metrics, for those who may read them."""
-        if not self._may_read(request):
-            status, headers = (403, None) if self._token is None else (401, {"WWW-Authenticate": "Bearer"})
-            return web.json_response({"status": "refused", "reason": _CLOSED}, status=status, headers=headers)
-        text = await self._metrics()
-        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    def _may_read(self, request: web.Request) -> bool:
-        if self._token is not None:
-            shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-            return hmac.compare_digest(shown, f"Bearer {self._token.get_secret_value()}".encode())
-        return self._private and ipaddress.ip_address(request.remote or "::").is_loopback
-
-
-def monitor(
-    app: web.Application,
-    engine: EngineUpkeep,
-    metrics: Callable[[], Awaitable[bytes]],
-    token: SecretStr | None,
-    draining: Callable[[], bool],
-) -> web.Application:
-    """Add the endpoints to the receiver, and make the application of the port for metrics."""
-    own = web.Application()
-    for each in (app, own):
-        Endpoints(engine, metrics, token=token, private=each is own, draining=draining).add_to(each)
-    return own
-
-
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _http_log = logging.getLogger(f"{__name__}.http")
 
 MAX_BODY_BYTES = 25 * 1024 * 1024
@@ -278,7 +56,7 @@ _SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookOptions:
-    """How deliveries are received.
+    """Options of the webhook.
 
     Attributes:
         secret: the webhook's secret.
@@ -330,19 +108,18 @@ def make_app(
     """
     # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
     app = web.Application(client_max_size=0)
-    webhook = _Webhook(options, queue, accepted, unneeded, answered)
-    app.router.add_post("/webhook", webhook.receive)
+    app.router.add_post("/webhook", _Webhook(options, queue, accepted, unneeded, answered).receive)
     return app
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
-    """What serves the application on a socket, set so that hostile clients cost little.
+    """Return a runner that serves the application on a socket, set so that hostile clients cost little.
 
     Bodies are never decompressed. What is left of a refused body is thrown away for 2 s, for a client that is still
     sending when the connection closes never sees the answer.
     """
     sparing = StrangerLog()
-    for logger in (log, _http_log, log):
+    for logger in (log, _http_log):
         for old in [each for each in logger.filters if isinstance(each, StrangerLog)]:
             logger.removeFilter(old)
         logger.addFilter(sparing)
@@ -351,31 +128,16 @@ def make_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-class _Refused(Exception):  # noqa: N818 - an answer that travels as an exception
-    """The request is not taken in."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
+@dataclass(slots=True)
 class _Webhook:
-    """The handlers, with what they share."""
+    """The handler of deliveries; see `make_app`."""
 
-    def __init__(
-        self,
-        options: WebhookOptions,
-        queue: JobEngine,
-        accepted: Callable[[Job], None],
-        unneeded: Callable[[Job], Awaitable[str]],
-        answered: Callable[[str], None],
-    ) -> None:
-        self._options = options
-        self._queue = queue
-        self._accepted = accepted
-        self._unneeded = unneeded
-        self._answered = answered
-        self._large_bytes = 0
+    _options: WebhookOptions
+    _queue: JobEngine
+    _accepted: Callable[[Job], None]
+    _unneeded: Callable[[Job], Awaitable[str]]
+    _answered: Callable[[str], None]
+    _large_bytes: int = 0
 
     async def receive(self, request: web.Request) -> web.Response:
         """One delivery."""
@@ -413,7 +175,7 @@ class _Webhook:
             return 503, {"status": "failed", "reason": reason}
 
     async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
-        """What a delivery asks for, once it is proven genuine."""
+        """Return the job of a delivery, once it is proven genuine."""
         options, size = self._options, request.content_length
         # What cannot be taken is refused before a byte of it is read.
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
@@ -433,23 +195,22 @@ class _Webhook:
         proof = Proof(request.headers, secret)
         with self._room_for(size):
             async with AsyncExitStack() as stack:
-                opened = received(options.folder, request.content, size, proof)
+                opened = receive_to_disk(options.folder, request.content, size, proof)
                 path = await self._arrived(stack.enter_async_context(opened), options.read_seconds)
                 proof.check()
                 _check_sender(request)
-                return _with_installation(await read(path, request.headers, listening))
+                return _with_installation(await read_delivery(path, request.headers, listening))
 
     @contextmanager
     def _room_for(self, size: int) -> Iterator[None]:
         """Bound the disk that large bodies take together; ordinary deliveries never wait for them."""
-        large = size if size > _LARGE_BYTES else 0
-        if self._large_bytes + large > _LARGE_AT_ONCE_BYTES:
+        if self._large_bytes + size > _LARGE_AT_ONCE_BYTES:
             raise _Refused(503, "too many large deliveries at once; send this one again later")
-        self._large_bytes += large
+        self._large_bytes += size
         try:
             yield
         finally:
-            self._large_bytes -= large
+            self._large_bytes -= size
 
     async def _arrived(self, body: Awaitable[T], seconds: float | None) -> T:
         try:
@@ -474,6 +235,14 @@ class _Webhook:
         return 202, {"status": "accepted", "job": job.id}
 
 
+class _Refused(Exception):  # noqa: N818 - an answer that travels as an exception
+    """The request is not taken in."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
 def _check_sender(request: web.Request) -> None:
     """Refuse what is sent by a webhook of a repository or an organisation: the App's sends the same, and may answer."""
     if request.headers.get("X-GitHub-Hook-Installation-Target-Type", _APP) != _APP:
@@ -494,3 +263,227 @@ def _ignored(reason: str) -> tuple[int, dict[str, str]]:
 def _refusal(status: int, reason: str) -> tuple[int, dict[str, str]]:
     log.warning("refused (%d): %s", status, reason, extra={"stranger": True})
     return status, {"status": "refused", "reason": reason}
+
+
+_PIECE_BYTES = 1024 * 1024
+
+_READ_SECONDS = 8.0
+"""GitHub waits for ten."""
+
+_READ_MEMORY = 256 * 1024**2
+_PREFIX = "delivery-"
+_LEFT_SECONDS = 3600.0
+_HEADERS = ("content-type", "x-github-event", "x-github-delivery")
+
+
+@asynccontextmanager
+async def receive_to_disk(folder: Path | None, content: StreamReader, size: int, proof: Proof) -> AsyncIterator[Path]:
+    """Receive a body into a file that is removed afterwards; `proof` has seen all of it.
+
+    Args:
+        folder: where the file is made; None for the system's own.
+        content: what comes in.
+        size: how many bytes.
+        proof: fed with them.
+
+    Raises:
+        asyncio.IncompleteReadError: there were fewer.
+        OSError: the disk does not take them.
+    """
+    with tempfile.NamedTemporaryFile(prefix=_PREFIX, dir=folder) as file:
+        left = size
+        while left:
+            piece = await content.readexactly(min(left, _PIECE_BYTES))
+            await asyncio.to_thread(proof.feed, piece)
+            await asyncio.to_thread(file.write, piece)
+            left -= len(piece)
+        await asyncio.to_thread(file.flush)
+        yield Path(file.name)
+
+
+def sweep_deliveries(folder: Path) -> None:
+    """Remove the files of processes that were killed while they received a delivery."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # the process that received it was faster, or it is not ours
+            if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                path.unlink()
+
+
+async def read_delivery(
+    path: Path, headers: Mapping[str, str], listening: Listening, *, seconds: float = _READ_SECONDS
+) -> Job | IgnoredDelivery:
+    """Return the job that a proven delivery asks for, or the reason that it asks for none.
+
+    Args:
+        path: its body.
+        headers: the request's.
+        listening: what is listened for.
+        seconds: how long that may take.
+
+    Raises:
+        MalformedError: it is not a delivery, or takes more memory to read than any delivery should.
+        TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
+    """
+    names = {name: value for name, value in lower_names(headers).items() if name in _HEADERS}
+    if names.get("x-github-event") not in TRIGGERS:
+        return IgnoredDelivery(reason="no trigger handles this event")
+    try:
+        answer = await run_bounded(
+            read_in_worker,
+            str(path),
+            names,
+            listening,
+            seconds=seconds,
+            memory=_READ_MEMORY,
+            what="Reading the delivery",
+        )
+    except BoundExceededError as error:
+        if error.bound == "seconds":
+            raise TimeoutError(str(error)) from error
+        raise MalformedError("the delivery requires more memory than allowed") from error
+    kind, _, text = answer.partition(":")
+    match kind:
+        case "job":
+            return decode_job(text)
+        case "ignored":
+            return IgnoredDelivery(reason=text)
+        case _:
+            raise MalformedError(text)
+
+
+def read_in_worker(path: str, headers: Mapping[str, str], listening: Listening) -> str:
+    """Read a delivery in the worker; return `job:` and the job, or `ignored:` or `malformed:` and the reason."""
+    try:
+        found = job_from(from_proven(headers, Path(path).read_bytes()), listening)
+    except MalformedError as error:
+        return f"malformed:{error}"
+    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{encode_job(found)}"
+
+
+LINES = 20
+WINDOW_SECONDS = 60.0
+_THEIRS = (HttpProcessingError, RequestPayloadError, ConnectionError)
+
+
+class StrangerLog(logging.Filter):
+    """Lets through `LINES` lines about strangers in a window of time, each without a traceback; ours all pass.
+
+    About a stranger is what aiohttp says of a request that is no HTTP or breaks off, and whatever has `stranger` in its
+    `extra`. The first line of the next window says how many were left out.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until = 0.0
+        self._seen = 0
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written; it loses its traceback, and may say how many lines were omitted."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, _THEIRS):
+            record.msg, record.args = "an invalid or incomplete HTTP request was refused: %s", (type(error).__name__,)
+            record.exc_info, record.exc_text, record.levelno, record.levelname = None, None, logging.WARNING, "WARNING"
+        elif not getattr(record, "stranger", False):
+            return True
+        if self._clock() >= self._until:
+            left_out, self._seen, self._until = max(0, self._seen - LINES), 0, self._clock() + WINDOW_SECONDS
+            if left_out:
+                record.msg = f"{record.msg} ({left_out} similar lines were omitted)"
+        self._seen += 1
+        return self._seen <= LINES
+
+
+_CLOSED = (
+    "metrics are read with the header `Authorization: Bearer` and the token in CODEPILOT_METRICS_TOKEN; without a "
+    "token, only from this machine at CODEPILOT_METRICS_PORT"
+)
+
+
+def monitor(
+    app: web.Application,
+    engine: EngineUpkeep,
+    metrics: Callable[[], Awaitable[bytes]],
+    token: SecretStr | None,
+    draining: Callable[[], bool],
+) -> web.Application:
+    """Add the endpoints to the receiver, and make the application of the port for metrics."""
+    own = web.Application()
+    for each in (app, own):
+        Endpoints(engine, metrics, token=token, private=each is own, draining=draining).add_to(each)
+    return own
+
+
+class Endpoints:
+    """The handlers for an operator's monitoring.
+
+    Args:
+        engine: is asked whether jobs can be stored.
+        metrics: makes the text of `/metrics`.
+        token: a request that has it may read the metrics; None for no such request.
+        private: whether the loopback address alone is proof enough, without a token: not on a port that a proxy on
+            this machine forwards to.
+        draining: whether this process is about to stop, so that nothing new should be sent to it.
+        checked_seconds: how long a check of the engine counts: anybody may ask for one, and it writes to the disk.
+    """
+
+    def __init__(
+        self,
+        engine: EngineUpkeep,
+        metrics: Callable[[], Awaitable[bytes]],
+        *,
+        token: SecretStr | None,
+        private: bool,
+        draining: Callable[[], bool] = lambda: False,
+        checked_seconds: float = 1.0,
+    ) -> None:
+        self._engine, self._metrics, self._token, self._private = engine, metrics, token, private
+        self._draining, self._checking = draining, asyncio.Lock()
+        self._checked_seconds, self._checked_until = checked_seconds, 0.0
+        self._works = False
+
+    def add_to(self, app: web.Application) -> None:
+        """Have an application answer them."""
+        app.router.add_get("/healthz", self.health)
+        app.router.add_get("/readyz", self.readiness)
+        app.router.add_get("/metrics", self.metrics)
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Report that the process works; a database that does not answer is no reason to restart it."""
+        return web.json_response({"status": "ok"})
+
+    async def readiness(self, _request: web.Request) -> web.Response:
+        """Report whether jobs can be stored here, without any detail: anyone may ask."""
+        if self._draining():
+            return web.json_response({"status": "draining"}, status=503)
+        async with self._checking:
+            if time.monotonic() >= self._checked_until:
+                try:
+                    await self._engine.check()
+                except QueueError as error:
+                    log.error("not ready: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
+                    self._works = False
+                else:
+                    self._works = True
+                self._checked_until = time.monotonic() + self._checked_seconds
+        if not self._works:
+            return web.json_response({"status": "failed"}, status=503)
+        return web.json_response({"status": "ok"})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The metrics, for those who may read them."""
+        if not self._may_read(request):
+            status, headers = (403, None) if self._token is None else (401, {"WWW-Authenticate": "Bearer"})
+            return web.json_response({"status": "refused", "reason": _CLOSED}, status=status, headers=headers)
+        text = await self._metrics()
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    def _may_read(self, request: web.Request) -> bool:
+        if self._token is not None:
+            shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+            return hmac.compare_digest(shown, f"Bearer {self._token.get_secret_value()}".encode())
+        return self._private and ipaddress.ip_address(request.remote or "::").is_loopback

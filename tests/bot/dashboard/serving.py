@@ -16,8 +16,9 @@ from pydantic import SecretStr
 
 from agent_runtime import Event
 from bot.dashboard.app import Dashboard, LivePages
-from bot.dashboard.auth import People, PeopleDirectory, SignIns
+from bot.dashboard.auth import People, SignIns
 from bot.dashboard.views import DashboardReader
+from bot.github.app import OAuthClient
 from bot.jobs.context import JobServices
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
@@ -67,9 +68,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(
-    folder: Path, *, token: str | None = TOKEN, directory: PeopleDirectory | None = None
-) -> AsyncIterator[Served]:
+async def served(folder: Path, *, token: str | None = TOKEN, directory: object | None = None) -> AsyncIterator[Served]:
     store, clock = JobStore(f"sqlite:///{folder / 'jobs.sqlite'}"), Clock()
     clock.now = time.time()
     engine = DurableEngine(store)
@@ -88,7 +87,7 @@ async def served(
     )
     reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
-    people = None if directory is None else People(directory, sign_ins, clock=clock)
+    people = None if directory is None else People(cast("OAuthClient", directory), sign_ins, clock=clock)
     Dashboard(reader, sign_ins, live, people).add_to(app)
     await runner.setup()
     try:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from bot.dashboard.auth import ATTEMPT_SECONDS, People
+from bot.github.app import OAuthClient
 from bot.github.types import GitHubError
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
@@ -160,7 +162,7 @@ async def test_nothing_is_shown_while_github_does_not_answer(site: Served, direc
 async def test_a_failure_that_nobody_waited_for_any_more_is_not_shown_later(
     site: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    people, asked, fails = People(directory, site.sign_ins), asyncio.Event(), asyncio.Event()
+    people, asked, fails = People(cast("OAuthClient", directory), site.sign_ins), asyncio.Event(), asyncio.Event()
     once = directory.repositories
 
     async def slowly(token: str) -> frozenset[int] | None:
