@@ -13,7 +13,6 @@ from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
 from bot.jobs.context import JobContext, JobServices
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
-from bot.queue.records import StoredRecord
 from tests.builders import thread_facts
 
 _T = TypeVar("_T")
@@ -72,7 +71,6 @@ def context_of(
         github=cast("GitHub", github),
         queue=engine,
         ledger=cast("Ledger", ledger),
-        record=StoredRecord(engine, job.id),
         access_checks=AccessChecks(),
         marker="",
     )

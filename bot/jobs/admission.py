@@ -24,11 +24,8 @@ from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import AccessRequest, Grant, Refusal
 from bot.permissions.permissions import grant_for, resolved
 from bot.permissions.repo_config import RepoConfig
-from bot.publishing.markdown import one_line
 from bot.publishing.plan import branch_name, branch_prefix, is_named_by_run
 from bot.publishing.publish import Delivered
-
-_BRANCH_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +49,6 @@ class Assignment:
     source: Source
     closing: str = ""
     output_schema: dict[str, Any] | None = None
-
-    @property
-    def head_fact(self) -> str:
-        """A line for the agent that names commit and branch; a fork's branch is named by a stranger."""
-        branch = one_line(self.here.thread.head_ref, _BRANCH_CHARS)
-        return f"HEAD: {self.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
 
 
 async def decide(

@@ -12,11 +12,11 @@ import logging
 import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from agent_runtime import (
     AsyncRuntime,
@@ -63,6 +63,8 @@ from bot.publishing.view import Activity, DeniedCall
 from bot.queue.records import ApprovalAnswer, JobRecords, RunResult, Signal, Waiting
 
 log = logging.getLogger(__name__)
+
+_BRANCH_CHARS = 200
 T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 
@@ -79,13 +81,13 @@ class AgentRun:
         self._parked = False
         self._fresh = reporter.progress
 
-    def hear(self, signal: Signal) -> None:
+    def handle_signal(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it runs."""
         if signal.kind == "stop":
             self._stopped = signal.text
             self._interrupt()
             return
-        self._messages.hear(signal)
+        self._messages.deliver(signal)
 
     @property
     def untold(self) -> tuple[Signal, ...]:
@@ -149,7 +151,7 @@ class AgentRun:
             await self._reporter.keep()
         await self._context.services.keep_log(self._context.job)
         await asyncio.to_thread(self._context.services.forget_session, self._context.job)
-        async with opened_anew(self._context, self._assignment, keep=self._is_to_stay) as tree:
+        async with opened_anew(self._context, self._assignment, keep=lambda: self._parked) as tree:
             with self._staying_when_interrupted():
                 await record_generation(self._context, tree)
                 prepared = await self._unless_stopped(self._prepare(tree))
@@ -191,7 +193,7 @@ class AgentRun:
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
         self._context.phases.begin("prepare")
-        async with reopened(self._context, self._reporter, self._assignment, keep=self._is_to_stay) as tree:
+        async with reopened(self._context, self._reporter, self._assignment, keep=lambda: self._parked) as tree:
             with self._staying_when_interrupted():
                 await record_generation(self._context, tree)
                 yield tree
@@ -219,17 +221,19 @@ class AgentRun:
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        facts = (begun.head_fact, *ready.facts, *(() if self._asks else (NOBODY_ANSWERS,)))
+        branch = one_line(begun.here.thread.head_ref, _BRANCH_CHARS)  # of a fork: named by a stranger
+        head = f"HEAD: {begun.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
+        facts = (head, *ready.facts, *(() if self._asks else (NOBODY_ANSWERS,)))
         task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=begun.output_schema)
         if begun.grant.candidates == 1:
             return await runtime.run(task, facts=facts)
         candidates = Candidates(runtime, self._reporter, begun.grant.candidates, tree.blobs)
         self._interrupt = candidates.stop
-        self._messages.go_on_to(candidates)
+        self._messages.go_to(candidates)
         outcome = await candidates.best(task, facts)
         if outcome is None:
             self._interrupt = runtime.abort
-            self._messages.go_on_to(runtime)
+            self._messages.go_to(runtime)
             outcome = await runtime.run(task, facts=facts)
         return outcome
 
@@ -284,8 +288,7 @@ class AgentRun:
             finally:
                 self._messages.go_to(None)
                 self._interrupt = _nothing
-        # An earlier version kept what the session tells, too, when a run came to wait.
-        return replace(outcome, usage=kept.usage + outcome.usage) if kept is not None and not kept.steps else outcome
+        return outcome if kept is None else replace(outcome, usage=kept.usage + outcome.usage)
 
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
@@ -334,10 +337,6 @@ class AgentRun:
         """Whether people are asked; of several candidates none waits for an answer."""
         return self._context.can_ask and self._assignment.grant.candidates == 1
 
-    def _is_to_stay(self) -> bool:
-        """Whether the files are needed once more."""
-        return self._parked
-
     @contextmanager
     def _staying_when_interrupted(self) -> Iterator[None]:
         """Keep the files for the next worker: this one has to stop, or cannot keep its log, and releases the job."""
@@ -359,8 +358,9 @@ def _nothing() -> None:
     """Nothing is under way that could be interrupted."""
 
 
-@asynccontextmanager
-async def opened_anew(context: JobContext, begun: Assignment, *, keep: Callable[[], bool]) -> AsyncIterator[Tree]:
+def opened_anew(
+    context: JobContext, begun: Assignment, *, keep: Callable[[], bool]
+) -> AbstractAsyncContextManager[Tree]:
     """The files of the commit.
 
     Args:
@@ -368,10 +368,8 @@ async def opened_anew(context: JobContext, begun: Assignment, *, keep: Callable[
         begun: what it may do, and where.
         keep: asked as the body ends: whether the files stay.
     """
-    repo_id = begun.here.repo.id
     workspaces, current = context.services.workspaces, partial(is_current, context.queue)
-    async with workspaces.open(context.job.id, repo_id, begun.source, keep=keep, current=current) as tree:
-        yield tree
+    return workspaces.open(context.job.id, begun.here.repo.id, begun.source, keep=keep, current=current)
 
 
 @asynccontextmanager
@@ -438,22 +436,18 @@ class Messages:
     def __init__(self) -> None:
         self._signals: dict[str, Signal] = {}
         self._told: set[str] = set()
-        self._agent: Hears | None = None
+        self._agent: AsyncRuntime | Candidates | None = None
 
-    def hear(self, signal: Signal) -> None:
+    def deliver(self, signal: Signal) -> None:
         """Pass a message on, at once when the agent is at work."""
         self._signals[signal.id] = signal
         if self._agent is not None:
             _send(self._agent, signal)
 
-    def go_to(self, runtime: AsyncRuntime | None) -> None:
-        """Pass on what an agent that begins to work has not been told yet; None when it has ended."""
-        for event in runtime.session.events if runtime is not None else ():
+    def go_to(self, agent: AsyncRuntime | Candidates | None) -> None:
+        """Pass on the messages that an agent, or several at once, have not been told; None when they have ended."""
+        for event in agent.session.events if isinstance(agent, AsyncRuntime) else ():
             self.note(event)
-        self.go_on_to(runtime)
-
-    def go_on_to(self, agent: Hears | None) -> None:
-        """The same for an agent, or several at once, whose session tells nothing of messages."""
         self._agent = agent
         if agent is not None:
             for signal in self.untold:
@@ -470,15 +464,7 @@ class Messages:
         return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
 
 
-class Hears(Protocol):
-    """An agent, or several at once."""
-
-    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
-        """Tell it something; see `AsyncRuntime.send_message`."""
-        ...
-
-
-def _send(agent: Hears, signal: Signal) -> None:
+def _send(agent: AsyncRuntime | Candidates, signal: Signal) -> None:
     # By id: people repeat themselves, and a redactor may change the text on its way.
     agent.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
 
@@ -499,7 +485,7 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
         return replace(outcome, status=Status.STOPPED, reason=stopped)
     if outcome.status is not Status.MODEL_UNAVAILABLE:
         return outcome
-    if not context.services.comes_back:  # nobody tries again later
+    if not context.services.is_long_running:  # nobody tries again later
         return outcome
     patience = context.services.model_patience
     outage = await approvals.wait_out(context.record, outcome, patience=patience)

@@ -51,7 +51,7 @@ async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
     pull, head = here.snapshot.pull, here.thread.head_sha
     if pull is not None and pull.draft:
         return "It is a draft again."
-    if not context.services.comes_back and context.job.head_sha != head:
+    if not context.services.is_long_running and context.job.head_sha != head:
         return "It has a newer commit; that push has its own run."
     me = (await context.github.accounts.me()).id
     reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
@@ -97,7 +97,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     ending = Ending(state=JobState.REFUSED, reason=skip.reason)
     if skip.silent:
         return ending
-    if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
+    if not context.services.is_long_running and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await context.github.accounts.me()).id
         said = await here.reader.comments(here.repo.full_name, job.thread.number)
         # As it was shown.
@@ -109,7 +109,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS, by=job.id)
     if not is_new:
         return ending
-    if job.thread.has_comments or not context.services.checks:
+    if job.thread.has_comments or not context.services.is_long_running:
         return replace(ending, view=ShortReply(text=skip.reason))
     check = JobCheckRun(context.github, context.record.check, job, head_sha=facts.now_sha)
     await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
@@ -132,7 +132,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     attempts = max(made, await _attempts(context))
     # A workflow's run forgets what it did; what is remembered elsewhere is counted before, see `caps`. The owner of a
     # fork can push to it as often as they like, and each push would cause a pointless notice.
-    if of_fork and not context.services.checks:
+    if of_fork and not context.services.is_long_running:
         me, key = (await context.github.accounts.me()).id, context.services.marker_key
         number = context.job.thread.number
         ours = [each.body for each in await here.reader.comments(repo, number) if each.author_id == me]

@@ -15,8 +15,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError, Status, traced
@@ -155,15 +154,14 @@ class JobServices:
         agent: makes the agent of a job.
         bounds: what the operator allows.
         redactor: takes secrets out of whatever leaves.
-        trigger: the word that starts a command, for the help.
         server_url: GitHub's address for people and git.
         sandbox: the level the agent's commands run at, for the comment.
         network: what they may reach at most.
         work: keeps what runs come to until it is published, and a while longer when it is not.
         sessions: keeps the sessions of jobs, so that these can wait for people; None where nobody will send an
             answer, as in most workflows' steps.
-        comes_back: whether this process, or the next one on its directory, sees jobs through that wait; a workflow's
-            step ends with them.
+        is_long_running: whether this process, or the next one on its directory, sees jobs through that wait, and gets
+            the presses of buttons in check runs; a workflow's step ends with its jobs and makes no check runs.
         handover: how a workflow's step leaves jobs that wait to later ones; None elsewhere, and where it does not.
         marker_key: signs the marks in comments.
         pictures: whether models that see are shown the pictures of threads.
@@ -186,14 +184,13 @@ class JobServices:
     agent: AgentMaker
     bounds: Bounds
     redactor: Redactor
-    trigger: str
     server_url: str
     sandbox: str
     network: Network
     work: RunResults
     sessions: JobSessions | None
     marker_key: bytes
-    comes_back: bool
+    is_long_running: bool
     pictures: bool
     keep_days: int
     edit_seconds: float
@@ -228,14 +225,14 @@ class JobServices:
         """
         number = job.thread.number
         claimed = claimed_job(pull.body, number, branch=pull.head_ref)
-        if claimed is None or not self.comes_back:
+        if claimed is None or not self.is_long_running:
             return claimed is not None
         return job_of(pull.body, job.repo.id, number, key=self.marker_key) == claimed
 
     @property
     def push_pause(self) -> float:
         """Seconds for which the review of a push waits for the next push, which in a workflow has a run of its own."""
-        return 2 * self.edit_seconds if self.comes_back else 0.0
+        return 2 * self.edit_seconds if self.is_long_running else 0.0
 
     def without_places(self, text: str) -> str:
         """The text without the paths of this machine, which are nobody's business in a thread."""
@@ -252,11 +249,6 @@ class JobServices:
         # Nobody is behind a failed check or a schedule, so nobody is named.
         login = "" if job.origin.kind in {"ci", "recipe"} else job.actor.login
         return Allowed(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
-
-    @property
-    def checks(self) -> bool:
-        """Whether jobs have check runs: where a press of their buttons comes back."""
-        return self.comes_back
 
     @property
     def can_wait(self) -> bool:
@@ -300,29 +292,17 @@ class JobServices:
 Phase = Literal["admit", "prepare", "run", "publish"]
 
 
-class Phases:
+class Phases(ExitStack):
     """A phase lasts until the next one begins, or the body ends; all of it in one task."""
 
-    def __init__(self) -> None:
-        self._phase: Phase | None = None
-        self._open = ExitStack()
+    _phase: Phase | None = None
 
     def begin(self, phase: Phase) -> None:
         """End the phase before; go on with the same one."""
         if phase != self._phase:
-            self._open.close()
+            self.close()
             self._phase = phase
-            self._open.enter_context(traced(phase, {"codepilot.phase": phase}))
-
-    def __enter__(self) -> Self:
-        """Begin; there is no phase yet."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the last phase."""
-        self._open.__exit__(kind, error, trace)
+            self.enter_context(traced(phase, {"codepilot.phase": phase}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +315,6 @@ class JobContext:
         github: the client that may act for it.
         queue: where it came from, and the other jobs of its thread are.
         ledger: what is kept of threads beside their jobs.
-        record: what this job has done so far.
         access_checks: what was asked of GitHub for jobs that are about to begin.
         marker: the signed mark of its comment.
         phases: what is being done for it.
@@ -346,7 +325,6 @@ class JobContext:
     github: GitHub
     queue: JobEngine
     ledger: Ledger
-    record: StoredRecord
     access_checks: AccessChecks
     marker: str
     phases: Phases = field(default_factory=Phases)
@@ -357,6 +335,11 @@ class JobContext:
         return spot_of(self.job)
 
     @property
+    def record(self) -> StoredRecord:
+        """The job's progress so far."""
+        return self.of(self.job)
+
+    @property
     def can_ask(self) -> bool:
         """Whether a person can answer what a run asks: in a thread, to a bot that is still there then."""
         return self.services.can_wait and self.job.thread.has_comments
@@ -364,16 +347,14 @@ class JobContext:
     @property
     def kept(self) -> str:
         """Where the patch of work that was not published is, for the comment."""
-        if not self.services.comes_back:
+        if not self.services.is_long_running:
             return "The patch is in the summary of this workflow run."
-        where = "attached to the check run, and " if self.services.checks else ""
-        return (
-            f"The patch is {where}stored by the operator for {self.services.keep_days} days, as `{self.job.id}.patch`."
-        )
+        days, name = self.services.keep_days, f"{self.job.id}.patch"
+        return f"The patch is attached to the check run, and stored by the operator for {days} days, as `{name}`."
 
     def about(self, other: Job) -> JobContext:
         """Another job, with the client of this one."""
-        return replace(self, job=other, record=self.of(other), marker=self.services.marker(other))
+        return replace(self, job=other, marker=self.services.marker(other))
 
     def of(self, other: Job) -> StoredRecord:
         """What another job has done so far."""
@@ -453,7 +434,6 @@ class JobContextFactory:
                 github=github,
                 queue=self.queue,
                 ledger=self.ledger,
-                record=StoredRecord(self.queue, job.id),
                 access_checks=self.access_checks,
                 marker=self.services.marker(job),
             )

@@ -62,19 +62,6 @@ class ApprovalVerdict:
     tree_sha: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
-    """What was sent, what a reviewer should know of it, and what was left out of it."""
-
-    delivered: Delivered
-    notes: tuple[str, ...]
-    part: PartialChange | None = None
-
-    @property
-    def published(self) -> bool:
-        return self.delivered.commit_sha is not None
-
-
 class ResultDelivery:
     """Publishes what a piece of work came to, as far as that may be now."""
 
@@ -133,7 +120,7 @@ class ResultDelivery:
                 here.repo.id, context.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
         delivered = await with_own_pull(context, here, delivered, change)
-        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
+        return await self._told(here, outcome, change, delivered, notes=publication.notes, part=part)
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
@@ -239,25 +226,45 @@ class ResultDelivery:
             return held_back(publication, "denied", verdict.why)
         return publication
 
-    async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
-        """What came of it, for the comment, the check run and the queue."""
+    async def _told(
+        self,
+        here: ThreadSnapshot,
+        outcome: Outcome,
+        change: Change,
+        delivered: Delivered,
+        *,
+        notes: tuple[str, ...],
+        part: PartialChange | None,
+    ) -> Ending:
+        """Return the ending for the comment, the check run and the queue.
+
+        Args:
+            here: the thread.
+            outcome: how the run ended.
+            change: what it changed.
+            delivered: what was sent.
+            notes: for a reviewer.
+            part: what was left out.
+        """
         context, begun = self._context, self._assignment
         finished = outcome.status is Status.FINISHED
         if isinstance(begun.command, Plan) and finished and context.can_ask:
             return await self._propose(outcome)
         review = await read_review(context, begun, outcome) if isinstance(begun.command, Review) and finished else None
-        if review is not None and not sent.delivered.withheld:
-            sent = replace(sent, delivered=await send_review(context, begun, here, review))
-        if sent.delivered.replayed:
+        if review is not None and not delivered.withheld:
+            delivered = await send_review(context, begun, here, review)
+        if delivered.replayed:
             self._reporter.replayed()
-        part = sent.part if sent.published else None
-        partial = part is not None
+        published = delivered.commit_sha is not None
+        partial = published and part is not None
         came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
             await context.record.update(lambda record: replace(record, verdict=came_to))
-        lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
-        state, delivered = _STATES.get(outcome.status, JobState.FAILED), sent.delivered
-        published = part.rest if part is not None and part.rest is not None else change
+        lost = part.patch if part is not None and published else ""
+        if isinstance(begun.command, Fix) and not published:
+            lost = change.patch
+        state = _STATES.get(outcome.status, JobState.FAILED)
+        sent = part.rest if published and part is not None and part.rest is not None else change
         view = self._reporter.now(
             state=state.value,
             verdict=came_to,
@@ -265,18 +272,18 @@ class ResultDelivery:
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
             kept=context.kept if lost else "",
-            ci_note=context.services.ci_note if sent.published else "",
+            ci_note=context.services.ci_note if published else "",
             partial=partial,
             steps=outcome.steps,
             usage=outcome.usage,
-            withheld_diff=sent.part.diff if sent.part is not None else "",
+            withheld_diff=part.diff if part is not None else "",
             withheld=delivered.withheld.reason
             if delivered.withheld and isinstance(begun.command, (Fix, Review))
             else "",
             would=delivered.would,
-            notes=(*begun.grant.notes, *sent.notes, *filter(None, [delivered.note])),
+            notes=(*begun.grant.notes, *notes, *filter(None, [delivered.note])),
             # What a run left that was not to change anything concerns nobody.
-            files=published.files if isinstance(begun.command, Fix) else (),
+            files=sent.files if isinstance(begun.command, Fix) else (),
             commit_sha=delivered.commit_sha,
             commit_url=delivered.commit_url,
             pull_number=delivered.pull_number,

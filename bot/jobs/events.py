@@ -35,7 +35,7 @@ from bot.jobs.access import PhaseReader, check_access
 from bot.jobs.admission import resume_base
 from bot.jobs.automatic import is_unasked_review
 from bot.jobs.context import Ending, JobContext, KnownConfigs, ShortReply
-from bot.jobs.recipes import start_after_run, start_labelled, start_scheduled
+from bot.jobs.recipes import begin, start_after_run, start_labelled, start_scheduled
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
 from bot.jobs.status import StatusReporter
 from bot.jobs.steering import LIVE, stop_all
@@ -63,7 +63,9 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
         case Closed(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
-            await _access_lost(context, repo_ids)
+            installation = context.job.installation
+            for each in () if installation is None else await context.queue.live_of(installation, repo_ids):
+                await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
         case RecipeDue():
             return await start_scheduled(context, command)
         case ChecksFailed():
@@ -127,8 +129,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
             if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
                 await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
         # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
-        await context.queue.accept(review, held_seconds=context.services.push_pause)
-        await context.record.update(lambda record: replace(record, leads_to=review.id))
+        await begin(context, review, held_seconds=context.services.push_pause)
     kept = await context.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
@@ -145,12 +146,6 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         "again."
     )
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
-
-
-async def _access_lost(context: JobContext, repo_ids: tuple[int, ...]) -> None:
-    if context.job.installation is not None:
-        for each in await context.queue.live_of(context.job.installation, repo_ids):
-            await _end_or_stop(context, each, "The App was removed from this repository, or suspended.")
 
 
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
@@ -253,14 +248,13 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         trigger=event.trigger,
         head_sha=command.head_sha,
     )
-    await context.queue.accept(job)
-    await context.record.update(lambda record: replace(record, leads_to=job.id))
+    await begin(context, job)
     return Ending(state=JobState.DONE)
 
 
 async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
     """Where the work is to be; None where nobody wants any."""
-    everywhere = not context.services.checks and "fix_ci" not in config.model_fields_set
+    everywhere = not context.services.is_long_running and "fix_ci" not in config.model_fields_set
     pulls = everywhere or "pull-requests" in config.fix_ci
     if command.fork:
         number = None

@@ -215,8 +215,12 @@ def _comment(facts: CommentFacts, me: int) -> ThreadComment:
 
 
 def _check(red: RedCheck) -> FailingCheck:
-    remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in red.annotations)
-    return FailingCheck(name=red.name, conclusion=red.conclusion, summary=red.summary, remarks=remarks)
+    return FailingCheck(
+        name=red.name,
+        conclusion=red.conclusion,
+        summary=red.summary,
+        remarks=tuple(map(remark_of, red.annotations)),
+    )
 
 
 MOST_JOBS = 5

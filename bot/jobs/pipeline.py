@@ -13,7 +13,6 @@ import logging
 import time
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from agent_runtime import (
     AgentError,
@@ -127,7 +126,7 @@ class Worker:
                 await endings.keep_fault(self._contexts, job, reason)
                 await self._contexts.services.keep_log(job)
                 disposition = JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
-            span.set_attribute("codepilot.job.state", _state_after(disposition))
+            span.set_attribute("codepilot.job.state", _state_after(disposition).value)
             return disposition
 
     async def _see_through(self, attempt: JobAttempt) -> Disposition:
@@ -141,15 +140,15 @@ class Worker:
                 owed = await endings.tell(context, comment=pipeline.comment)
                 return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             context.phases.begin("admit")
-            async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
+            async with attempt.listening(pipeline.handle_signal, lambda: pipeline.steps):
                 ending = await self._ending(pipeline, context, attempt)
-                ending = await pipeline.in_words(ending)
+                ending = await pipeline.with_status_view(ending)
                 # Of a run that came to no result, whose session is still there. This takes a while: messages are heard.
                 if ending.state is not JobState.WAITING:
                     await context.services.keep_log(job)
             context.phases.begin("publish")
             context.github.hurry(Urgency.ENDING)
-            ending = pipeline.heard_out(ending)
+            ending = pipeline.with_late_message_notes(ending)
             log.info(": ".join(filter(None, (ending.state, ending.reason))))
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
@@ -202,7 +201,7 @@ class Worker:
         except (BotError, AgentError) as error:
             if isinstance(error, StorageError) and not pipeline.is_to_stop:
                 raise  # nothing is lost: what is stored can be read when the store is back
-            if isinstance(error, SessionNewerError) and context.services.comes_back:
+            if isinstance(error, SessionNewerError) and context.services.is_long_running:
                 raise
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
@@ -212,16 +211,10 @@ class Worker:
             return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
 
 
-def _state_after(disposition: Disposition) -> str:
-    match disposition:
-        case JobEnded(state=state):
-            return state.value
-        case JobParked():
-            return JobState.WAITING.value
-        case JobReleased():
-            return JobState.QUEUED.value
-        case other:
-            assert_never(other)
+def _state_after(disposition: Disposition) -> JobState:
+    if isinstance(disposition, JobEnded):
+        return disposition.state
+    return JobState.WAITING if isinstance(disposition, JobParked) else JobState.QUEUED
 
 
 PATIENCE_SECONDS = 6 * 3600.0
@@ -295,16 +288,25 @@ class JobPipeline:
             return await handle_event(context, command)
         if why := await early_skip_reason(context):
             return Ending(state=JobState.REFUSED, reason=why)
-        access = self._access = context.access_checks.take(context.job.id, context.github) or await self._arrive()
+        access = self._access = context.access_checks.take(context.job.id, context.github) or await self._check_access()
         if not access.may_command and await resume_base(context) is None:
             return await context.refuse(NO_WRITE_ACCESS)
-        here = await self._look(access)
+        here = await self._load_snapshot(access)
         if isinstance(command, StartRecipe | Talk):
             return await self._answer(command)
         if isinstance(command, Steering):
             return await steered(context, command, here)
         aim = await aimed(context, here) if isinstance(command, Undo) else here
         return await context.refuse(aim) if isinstance(aim, Refusal) else await self._begin(aim)
+
+    async def _check_access(self) -> AccessCheck:
+        context = self._context
+        self._access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        return self._access
+
+    async def _load_snapshot(self, access: AccessCheck) -> ThreadSnapshot:
+        await self._reporter.since_asked()
+        return fetch_snapshot(self._context.job, access)
 
     async def _answer(self, command: StartRecipe | Talk) -> Ending:
         """Do what concerns no job that there is."""
@@ -320,115 +322,13 @@ class JobPipeline:
         """Work, when that may be; else say why not."""
         decision = await self._may_begin(here)
         if isinstance(decision, Refusal):
-            return await self._wind_up(here, decision.reason) or await self._context.refuse(decision)
+            return await self._finish_partial_work(here, decision.reason) or await self._context.refuse(decision)
         try:
             return await self._work(here)
         except WorkspaceError:
             # Whatever git could not do, the next attempt shall not fail for a token that serves no more.
             self._context.github.tokens.forget(here.repo.full_name)
             raise
-
-    async def give_up(self, reason: str) -> Ending | None:
-        """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""
-        return await self._wind_up(await self._look(await self._arrive()), reason, Status.FAILED)
-
-    async def greet(self) -> AccessCheck | None:
-        """React at once to a command that counts: the job itself may have to wait for others.
-
-        Returns:
-            What was asked of GitHub; None where nobody is to be answered.
-        """
-        context = self._context
-        if context.job.lane != "work" or context.job.is_unasked:
-            return None
-        access = await self._arrive()
-        if not access.may_command:
-            return None
-        if await context.react("eyes"):
-            await context.record.update(lambda record: replace(record, seen=True))
-        context.access_checks.keep(context.job.id, access)
-        return access
-
-    async def announce(self, access: AccessCheck) -> None:
-        """Make the comment of a job that may begin, unless many others wait to write; then its worker makes it."""
-        context = self._context
-        if context.github.waiting > _SHORT_LINE or not isinstance(
-            await self._may_begin(await self._look(access)), Grant
-        ):
-            return
-        stored = await context.queue.get(context.job.id)
-        if stored is None or not TRANSITIONS[stored.state]:
-            return
-        await self.comment.show(self._reporter.now(state="queued"))
-        now = time.time()
-        record = await context.record.update(lambda record: replace(record, greeted_at=now))
-        # The job may have been cancelled meanwhile, and this comment must not hide that.
-        stored = await context.queue.get(context.job.id)
-        if record.ending is not None:
-            await self.comment.put(record.ending.body)
-        elif stored is not None and not TRANSITIONS[stored.state]:
-            await self.comment.show(self._reporter.now(state=stored.state.value, reason=stored.reason))
-
-    @property
-    def is_to_stop(self) -> bool:
-        """Whether somebody has told the job to stop."""
-        return any(signal.kind == "stop" for signal in self._heard)
-
-    @property
-    def steps(self) -> int:
-        """How many steps the agent has made."""
-        return self._reporter.progress.steps
-
-    def hear(self, signal: Signal) -> None:
-        """Take in what somebody says to the job while it runs."""
-        self._heard.append(signal)
-        if self._agent_run is not None:
-            self._agent_run.hear(signal)
-
-    async def in_words(self, ending: Ending) -> Ending:
-        """The ending with words where nobody is owed any, but the job's comment or check run says that it goes on."""
-        if ending.view is not None or not (await self._context.record.read()).is_shown:
-            return ending
-        return replace(ending, view=self._reporter.now(state=ending.state.value, reason=ending.reason))
-
-    def heard_out(self, ending: Ending) -> Ending:
-        """The ending with a word to everybody whose message came too late; one that waits will still be told."""
-        if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
-            return ending
-        messages = [signal for signal in self._heard if signal.kind == "message"]
-        late = messages if self._agent_run is None else self._agent_run.untold
-        notes = [
-            f"This message came too late; send it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
-        ]
-        return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
-
-    async def failed(self, reason: str, remedy: str = "", *, unproven: bool = False) -> Ending:
-        """The ending of a job that failed; nothing new is shown to people who may not give commands.
-
-        Args:
-            reason: what went wrong.
-            remedy: what to do about it.
-            unproven: whether GitHub could not be asked who commands: the code that reports the ending asks first.
-        """
-        may_command = self._access is not None and self._access.may_command
-        proven = may_command or (await self._context.record.read()).is_shown
-        unproven = unproven and self._access is None and not self._context.job.is_unasked
-        if not (proven or unproven):
-            return Ending(state=JobState.FAILED, reason=reason)
-        done = await self._context.services.work.find(self._context.job.id, self._context.record)
-        patch = await asyncio.to_thread(self._context.services.work.patch, self._context.job.id) if done else ""
-        kept = self._context.kept if patch else ""
-        view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept=kept)
-        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
-
-    async def _arrive(self) -> AccessCheck:
-        context = self._context
-        self._access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        return self._access
-
-    async def _look(self, access: AccessCheck) -> ThreadSnapshot:
-        await self._reporter.since_asked()
-        return fetch_snapshot(self._context.job, access)
 
     async def _may_begin(self, here: ThreadSnapshot) -> Grant | Refusal:
         """Decide before anything is fetched or said; most of what the repository itself asks for comes later."""
@@ -470,7 +370,7 @@ class JobPipeline:
         grant = await decide(context, place, asked.config, again=await resume_base(context) is not None)
         here = here if isinstance(place, Refusal) else place
         if isinstance(grant, Refusal):
-            if (ending := await self._wind_up(here, grant.reason)) is not None:
+            if (ending := await self._finish_partial_work(here, grant.reason)) is not None:
                 return ending
             await context.void(grant.voided)
             if unasked:
@@ -486,17 +386,16 @@ class JobPipeline:
     async def _granted(self, here: ThreadSnapshot, grant: Grant, asked: RepoSettings, source: Source) -> Ending:
         context = self._context
         command = resolved(context.job.command, kind=context.job.thread.kind, config=asked.config)
-        if context.services.checks:
+        if context.services.is_long_running:
             self.check = self._check_run(grant.bound_to_sha)
             if warning := await self.check.begin(self._reporter.now()):
                 self._reporter.warn(warning)
             posted = (await context.record.read()).check.posted
             self._reporter.run_url = posted.url if posted is not None else ""
-        beside = (self.check,) if self.check else ()
         seconds = context.services.edit_seconds
         # Without a thread there is only the check run, which was just made.
         stale = context.job.thread.has_comments and time.time() - self._shown_at >= seconds
-        async with self.comment.kept_fresh(self._reporter.now, seconds=seconds, stale=stale, beside=beside):
+        async with self.comment.kept_fresh(self._reporter.now, seconds=seconds, stale=stale, check=self.check):
             if isinstance(command, Undo):
                 return await undo(context, self._reporter, here, grant, source)
             if not isinstance(command, Work):
@@ -506,10 +405,22 @@ class JobPipeline:
             assignment = replace(begun, output_schema=schema)
             self._agent_run = AgentRun(context, self._reporter, assignment)
             for signal in self._heard:
-                self._agent_run.hear(signal)
+                self._agent_run.handle_signal(signal)
             return await self._agent_run.go()
 
-    async def _wind_up(self, here: ThreadSnapshot, why: str, status: Status = Status.STOPPED) -> Ending | None:
+    def _check_run(self, head_sha: str) -> JobCheckRun:
+        context = self._context
+        return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
+
+    async def give_up(self, reason: str) -> Ending | None:
+        """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""
+        return await self._finish_partial_work(
+            await self._load_snapshot(await self._check_access()), reason, Status.FAILED
+        )
+
+    async def _finish_partial_work(
+        self, here: ThreadSnapshot, why: str, status: Status = Status.STOPPED
+    ) -> Ending | None:
         """End a job that was begun and may not go on, and keep what it did; None when there is nothing of it."""
         context = self._context
         command = resolved(context.job.command, kind=context.job.thread.kind, config=RepoConfig())
@@ -530,6 +441,58 @@ class JobPipeline:
         except WorkspaceError:  # it had not come so far as to have files
             return None
 
+    async def failed(self, reason: str, remedy: str = "", *, unproven: bool = False) -> Ending:
+        """The ending of a job that failed; nothing new is shown to people who may not give commands.
+
+        Args:
+            reason: what went wrong.
+            remedy: what to do about it.
+            unproven: whether GitHub could not be asked who commands: the code that reports the ending asks first.
+        """
+        may_command = self._access is not None and self._access.may_command
+        proven = may_command or (await self._context.record.read()).is_shown
+        unproven = unproven and self._access is None and not self._context.job.is_unasked
+        if not (proven or unproven):
+            return Ending(state=JobState.FAILED, reason=reason)
+        done = await self._context.services.work.find(self._context.job.id, self._context.record)
+        patch = await asyncio.to_thread(self._context.services.work.patch, self._context.job.id) if done else ""
+        kept = self._context.kept if patch else ""
+        view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept=kept)
+        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
+
+    async def with_status_view(self, ending: Ending) -> Ending:
+        """The ending with words where nobody is owed any, but the job's comment or check run says that it goes on."""
+        if ending.view is not None or not (await self._context.record.read()).is_shown:
+            return ending
+        return replace(ending, view=self._reporter.now(state=ending.state.value, reason=ending.reason))
+
+    def with_late_message_notes(self, ending: Ending) -> Ending:
+        """The ending with a word to everybody whose message came too late; one that waits will still be told."""
+        if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
+            return ending
+        messages = [signal for signal in self._heard if signal.kind == "message"]
+        late = messages if self._agent_run is None else self._agent_run.untold
+        notes = [
+            f"This message came too late; send it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
+        ]
+        return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
+
+    def handle_signal(self, signal: Signal) -> None:
+        """Take in what somebody says to the job while it runs."""
+        self._heard.append(signal)
+        if self._agent_run is not None:
+            self._agent_run.handle_signal(signal)
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether somebody has told the job to stop."""
+        return any(signal.kind == "stop" for signal in self._heard)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the agent has made."""
+        return self._reporter.progress.steps
+
     async def checked(self) -> str | None:
         """The commit that the job's check run stands on; None when it has none."""
         head = (await self._context.record.read()).check.head_sha
@@ -543,9 +506,42 @@ class JobPipeline:
             return
         await self.check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
 
-    def _check_run(self, head_sha: str) -> JobCheckRun:
+    async def acknowledge(self) -> AccessCheck | None:
+        """React at once to a command that counts: the job itself may have to wait for others.
+
+        Returns:
+            What was asked of GitHub; None where nobody is to be answered.
+        """
         context = self._context
-        return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
+        if context.job.lane != "work" or context.job.is_unasked:
+            return None
+        access = await self._check_access()
+        if not access.may_command:
+            return None
+        if await context.react("eyes"):
+            await context.record.update(lambda record: replace(record, seen=True))
+        context.access_checks.keep(context.job.id, access)
+        return access
+
+    async def post_queued_comment(self, access: AccessCheck) -> None:
+        """Make the comment of a job that may begin, unless many others wait to write; then its worker makes it."""
+        context = self._context
+        if context.github.waiting > _SHORT_LINE or not isinstance(
+            await self._may_begin(await self._load_snapshot(access)), Grant
+        ):
+            return
+        stored = await context.queue.get(context.job.id)
+        if stored is None or not TRANSITIONS[stored.state]:
+            return
+        await self.comment.show(self._reporter.now(state="queued"))
+        now = time.time()
+        record = await context.record.update(lambda record: replace(record, greeted_at=now))
+        # The job may have been cancelled meanwhile, and this comment must not hide that.
+        stored = await context.queue.get(context.job.id)
+        if record.ending is not None:
+            await self.comment.put(record.ending.body)
+        elif stored is not None and not TRANSITIONS[stored.state]:
+            await self.comment.show(self._reporter.now(state=stored.state.value, reason=stored.reason))
 
 
 AT_ONCE = 16
@@ -569,14 +565,14 @@ class Acknowledger:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def greet(self, job: Job) -> None:
+    def acknowledge(self, job: Job) -> None:
         """Answer the job's command soon; with too many waiting, leave it to the worker."""
         if job.lane != "work":
             return
         if len(self._tasks) >= WAITING:
             task = asyncio.create_task(self._unhold(job))
         else:
-            task = asyncio.create_task(self._greet(job))
+            task = asyncio.create_task(self._acknowledge(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -586,16 +582,16 @@ class Acknowledger:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _greet(self, job: Job) -> None:
+    async def _acknowledge(self, job: Job) -> None:
         try:
             async with asyncio.timeout(GREET_SECONDS), AsyncExitStack() as stack:
                 async with self._slots:
                     context = await stack.enter_async_context(self._contexts.opened(job))
                     pipeline = JobPipeline(context)
-                    access = await pipeline.greet()
+                    access = await pipeline.acknowledge()
                 # A comment has to wait for its turn to write, and others for their reaction meanwhile.
                 if access is not None and self._comments:
-                    await pipeline.announce(access)
+                    await pipeline.post_queued_comment(access)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("not acknowledged: GitHub did not answer in time")

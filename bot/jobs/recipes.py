@@ -76,7 +76,7 @@ async def start_after_run(context: JobContext, run: ChecksFailed, config: RepoCo
 
     At most once an hour, for a comment of ours may start that workflow again. A workflow's step is told its recipe.
     """
-    if not run.run_id or run.pull or run.fork or not context.services.checks:
+    if not run.run_id or run.pull or run.fork or not context.services.is_long_running:
         return
     for head in config.recipes:
         on = head.on.workflow_run
@@ -176,9 +176,9 @@ def recipe_job(
     )
 
 
-async def begin(context: JobContext, job: Job) -> None:
+async def begin(context: JobContext, job: Job, *, held_seconds: float = 0.0) -> None:
     """Store a job that this one leads to."""
-    await context.queue.accept(job)
+    await context.queue.accept(job, held_seconds=held_seconds)
     await context.record.update(lambda record: replace(record, leads_to=job.id))
 
 

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from agent_runtime import Event, Status
 from bot.domain.commands import Command, Fix, Test
@@ -214,14 +214,6 @@ _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSAB
 _TWICE = 2
 
 
-class Board(Protocol):
-    """A place where people see how a job is doing."""
-
-    async def show(self, view: StatusView) -> None:
-        """Make it say `view`; nothing is sent when it does already."""
-        ...
-
-
 class StatusComment:
     """The comment of one job, found again after a restart by its stored id, else by its signed marker.
 
@@ -281,7 +273,7 @@ class StatusComment:
 
     @asynccontextmanager
     async def kept_fresh(
-        self, view: Callable[[], StatusView], *, seconds: float, stale: bool = False, beside: Collection[Board] = ()
+        self, view: Callable[[], StatusView], *, seconds: float, stale: bool = False, check: JobCheckRun | None = None
     ) -> AsyncIterator[None]:
         """Show `view()` now and then while the body of the `with` runs; trouble with it never stops the work.
 
@@ -289,7 +281,7 @@ class StatusComment:
             view: how the job is doing now.
             seconds: between two looks at it, at first; see `edit_pause`.
             stale: whether what the comment says is old already.
-            beside: where else it is shown, less often.
+            check: the check run that says the same, less often.
         """
         every = _BESIDE if self._job.thread.has_comments else 1
 
@@ -307,9 +299,10 @@ class StatusComment:
                 ):
                     continue
                 shown, edits = now, edits + 1
-                for board in (self, *(beside if edits % every == 0 else ())):
+                for place in (self, check if edits % every == 0 else None):
                     try:
-                        await board.show(now)
+                        if place is not None:
+                            await place.show(now)
                     except GitHubError:
                         log.warning("the job's status was not updated", exc_info=True)
 
@@ -600,7 +593,7 @@ async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
 
 def lacking(context: JobContext, permission: str) -> str:
     """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
-    if not context.services.checks:
+    if not context.services.is_long_running:
         return f"The workflow's token cannot read {permission}: add `{permission}: read` to its `permissions:`."
     return (
         f"The App is missing the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, "

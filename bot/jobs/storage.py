@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import ConfigDict, TypeAdapter
@@ -120,32 +120,8 @@ _HOUR_SECONDS = 3600.0
 _ENDING = ".patch"
 
 
-class PatchStore(Protocol):
-    """Keeps one patch a job. Every method blocks."""
-
-    def put(self, job_id: str, patch: BinaryIO) -> None:
-        """Keep a patch in place of the one before; it is durable when this returns."""
-        ...
-
-    def file(self, job_id: str) -> Path | None:
-        """A file of this machine with the patch; None where there is none."""
-        ...
-
-    def delete(self, job_id: str) -> None:
-        """Remove a patch; nothing to do where there is none."""
-        ...
-
-    def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
-        """Remove the patches of all jobs but `keep` that are `days` old, and the oldest of more than `most_bytes`.
-
-        Returns:
-            How many they were.
-        """
-        ...
-
-
 class PatchFiles:
-    """Patches as files `JOB.patch`.
+    """One patch a job, as files `JOB.patch`. Every method blocks.
 
     Args:
         folder: where they are; made with mode 0700.
@@ -155,7 +131,7 @@ class PatchFiles:
         self._folder = folder
 
     def put(self, job_id: str, patch: BinaryIO) -> None:
-        """See `PatchStore.put`."""
+        """Keep a patch in place of the one before; it is durable when this returns."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / f"{job_id}.partial"
         with partial.open("wb") as file:
@@ -170,16 +146,22 @@ class PatchFiles:
             os.close(folder)
 
     def file(self, job_id: str) -> Path | None:
-        """See `PatchStore.file`."""
+        """A file of this machine with the patch; None where there is none."""
         path = self._folder / f"{job_id}{_ENDING}"
         return path if path.is_file() else None
 
     def delete(self, job_id: str) -> None:
-        """See `PatchStore.delete`."""
+        """Remove a patch; nothing to do where there is none."""
         (self._folder / f"{job_id}{_ENDING}").unlink(missing_ok=True)
 
     def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
-        """See `PatchStore.sweep`. What a killed process only began to write goes like the rest."""
+        """Remove the patches of all jobs but `keep` that are `days` old, and the oldest of more than `most_bytes`.
+
+        What a killed process only began to write goes like the rest.
+
+        Returns:
+            How many they were.
+        """
         found = list[BlobInfo]()
         for path in self._folder.glob("*.p*"):
             status = path.stat()
@@ -191,7 +173,7 @@ class PatchFiles:
 
 
 class PatchBlobs:
-    """Patches in the blob store, encrypted.
+    """The same in the blob store, encrypted.
 
     Args:
         vault: the part of the store that has patches alone.
@@ -202,7 +184,7 @@ class PatchBlobs:
         self._vault, self._here, self._copies = vault, PatchFiles(folder), PatchFiles(folder / "copies")
 
     def put(self, job_id: str, patch: BinaryIO) -> None:
-        """See `PatchStore.put`.
+        """See `PatchFiles.put`.
 
         Raises:
             StorageError: the store failed.
@@ -210,7 +192,7 @@ class PatchBlobs:
         self._vault.write(f"{job_id}{_ENDING}", patch.read())  # no more than a `Change` holds in memory already
 
     def file(self, job_id: str) -> Path | None:
-        """See `PatchStore.file`.
+        """See `PatchFiles.file`.
 
         Raises:
             StorageError: the store failed.
@@ -224,7 +206,7 @@ class PatchBlobs:
         return self._copies.file(job_id)
 
     def delete(self, job_id: str) -> None:
-        """See `PatchStore.delete`.
+        """See `PatchFiles.delete`.
 
         Raises:
             StorageError: the store failed.
@@ -234,7 +216,7 @@ class PatchBlobs:
         self._here.delete(job_id)
 
     def sweep(self, *, days: float, most_bytes: int, keep: Collection[str]) -> int:
-        """See `PatchStore.sweep`.
+        """See `PatchFiles.sweep`.
 
         Raises:
             StorageError: the store failed.
@@ -249,6 +231,9 @@ class PatchBlobs:
         for name in names:
             self._vault.blobs.delete(f"{self._vault.folder}/{name}")
         return swept + len(names)
+
+
+PatchStore = PatchFiles | PatchBlobs
 
 
 def _superfluous(
@@ -274,36 +259,10 @@ _YOUNG_SECONDS = 3600.0
 """A session that was used this lately may be of a job that was accepted since the jobs were counted."""
 
 
-class JobSessions(Protocol):
-    """Keeps one session a job. Every method may block, and raise `SessionError` when the store cannot be used."""
-
-    def of(self, job_id: str) -> Session:
-        """The session of a job; nothing is opened yet."""
-        ...
-
-    def has(self, job_id: str) -> bool:
-        """Whether an attempt at the job has left a session."""
-        ...
-
-    def events(self, job_id: str) -> Sequence[Event]:
-        """What the session of a job has recorded; nothing without one."""
-        ...
-
-    def stamp(self, job_id: str) -> str:
-        """A text that is another one after something was recorded in the session of a job."""
-        ...
-
-    def forget(self, job_id: str) -> None:
-        """Drop the session of a job."""
-        ...
-
-    def sweep(self, live: Collection[str]) -> None:
-        """Drop the sessions of all jobs but `live`; one that was used within the hour stays for the next sweep."""
-        ...
-
-
 class FileJobSessions:
-    """Keeps sessions in files, for jobs that no other machine goes on with.
+    """Keeps one session a job in files, for jobs that no other machine goes on with.
+
+    Every method may block, and raise `SessionError` when the store cannot be used.
 
     Args:
         folder: has a directory for each job.
@@ -313,19 +272,19 @@ class FileJobSessions:
         self._folder = folder
 
     def of(self, job_id: str) -> FileSession:
-        """See `JobSessions.of`."""
+        """The session of a job; nothing is opened yet."""
         return FileSession(_FILE, session_dir=self._folder / job_id)
 
     def has(self, job_id: str) -> bool:
-        """See `JobSessions.has`."""
+        """Whether an attempt at the job has left a session."""
         return (self._folder / job_id).exists()
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """See `JobSessions.events`."""
+        """What the session of a job has recorded; nothing without one."""
         return self.of(job_id).read()
 
     def stamp(self, job_id: str) -> str:
-        """See `JobSessions.stamp`."""
+        """A text that is another one after something was recorded in the session of a job."""
         try:
             status = self.of(job_id).path.stat()
         except FileNotFoundError:
@@ -333,11 +292,11 @@ class FileJobSessions:
         return f"{status.st_mtime_ns} {status.st_size}"
 
     def forget(self, job_id: str) -> None:
-        """See `JobSessions.forget`."""
+        """Drop the session of a job."""
         discard(self._folder / job_id)
 
     def sweep(self, live: Collection[str]) -> None:
-        """See `JobSessions.sweep`."""
+        """Drop the sessions of all jobs but `live`; one that was used within the hour stays for the next sweep."""
         before = time.time() - _YOUNG_SECONDS
         for folder in self._folder.iterdir() if self._folder.exists() else ():
             if folder.name in live or folder.name.startswith(SET_ASIDE):
@@ -386,27 +345,27 @@ class DatabaseJobSessions:
             self.forget("")
 
     def of(self, job_id: str) -> DatabaseSession:
-        """See `JobSessions.of`."""
+        """See `FileJobSessions.of`."""
         return self._session(job_id, take_over=True)
 
     def has(self, job_id: str) -> bool:
-        """See `JobSessions.has`."""
+        """See `FileJobSessions.has`."""
         return self.of(job_id).exists()
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """See `JobSessions.events`."""
+        """See `FileJobSessions.events`."""
         return self.of(job_id).read()
 
     def stamp(self, job_id: str) -> str:
-        """See `JobSessions.stamp`."""
+        """See `FileJobSessions.stamp`."""
         return str(self.of(job_id).metadata())
 
     def forget(self, job_id: str) -> None:
-        """See `JobSessions.forget`."""
+        """See `FileJobSessions.forget`."""
         _reset(self.of(job_id))
 
     def sweep(self, live: Collection[str]) -> None:
-        """See `JobSessions.sweep`; one that is being used stays for the next sweep, too."""
+        """See `FileJobSessions.sweep`; one that is being used stays for the next sweep, too."""
         before = time.time() - _YOUNG_SECONDS
         for each in self.of("").list_sessions():
             of_job, _, job_id = each["session_id"].partition(_PREFIX)
@@ -419,6 +378,9 @@ class DatabaseJobSessions:
 
     def _session(self, job_id: str, *, take_over: bool) -> DatabaseSession:
         return DatabaseSession(f"{_PREFIX}{job_id}", db_url=self._url, take_over=take_over, eager=True)
+
+
+JobSessions = FileJobSessions | DatabaseJobSessions
 
 
 @asynccontextmanager

@@ -121,7 +121,7 @@ def services(
     make_data_directory(agent)
     key = key_for(secret, "paused runs")
     servers = _servers(agent) if works else {}
-    comes_back, inputs = inputs is None, inputs or _NO_INPUTS
+    is_long_running, inputs = inputs is None, inputs or _NO_INPUTS
     return JobServices(
         workspaces=_workspaces(agent, storage, git_pauses),
         setup=Setup(
@@ -129,28 +129,27 @@ def services(
             network=agent.network if agent.setup_network is None else agent.setup_network,
             seconds=agent.setup_seconds,
             cache=_setup_cache(agent),
-            on_runner=not comes_back,
+            on_runner=not is_long_running,
         ),
         agent=agent_maker(agent, provider, sandbox, servers=servers, state_key=key, scrub=redactor.redact_known),
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run, servers=tuple(servers)),
         redactor=redactor,
-        trigger=agent.trigger,
         server_url=server_url.rstrip("/"),
         sandbox=sandbox.level,
         network=agent.network,
         work=RunResults(
             storage.patches,
             most_bytes=agent.patches_gb * 1024**3,
-            lasting=storage.lasting_patches or not comes_back,
+            lasting=storage.lasting_patches or not is_long_running,
         ),
         sessions=storage.sessions,
-        comes_back=comes_back,
+        is_long_running=is_long_running,
         marker_key=key_for(secret, "status comment"),
         pictures=agent.pictures != "off",
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
         model_patience=agent.model_patience,
-        ci_note="" if comes_back else _NO_CI,
+        ci_note="" if is_long_running else _NO_CI,
         run_url=run_url,
         listeners=tuple(listeners),
         conventions=inputs.conventions,

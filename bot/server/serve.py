@@ -216,7 +216,11 @@ async def service(
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         app = make_app(
-            _webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded, answered=metrics.answered
+            _webhook_options(settings),
+            queue,
+            accepted=greeter.acknowledge,
+            unneeded=unneeded,
+            answered=metrics.answered,
         )
         _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.read, queue, session)

@@ -116,13 +116,13 @@ async def test_continue_reaches_the_running_job_at_its_next_step(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear = AgentRun.hear
+    hear = AgentRun.handle_signal
 
     def overheard(agent_run: AgentRun, signal: Signal) -> None:
         hear(agent_run, signal)
         heard.append(signal)
 
-    monkeypatch.setattr(AgentRun, "hear", overheard)
+    monkeypatch.setattr(AgentRun, "handle_signal", overheard)
     next_step = ScriptedReply(text=FIX, expect=("@mona says, while you work: mind the minus",))
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), next_step]) as stage:
         issue = stage.issue()

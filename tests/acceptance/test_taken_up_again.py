@@ -106,7 +106,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = AgentRun.hear, approvals.ask
+    hear, ask = AgentRun.handle_signal, approvals.ask
 
     def overheard(agent_run: AgentRun, signal: Signal) -> None:
         hear(agent_run, signal)
@@ -120,7 +120,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             stage.say(issue.number, "/codepilot stop")
             await eventually(lambda: heard)
 
-        monkeypatch.setattr(AgentRun, "hear", overheard)
+        monkeypatch.setattr(AgentRun, "handle_signal", overheard)
         monkeypatch.setattr(approvals, "ask", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
@@ -252,7 +252,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
     async def hang(_: JobPipeline) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(JobPipeline, "greet", hang)
+    monkeypatch.setattr(JobPipeline, "acknowledge", hang)
     monkeypatch.setattr(pipeline_module, "GREET_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))

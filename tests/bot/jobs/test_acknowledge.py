@@ -40,10 +40,10 @@ async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
     contexts = _SilentContexts()
     greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
     for number in range(pipeline.AT_ONCE):
-        greeting.greet(a_job(f"j{number}"))
+        greeting.acknowledge(a_job(f"j{number}"))
     await eventually(lambda: len(contexts.asked) == pipeline.AT_ONCE)
     monkeypatch.setattr(pipeline, "GREET_SECONDS", 0.1)
-    greeting.greet(a_job("late"))
+    greeting.acknowledge(a_job("late"))
     await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
     assert "late" not in contexts.asked
     await greeting.close()
@@ -79,7 +79,7 @@ async def test_a_database_that_is_gone_fails_no_greeting(
     monkeypatch.setattr(pipeline, "WAITING", pipeline.WAITING - waiting)
     contexts = _BrokenContexts()
     greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
-    greeting.greet(a_job())
+    greeting.acknowledge(a_job())
     await eventually(lambda: "begins only in some seconds" in caplog.text)
     await greeting.close()
     gc.collect()

@@ -32,10 +32,10 @@ def _job(command: Command | None = None, *, head: str = HEAD) -> Job:
     return replace(job, origin=Origin(kind="event", id=0), head_sha=head)
 
 
-def _context(job: Job, *reviews: ReviewFacts, comes_back: bool = True, **services: Any) -> JobContext:  # noqa: ANN401 - of `JobServices`
+def _context(job: Job, *reviews: ReviewFacts, is_long_running: bool = True, **services: Any) -> JobContext:  # noqa: ANN401 - of `JobServices`
     github = SimpleNamespace(accounts=account(BOT), reviews=SimpleNamespace(of_pull=answering(reviews)))
     begun = {"work": SimpleNamespace(find=answering(None)), "has_session": lambda _job: False}
-    common = SimpleNamespace(comes_back=comes_back, **begun, **services)
+    common = SimpleNamespace(is_long_running=is_long_running, **begun, **services)
     return context_of(InMemoryEngine(), job, github=github, services=common)
 
 
@@ -97,8 +97,8 @@ async def test_what_became_a_draft_again_is_left_alone() -> None:
     assert not await _reviewed(_context(_job()), draft=True)
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("is_long_running", [True, False])
 async def test_a_push_that_came_meanwhile_has_a_workflow_run_of_its_own_and_elsewhere_is_reviewed_here(
-    *, comes_back: bool
+    *, is_long_running: bool
 ) -> None:
-    assert await _reviewed(_context(_job(), comes_back=comes_back), now="b" * 40) is comes_back
+    assert await _reviewed(_context(_job(), is_long_running=is_long_running), now="b" * 40) is is_long_running

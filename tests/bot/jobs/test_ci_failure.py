@@ -103,7 +103,7 @@ async def _context(
     usual: dict[str, object] = {
         "conventions": Conventions(),
         "configs": KnownConfigs(),
-        "checks": True,
+        "is_long_running": True,
         "marker_key": KEY,
         "allowed": lambda _job: ALLOWED,
         "named": in_inputs,
@@ -233,12 +233,14 @@ async def test_a_workflow_knows_by_its_own_comments_what_was_told(author: int, f
     job = _ci_job()
     job = replace(job, origin=replace(job.origin, name=failed))
     refused = {"get": _failing(GitHubError("read it", 403, "Look at https://github.com/x", "Check CODEPILOT_API_URL."))}
-    first = await _ending(await _context(_github(**refused), job=job, checks=False))
+    first = await _ending(await _context(_github(**refused), job=job, is_long_running=False))
     assert first is not None
     assert isinstance(first.view, ShortReply)
     body = render_reply(in_inputs(first.view.text), ALLOWED, job_id="first")
     said = CommentFacts(id=1, author="x", author_id=author, body=body, created_at="", updated_at="", html_url="")
-    second = await _ending(await _context(_github(**refused, of_thread=answering((said,))), job=job, checks=False))
+    second = await _ending(
+        await _context(_github(**refused, of_thread=answering((said,))), job=job, is_long_running=False)
+    )
     assert second is not None
     assert (second.view is not None) is again
 
@@ -340,7 +342,9 @@ async def test_a_forks_runs_are_explained_so_often_in_a_workflow_as_its_own_mark
         )
         for n in range(2)
     ]
-    context = await _context(_github(of_thread=answering(tuple(said))), job=_ci_job(command=Explain()), checks=False)
+    context = await _context(
+        _github(of_thread=answering(tuple(said))), job=_ci_job(command=Explain()), is_long_running=False
+    )
     ending = await _ending(context, head_repo_id=77)
     assert (ending is not None) is genuine
     assert ending is None or ending.view is None, "strangers could make it talk for ever"

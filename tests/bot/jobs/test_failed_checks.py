@@ -39,7 +39,7 @@ async def _begun(
     job = replace(a_job(event_id, command=command), thread=Thread.of_branch(command.branch))
     await engine.accept(job)
     set_by = LabelGrant(repo_id=10, number=7, name=LABEL, labeller=Actor(id=5, login="setter"), bound_to="", at=0.0)
-    services = SimpleNamespace(configs=KnownConfigs(), checks=True, bounds=Bounds(limits=RunLimits()))
+    services = SimpleNamespace(configs=KnownConfigs(), is_long_running=True, bounds=Bounds(limits=RunLimits()))
     services.configs.learn(10, config)
     accounts = account()
     accounts.role_of = answering(role)

@@ -28,7 +28,7 @@ from bot.publishing.view import Activity, Progress
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
-from tests.job_contexts import context_of, snapshot
+from tests.job_contexts import answering, context_of, snapshot
 
 CHANGE = a_change(a_file())
 CI = Origin(kind="ci", id=501)
@@ -145,7 +145,7 @@ async def test_a_session_is_dropped_only_when_what_the_run_came_to_is_kept(*, ke
         results.append((job_id, work, change))
 
     context = _context(
-        history=None, work=SimpleNamespace(keep=store), forget_session=lambda job: dropped.append(job.id)
+        keep_log=answering(None), work=SimpleNamespace(keep=store), forget_session=lambda job: dropped.append(job.id)
     )
     outcome = Outcome(status=Status.FINISHED, summary="Fixed.")
     reporter = cast("StatusReporter", _Reporter(Progress(steps=3)))

@@ -99,7 +99,7 @@ async def _gathered(job: Job, command: Work | None = None, *, continues: int = 0
         accounts=account(BOT), comments=every, reviews=every, checks=every, runs=every, redacted=str
     )
     workspaces = SimpleNamespace(read=read, diff=answering("the diff"))
-    services = SimpleNamespace(workspaces=workspaces, server_url=SERVER, checks=True, ca_file=None)
+    services = SimpleNamespace(workspaces=workspaces, server_url=SERVER, is_long_running=True, ca_file=None)
     context = context_of(InMemoryEngine(), job, github=client, services=services)
     begun = Assignment(
         command=command or Fix(),

@@ -30,10 +30,10 @@ def injected(runtime: AsyncRuntime) -> list[str]:
 
 async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: Path) -> None:
     messages = Messages()
-    messages.hear(said("m1"))
+    messages.deliver(said("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
         messages.go_to(runtime)
-        messages.hear(said("m2"))
+        messages.deliver(said("m2"))
         await runtime.run("Listen")
         assert injected(runtime) == ["m1", "m2"]
     assert messages.untold == ()
@@ -41,12 +41,12 @@ async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: 
 
 async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_reported(tmp_path: Path) -> None:
     messages = Messages()
-    messages.hear(said("m1"))
+    messages.deliver(said("m1"))
     async with runtime_of(tmp_path, messages) as runtime:
         messages.go_to(runtime)
         await runtime.run("Listen")
         messages.go_to(None)
-        messages.hear(said("m2"))
+        messages.deliver(said("m2"))
     assert [signal.id for signal in messages.untold] == ["m2"]
 
 
@@ -56,7 +56,7 @@ async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp
     for heard in (["m1"], ["m1", "m2"]):
         messages = Messages()
         for id_ in heard:
-            messages.hear(said(id_))
+            messages.deliver(said(id_))
         async with runtime_of(work_dir, messages, kept=True) as runtime:
             messages.go_to(runtime)
             await runtime.run("Listen")

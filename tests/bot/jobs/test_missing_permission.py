@@ -14,7 +14,7 @@ from tests.job_contexts import context_of
 
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_a_workflow_is_told_the_line_of_its_file(permission: str) -> None:
-    context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(checks=False))
+    context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=False))
     told = lacking(context, permission)
     assert f"`{permission}: read`" in told
     assert "`permissions:`" in told
@@ -23,7 +23,7 @@ def test_a_workflow_is_told_the_line_of_its_file(permission: str) -> None:
 
 @pytest.mark.parametrize("permission", ["actions", "checks"])
 def test_of_an_app_the_permission_is_named_as_its_settings_name_it(permission: str) -> None:
-    context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(checks=True))
+    context = context_of(InMemoryEngine(), a_job(), services=SimpleNamespace(is_long_running=True))
     told = lacking(context, permission)
     assert f"*{permission.capitalize()}: read-only*" in told
     assert "workflow" not in told

@@ -35,10 +35,10 @@ class _Reporter:
         self.views.append(changes)
 
 
-async def _context(*, comes_back: bool = True, patience: float = DAY) -> JobContext:
+async def _context(*, is_long_running: bool = True, patience: float = DAY) -> JobContext:
     engine, job = InMemoryEngine(), a_job()
     await engine.accept(job)
-    return context_of(engine, job, services=SimpleNamespace(comes_back=comes_back, model_patience=patience))
+    return context_of(engine, job, services=SimpleNamespace(is_long_running=is_long_running, model_patience=patience))
 
 
 async def _parked(context: JobContext, outcome: Outcome, *, stopped: str = "") -> tuple[Ending | Outcome, _Reporter]:
@@ -65,7 +65,7 @@ async def test_a_job_that_has_waited_for_long_enough_ends_and_says_so() -> None:
 
 
 async def test_a_workflows_step_waits_for_nothing() -> None:
-    context = await _context(comes_back=False)
+    context = await _context(is_long_running=False)
     assert (await _parked(context, DOWN))[0] is DOWN
     assert (await context.record.read()).outage is None
 

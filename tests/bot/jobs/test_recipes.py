@@ -44,7 +44,7 @@ async def _context(turns: Ledger, threads: Threads, *, file: bytes = AFTER_CI, e
     await engine.accept(job)
     repos = SimpleNamespace(get=answering(REPO), file_at=answering(file))
     github = SimpleNamespace(accounts=account(), repos=repos, threads=threads)
-    return context_of(engine, job, github=github, services=SimpleNamespace(checks=True), ledger=turns)
+    return context_of(engine, job, github=github, services=SimpleNamespace(is_long_running=True), ledger=turns)
 
 
 async def _begun(context: JobContext) -> Job | None:

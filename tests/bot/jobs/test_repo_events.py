@@ -61,7 +61,7 @@ async def _happens(
         push_pause=0.0,
         marker=lambda _job: "",
         has_session=lambda _job: False,
-        history=None,
+        keep_log=answering(None),
         work=SimpleNamespace(find=answering(None)),
         workspaces=SimpleNamespace(discard=discard),
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from bot.domain.job import Job, Origin
 from bot.jobs.context import spot_of
-from bot.jobs.status import StatusComment, edit_pause
+from bot.jobs.status import JobCheckRun, StatusComment, edit_pause
 from bot.publishing.markdown import Allowed
 from bot.publishing.view import StatusView
 from bot.queue.records import CommentRecord
@@ -104,7 +105,7 @@ async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_noth
         return a_view(job, seconds)
 
     world.hub.faults.add("POST", "*/comments", "502")
-    async with status.kept_fresh(now, seconds=0.01, beside=(Board(),)):
+    async with status.kept_fresh(now, seconds=0.01, check=cast("JobCheckRun", Board())):
         await eventually(lambda: len(shown) > 2 and bool(said(world, job.thread.number)))
     count = len(shown)
     await asyncio.sleep(0)

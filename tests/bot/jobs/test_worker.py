@@ -144,7 +144,7 @@ class _Cut:
     def __init__(self, _: JobContext) -> None:
         self.steps, self.is_to_stop = 0, False
 
-    def hear(self, _: Signal) -> None:
+    def handle_signal(self, _: Signal) -> None:
         raise AssertionError
 
     async def run(self) -> Ending:
