@@ -260,9 +260,8 @@ class ResultDelivery:
         came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
             await context.record.update(lambda record: replace(record, verdict=came_to))
-        lost = part.patch if part is not None and published else ""
-        if isinstance(begun.command, Fix) and not published:
-            lost = change.patch
+        is_fix, can_publish = isinstance(begun.command, Fix), isinstance(begun.command, Fix | Review)
+        lost = change.patch if is_fix and not published else part.patch if part is not None and published else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         sent = part.rest if published and part is not None and part.rest is not None else change
         view = self._reporter.now(
@@ -277,13 +276,11 @@ class ResultDelivery:
             steps=outcome.steps,
             usage=outcome.usage,
             withheld_diff=part.diff if part is not None else "",
-            withheld=delivered.withheld.reason
-            if delivered.withheld and isinstance(begun.command, (Fix, Review))
-            else "",
+            withheld=delivered.withheld.reason if delivered.withheld and can_publish else "",
             would=delivered.would,
             notes=(*begun.grant.notes, *notes, *filter(None, [delivered.note])),
             # What a run left that was not to change anything concerns nobody.
-            files=sent.files if isinstance(begun.command, Fix) else (),
+            files=sent.files if is_fix else (),
             commit_sha=delivered.commit_sha,
             commit_url=delivered.commit_url,
             pull_number=delivered.pull_number,
