@@ -114,6 +114,8 @@ class ResultDelivery:
             replay=begun.grant.replay and verdict is None and context.job.origin.kind != "ci",
             dry_run=begun.grant.dry_run,
         )
+        if delivered.replayed:
+            self._reporter.replayed()
         on_head = delivered.branch == here.thread.head_ref and not delivered.note
         if delivered.commit_sha is not None and on_head and context.job.thread.kind == "pull":
             await context.ledger.rebind_labels(
@@ -253,8 +255,6 @@ class ResultDelivery:
         review = await read_review(context, begun, outcome) if isinstance(begun.command, Review) and finished else None
         if review is not None and not delivered.withheld:
             delivered = await send_review(context, begun, here, review)
-        if delivered.replayed:
-            self._reporter.replayed()
         published = delivered.commit_sha is not None
         partial = published and part is not None
         came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
