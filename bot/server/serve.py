@@ -215,13 +215,8 @@ async def service(
             drain_seconds=settings.drain_seconds,
         )
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        app = make_app(
-            _webhook_options(settings),
-            queue,
-            accepted=greeter.acknowledge,
-            unneeded=unneeded,
-            answered=metrics.answered,
-        )
+        accepted, answered = greeter.acknowledge, metrics.answered
+        app = make_app(_webhook_options(settings), queue, accepted=accepted, unneeded=unneeded, answered=answered)
         _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.read, queue, session)
         yield BotService(
