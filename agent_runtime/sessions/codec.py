@@ -1,10 +1,11 @@
-"""Events to lines of text and back: how the log of a session is written. Pure.
+"""The format of a session's log, its messages and its names. Pure.
 
-An event is one JSON object on one line, in UTF-8: `kind` names the event's class, the other keys are its fields. A new
-kind of event, or a new field with a default, needs no new format, because a reader that does not know it notices. A new
-field is left out while it holds nothing: so older versions read what they can understand, and what was written before
-keeps its digest (`agent_runtime.run.checkpoint`). The format's number changes when lines that look the same mean
-something else.
+An event is one JSON object on one line, in UTF-8: `kind` names the event's class, the other keys are its fields; one
+that has its default is left out. A new kind of event, or a new field with a default, needs no new format, because a
+reader that does not know it notices. The format's number changes when lines that look the same mean something else.
+
+`encode` and `decode` translate one event, `parse` reads a whole log and finds damage, `messages_of` shows a log as role
+and content, `file_name` and `escape_key` turn any session id into a file's name or a database's key.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from agent_runtime.core.events import (
     Replied,
     Started,
     Told,
-    ToolReturned,
 )
-from agent_runtime.core.values import Outcome, Plain, Status, Task, with_answers, with_requests
+from agent_runtime.core.values import Plain, Status, with_answers, with_requests
 
 FORMAT = 1
-"""The newest format that this version reads, and the one that it writes."""
+"""The format that this version reads and writes."""
 
 NEWER = "which a newer Codepilot wrote. Nothing was changed; update Codepilot, or use another session"
 """The end of every sentence about a log from the future."""
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The first line of a log: whose it is.
+    """The first line of a log: its session.
 
     Attributes:
         session_id: names the conversation; any text.
@@ -56,7 +56,7 @@ class Header:
 
 
 def encode(event: Recorded) -> bytes:
-    """One event as one line, without the line's end.
+    """Encode an event as one line, without the line's end.
 
     A tuple in plain data comes back as a list; everything else comes back as it was.
 
@@ -67,7 +67,7 @@ def encode(event: Recorded) -> bytes:
 
 
 def decode(line: bytes) -> Recorded:
-    """The event that `encode` wrote.
+    """Decode an event that `encode` wrote.
 
     Raises:
         SessionError: it is of a kind, or has a field, that only a newer version knows.
@@ -80,12 +80,12 @@ def decode(line: bytes) -> Recorded:
 
 
 def encode_header(header: Header) -> bytes:
-    """A log's first line, without the line's end."""
+    """Encode a log's first line, without the line's end."""
     return _line({"format": FORMAT, **asdict(header)})
 
 
 def decode_header(line: bytes) -> Header:
-    """What `encode_header` wrote.
+    """Decode a header that `encode_header` wrote.
 
     Raises:
         SessionError: the log has a newer format.
@@ -112,34 +112,95 @@ def check_format(number: object) -> None:
         raise SessionNewerError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """The contents of a log.
+
+    Attributes:
+        header: its session; None for an empty log.
+        events: oldest first.
+        size: bytes up to the end of the last whole event.
+        torn: the fault of the bytes after it, e.g. because the machine went down while they were written; empty
+            if there are none.
+    """
+
+    header: Header | None
+    events: list[Recorded]
+    size: int
+    torn: str
+
+
+def parse(data: bytes, name: str) -> Log:
+    """Read a log. An incomplete event at the end is reported and skipped.
+
+    Args:
+        data: the whole log.
+        name: its name in an error.
+
+    Raises:
+        SessionError: a newer version wrote it, or something before its last whole event is damaged.
+    """
+    lines = data.split(b"\n")
+    header, events, size = None, list[Recorded](), 0
+    for number, line in enumerate(lines):
+        try:
+            if number == 0:
+                header = decode_header(line) if data else None
+            elif line or number < len(lines) - 1:
+                events.append(decode(line))
+        except ValueError as error:
+            if _has_whole_event(lines[number + 1 :]):
+                raise SessionDamagedError(
+                    f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
+                    "changed; restore it from a backup, or move it away to start again."
+                ) from error
+            return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}, line {number + 1}: {error}.") from error
+        size += len(line) + 1
+    return Log(header=header, events=events, size=len(data), torn="")
+
+
+def parse_rest(data: bytes, name: str) -> list[Recorded]:
+    """Return the whole events at the beginning of a later part of a log, up to one that is not whole.
+
+    Raises:
+        SessionError: a newer version wrote one.
+    """
+    events = list[Recorded]()
+    for line in data.split(b"\n")[:-1]:
+        try:
+            events.append(decode(line))
+        except ValueError:
+            break  # the session reports and repairs this when it is opened
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}: {error}.") from error
+    return events
+
+
+def _has_whole_event(lines: Sequence[bytes]) -> bool:
+    for line in lines:
+        try:
+            decode(line)
+        except ValueError:
+            continue
+        except SessionNewerError:
+            return True  # whole, but from a newer version
+        else:
+            return True
+    return False
+
+
 def _plain(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
-    """The fields of a value, and of an event its kind; it may be in another one."""
-    given = {field.name: getattr(value, field.name) for field in fields(value)}
-    # An empty output schema is still an output schema.
-    told = {name: item for name, item in given.items() if item or item == {} or (type(value), name) not in _ADDED}
+    """Return the fields of a value, and the kind of an event, which may be part of another one."""
     name = type(value).__name__
-    return {"kind": name, **told} if _KINDS.get(name) is type(value) else told
+    kind = {"kind": name} if _KINDS.get(name) is type(value) else {}
+    items = ((field, getattr(value, field.name)) for field in fields(value))
+    return {**kind, **{field.name: item for field, item in items if item != field.default}}
 
-
-_ADDED: frozenset[tuple[type, str]] = frozenset(
-    {
-        (Task, "images"),
-        (Task, "output_schema"),
-        (Started, "facts"),
-        (Started, "indexed"),
-        (Started, "python_path"),
-        (Replied, "requests"),
-        (Replied, "reasoning"),
-        (Observed, "answers"),
-        (Observed, "unfit"),
-        (Observed, "withdrew"),
-        (ToolReturned, "ended"),
-        (Outcome, "output_json"),
-    }
-)
-"""Fields that format 1 did not begin with."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
 
 
 def _line(data: dict[str, object]) -> bytes:
@@ -158,7 +219,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _event(data: object) -> Recorded:
-    """The event that an object of JSON is."""
+    """Build an event from an object of JSON."""
     given = dict(data) if isinstance(data, dict) else {}
     name = given.pop("kind", None)
     if not isinstance(name, str):
@@ -167,12 +228,12 @@ def _event(data: object) -> Recorded:
     if kind is None:
         raise SessionNewerError(f"it holds an event of the kind {name!r}, {NEWER}")
     try:
-        return _made(kind, given)
+        return _build(kind, given)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"it is no whole {name}: {error}") from error
 
 
-def _made(kind: type[_T], data: object) -> _T:
+def _build(kind: type[_T], data: object) -> _T:
     """Build a value, checking all that is in it but plain data: a log may have been written by anybody."""
     if not isinstance(data, dict):
         raise TypeError(f"a {kind.__name__} in it is {type(data).__name__}")
@@ -184,7 +245,7 @@ def _made(kind: type[_T], data: object) -> _T:
 
 @cache
 def _readers(kind: type) -> Mapping[str, Callable[[Any], object]]:
-    """What checks and builds each field of a dataclass."""
+    """Return the functions that check and build each field of a dataclass."""
     hints = get_type_hints(kind)
     return {field.name: _reader(hints[field.name]) for field in fields(kind)}
 
@@ -194,9 +255,9 @@ def _reader(hint: Any) -> Callable[[Any], object]:  # noqa: ANN401 - an annotati
     if hint in {Plain, Recorded}:
         return _event if hint == Recorded else lambda value: value
     if is_dataclass(hint):
-        return partial(_made, cast("type", hint))
+        return partial(_build, cast("type", hint))
     if hint is Status or get_origin(hint) is Literal:
-        return partial(_chosen, {str(each): each for each in inner or Status})
+        return partial(_choose, {str(each): each for each in inner or Status})
     if get_origin(hint) is tuple:
         item = _reader(inner[0])
         return lambda value: tuple(item(each) for each in _exactly((list,), value))
@@ -207,7 +268,7 @@ def _reader(hint: Any) -> Callable[[Any], object]:  # noqa: ANN401 - an annotati
     return partial(_exactly, (float, int) if kind is float else (kind,))
 
 
-def _chosen(choices: Mapping[str, object], value: object) -> object:
+def _choose(choices: Mapping[str, object], value: object) -> object:
     if not isinstance(value, str):
         raise TypeError(f"it has {type(value).__name__} where one of {', '.join(choices)} belongs")
     if value not in choices:
@@ -216,131 +277,10 @@ def _chosen(choices: Mapping[str, object], value: object) -> object:
 
 
 def _exactly(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as it comes from JSON
-    """A value of one of the types itself: a bool is no number."""
+    """Return a value that is exactly of one of the types: a bool is no number."""
     if type(value) not in types:
         raise TypeError(f"it has {type(value).__name__} where {types[0].__name__} belongs")
     return value
-
-
-_KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
-
-
-# ---- Read the bytes of a session's log, and find where they are damaged. Pure.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """What a log holds.
-
-    Attributes:
-        header: whose it is; None for a log that was not begun.
-        events: oldest first.
-        size: bytes up to the end of the last whole event.
-        torn: what is wrong with the bytes after it, e.g. because the machine went down while they were written; empty
-            when there are none.
-    """
-
-    header: Header | None
-    events: list[Recorded]
-    size: int
-    torn: str
-
-
-def parse(data: bytes, name: str) -> Log:
-    """Read a log. An incomplete event at the end is reported and skipped.
-
-    Args:
-        data: the whole log.
-        name: what to call it in an error.
-
-    Raises:
-        SessionError: a newer version wrote it, or something before its last whole event is damaged.
-    """
-    lines = data.split(b"\n")
-    header, events, size = None, list[Recorded](), 0
-    for number, line in enumerate(lines):
-        try:
-            if number == 0:
-                header = decode_header(line) if data else None
-            elif line or number < len(lines) - 1:
-                events.append(decode(line))
-        except ValueError as error:
-            if _anything_whole(lines[number + 1 :]):
-                raise SessionDamagedError(
-                    f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
-                    "changed; restore it from a backup, or move it away to start again."
-                ) from error
-            return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
-        except SessionNewerError as error:
-            raise SessionNewerError(f"{name}, line {number + 1}: {error}.") from error
-        size += len(line) + 1
-    return Log(header=header, events=events, size=len(data), torn="")
-
-
-def parse_rest(data: bytes, name: str) -> list[Recorded]:
-    """The whole events at the beginning of a later part of a log, up to one that is not whole.
-
-    Raises:
-        SessionError: a newer version wrote one.
-    """
-    events = list[Recorded]()
-    for line in data.split(b"\n")[:-1]:
-        try:
-            events.append(decode(line))
-        except ValueError:
-            break  # the session reports and repairs this when it is opened
-        except SessionNewerError as error:
-            raise SessionNewerError(f"{name}: {error}.") from error
-    return events
-
-
-def _anything_whole(lines: Sequence[bytes]) -> bool:
-    for line in lines:
-        try:
-            decode(line)
-        except ValueError:
-            continue
-        except SessionNewerError:
-            return True  # whole, but from a newer version
-        else:
-            return True
-    return False
-
-
-# ---- Any text as a file's name or a database's key, so that no two texts share one. Pure.
-
-
-MAX_KEY = 600
-"""Characters of an escaped text that every database can put an index on."""
-
-_SLUG_CHARS = 40
-_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
-_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
-def file_name(session_id: str) -> str:
-    """A file's name, without an ending, for a session; the same on disks that keep `A` and `a` apart and others.
-
-    Its beginning is for people, its end keeps ids apart.
-    """
-    slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
-    return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
-def escaped(text: str) -> str:
-    r"""Text that every database takes as a key: no control characters, no lone surrogates; `\` escapes.
-
-    Most ids are left as they are.
-    """
-    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace").decode()
-
-
-def unescaped(text: str) -> str:
-    """The text that `escaped` was given."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text)
-
-
-# ---- A session seen as role and content: the form in which CodePilot's sessions gave and took conversations. Pure.
 
 
 ChatMessage = dict[str, str]
@@ -348,7 +288,7 @@ ChatMessage = dict[str, str]
 
 
 class Metadata(TypedDict):
-    """What is known of a session without reading it.
+    """The facts about a session that are known without reading it.
 
     `created_at` and `updated_at` are seconds since 1970, `messages` is the length of what `load` would give.
     """
@@ -361,12 +301,12 @@ class Metadata(TypedDict):
 
 
 def messages_of(events: Iterable[Recorded]) -> list[ChatMessage]:
-    """The whole conversation, one message an event; what was archived or summarised since is still whole here."""
+    """Return the whole conversation, one message an event; archived and summarised parts are whole."""
     return [message for event in events if (message := message_of(event))]
 
 
 def message_of(event: Recorded) -> ChatMessage | None:
-    """The message that an event added to the conversation, or None."""
+    """Return the message that an event added to the conversation, or None."""
     match event:
         case Started(opening=text) | MessageInjected(text=text) | Recovered(text=text):
             return {"role": "user", "content": text}
@@ -380,8 +320,8 @@ def message_of(event: Recorded) -> ChatMessage | None:
             return None
 
 
-def told(messages: Iterable[object]) -> list[Told]:
-    """Messages that came from elsewhere, as events.
+def imported_events(messages: Iterable[object]) -> list[Told]:
+    """Turn imported messages into events.
 
     Raises:
         SessionError: one is no mapping with `role` (`user` or `assistant`) and `content` (text); the text says which.
@@ -401,6 +341,39 @@ def told(messages: Iterable[object]) -> list[Told]:
 
 
 def extension(known: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
-    """What `events` say after all that is `known`; None when they do not begin with it."""
+    """Return the part of `events` behind the `known` messages; None if they do not begin with these."""
     old, new = messages_of(known), messages_of(events)
     return events[len(old) :] if new[: len(old)] == old else None
+
+
+MAX_KEY = 600
+"""Characters of an escaped text that every database can put an index on."""
+
+_SLUG_CHARS = 40
+
+
+def file_name(session_id: str) -> str:
+    """Return a file's name, without an ending, for a session; the same on disks that keep `A` and `a` apart and others.
+
+    Its beginning is for people, its end keeps ids apart.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
+    return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
+
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def escape_key(text: str) -> str:
+    r"""Escape a text so that every database takes it as a key: no control characters, no lone surrogates; `\` escapes.
+
+    Most ids are left as they are.
+    """
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace").decode()
+
+
+def unescape_key(text: str) -> str:
+    """Undo `escape_key`."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text)

@@ -1,4 +1,8 @@
-"""A session by the name of its store."""
+"""Make sessions: by the name of their store, and from those of the original CodePilot.
+
+The original's file is one JSON object: `session_id`, `agent_name`, `created_at`, `updated_at`, `messages` (role and
+content) and `extra`. Its table keeps `{"messages": …, "extra": …}`, or the bare list of messages, as text.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import SessionError, SettingsError, did_you_mean
-from agent_runtime.sessions.codec import told
+from agent_runtime.sessions.codec import imported_events
 from agent_runtime.sessions.database import DatabaseSession, open_database
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.protocol import BaseSession, InMemorySession
+
+_LOGGER = logging.getLogger(__name__)
 
 BACKENDS = ("memory", "file", "db")
 
@@ -24,7 +30,7 @@ def create_session(
     session_dir: Path | str | None = None,
     db_url: str | None = None,
 ) -> InMemorySession | FileSession | DatabaseSession:
-    """Make the session that a backend's name stands for.
+    """Make a session by the name of its backend.
 
     Args:
         backend: `memory`, `file` or `db`.
@@ -47,16 +53,10 @@ def create_session(
             raise SettingsError(f"There is no session backend {backend!r}. {did_you_mean(backend, BACKENDS)}")
 
 
-# ---- Sessions of the original CodePilot, brought in and given back.
-
-
-_LOGGER = logging.getLogger(__name__)
-
-
 def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
     """Bring a session file of CodePilot 0.9 into an empty session.
 
-    What the original archived is brought over as its summaries: the texts behind them are its own state.
+    The original's archived tasks are imported as their summaries: the texts behind them are its own state.
 
     Args:
         path: the file.
@@ -117,7 +117,7 @@ def import_session_table(
         SettingsError: the address is none, or what it needs is not installed.
         SessionError: the table cannot be read, a session in it has another form, or one to fill is not empty.
     """
-    rows = open_database(db_url).seed_rows(table)
+    rows = open_database(db_url).original_rows(table)
     for session_id, text in rows:
         name = f"Session {session_id!r} of the table {table}"
         _fill(session_for(session_id), _content(text, name), name)
@@ -125,7 +125,7 @@ def import_session_table(
 
 
 def _content(text: str, name: str) -> dict[str, Any]:
-    """What a stored session says, its messages checked.
+    """Return the contents of a stored session, its messages checked.
 
     Raises:
         SessionError: it has another form.
@@ -134,7 +134,7 @@ def _content(text: str, name: str) -> dict[str, Any]:
         data = json.loads(text)
         content = {"messages": data} if isinstance(data, list) else dict(data)
         content["messages"] = list(content["messages"])
-        told(content["messages"])
+        imported_events(content["messages"])
     except SessionError as error:
         raise SessionError(f"{name}: {error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import Recorded
-from agent_runtime.sessions.codec import MAX_KEY, Header, Metadata, escaped
+from agent_runtime.sessions.codec import MAX_KEY, Header, Metadata, escape_key
 from agent_runtime.sessions.protocol import StoredSession
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DatabaseSession(StoredSession):
                 "A session in a database needs db_url, e.g. sqlite:///sessions.db or "
                 "postgresql://user:password@host/name."
             )
-        if len(escaped(session_id)) > MAX_KEY:
+        if len(escape_key(session_id)) > MAX_KEY:
             raise SettingsError(
                 f"The session id {session_id[:20]!r}… is too long for a database; the limit is {MAX_KEY}."
             )
@@ -61,7 +61,7 @@ class DatabaseSession(StoredSession):
 
     @override
     def metadata(self) -> Metadata | None:
-        found = self._metadata(escaped(self.session_id))
+        found = self._metadata(escape_key(self.session_id))
         return found[0] if found else None
 
     @override
@@ -72,7 +72,7 @@ class DatabaseSession(StoredSession):
         from agent_runtime.sessions import tables  # noqa: PLC0415 - see open_database
 
         with self._database.reading() as connection:
-            return [] if connection is None else tables.metadata_of(connection, key)
+            return [] if connection is None else tables.select_metadata(connection, key)
 
     @override
     def _open(self) -> RowLog:

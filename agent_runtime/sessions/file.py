@@ -1,10 +1,18 @@
-"""A session in files: an append-only log of JSON lines, and a small index beside it."""
+"""A session in files: an append-only log of JSON lines, a small index and a lock beside it.
+
+An event is written the moment it is recorded, so that it outlives the process; `sync` makes it outlive the machine. A
+write that breaks off is cut away again, by us or when the log is opened next. The index can always be made again from
+the log; it answers `metadata` without reading all of it. Somebody else may have put links, pipes or devices into the
+directory, so files are opened by `open_regular_file` only.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,354 +40,12 @@ from agent_runtime.sessions.codec import (
     parse,
     parse_rest,
 )
-from agent_runtime.sessions.protocol import FileLock, StoredSession, opened
-
-# ---- A session's index: a few lines beside the log that can always be made again.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
-    """What the first `size` bytes of a log hold.
-
-    Attributes:
-        format: the log's format.
-        header: whose it is.
-        messages: how many messages its events make.
-        updated_at: when the last of them was written, in seconds since 1970.
-        size: bytes.
-    """
-
-    format: int
-    header: Header
-    messages: int
-    updated_at: float
-    size: int
-
-
-def write(path: Path, index: Index) -> None:
-    """Put the index in the place of an older one, at once; only the holder of the session's lock may.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    new = path.with_suffix(".index-new")
-    new.unlink(missing_ok=True)
-    fd = opened(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(fd, "wb") as file:
-        file.write(json.dumps(asdict(index), ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    new.replace(path)
-
-
-def read_index(path: Path) -> Index | None:
-    """The index; None when there is none that can be used: it can be made again from the log."""
-    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, SessionError):
-        with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
-            data: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogatepass"))
-        check_format(data["format"])
-        return Index(**{**data, "header": Header(**data["header"])})
-    return None
-
-
-def metadata(log: Path) -> Metadata | None:
-    """What is known of a session from its log and the index beside it; None when there is no such log.
-
-    Only what the index does not cover yet is read.
-
-    Raises:
-        SessionError: the log is damaged, or a newer version wrote it.
-        OSError: it cannot be read.
-    """
-    name = f"The session file {log}"
-    try:
-        with os.fdopen(opened(log, os.O_RDONLY), "rb") as file:
-            status = os.fstat(file.fileno())
-            index = read_index(index_of(log))
-            if index is None or index.size > status.st_size:
-                content = parse(file.read(), name)
-                header, messages, updated_at = content.header, len(messages_of(content.events)), status.st_mtime
-            else:
-                file.seek(index.size)
-                rest = messages_of(parse_rest(file.read(), name))
-                header, messages = index.header, index.messages + len(rest)
-                updated_at = index.updated_at if index.size == status.st_size else status.st_mtime
-    except FileNotFoundError:
-        return None
-    if header is None:
-        return None
-    return Metadata(
-        session_id=header.session_id,
-        agent_name=header.agent_name,
-        created_at=header.created_at,
-        updated_at=max(updated_at, header.created_at),  # a file system's clock ticks less often than ours
-        messages=messages,
-    )
-
-
-def index_of(log: Path) -> Path:
-    """Where the index of a log lies."""
-    return log.with_suffix(".index")
-
-
-# ---- A session's log as a file that one process at a time adds to.
-
+from agent_runtime.sessions.protocol import Holder, StoredSession, in_use_error
 
 _LOGGER = logging.getLogger(__name__)
 
 _INDEX_EVERY = 64 * 1024
 """Bytes that the log may grow before its index is written again; a reader also reads what came since."""
-
-
-class _Covered(NamedTuple):
-    """What the index is to say once everything written so far is durable."""
-
-    size: int
-    messages: int
-    updated_at: float
-
-
-class LogFile:
-    """A log that this process may write to until it is closed.
-
-    Attributes:
-        events: everything in it, oldest first.
-        recovered: what was cut off its end when it was opened, and where that lies now; empty for nothing.
-    """
-
-    def __init__(self, path: Path, header: Header) -> None:
-        """Take the lock and read the log; it is made when the first event is written.
-
-        Args:
-            path: the log.
-            header: whose it is; when it was made is not looked at.
-
-        Raises:
-            SessionError: another process works on it, a newer version wrote it, it is damaged, or cannot be read.
-        """
-        self._path, self._new, self._header = path, header, header
-        self._fd: int | None = None
-        self.events: list[Recorded] = []
-        self.recovered = ""
-        self._size, self._synced, self._indexed, self._torn = 0, 0, 0, False
-        self._covered = _Covered(0, 0, 0.0)
-        self._guard = threading.Lock()
-        with failing_as_session_error(path):
-            for directory in reversed(path.parents):
-                if not directory.exists():
-                    directory.mkdir(mode=0o700, exist_ok=True)
-            self._lock = FileLock(path.with_suffix(".lock"), header.session_id)
-            try:
-                self._open()
-            except BaseException:  # whatever it was, nobody closes a log that was never made
-                self.close()
-                raise
-
-    def append(self, event: Recorded) -> None:
-        """Write one event.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
-        line = encode(event) + b"\n"
-        with failing_as_session_error(self._path):
-            if self._fd is None:
-                self._fd = _created(self._path)
-            self._write(line if self._size else self._begin() + line)
-        self.events.append(event)
-        self._cover(self._covered.messages + _count([event]))
-
-    def sync(self) -> None:
-        """Make everything written so far durable; may run beside `append`.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
-        with self._guard, failing_as_session_error(self._path):
-            size = self._covered.size
-            if self._fd is None or size == self._synced:
-                return
-            os.fsync(self._fd)
-            if not self._synced:
-                _sync_directory(self._path.parent)
-            self._synced = size
-            if size - self._indexed >= _INDEX_EVERY:
-                self._write_index()
-
-    def replace(self, events: Iterable[Recorded]) -> None:
-        """Put a log of other events in the place of this one, at once.
-
-        Raises:
-            SessionError: it cannot be written; the log is as it was.
-        """
-        events = list(events)
-        new = self._path.with_suffix(".new")
-        with self._guard, failing_as_session_error(self._path):
-            new.unlink(missing_ok=True)
-            fd = _created(new)
-            try:
-                _write_all(fd, self._begin() + b"".join(encode(event) + b"\n" for event in events))
-                os.fsync(fd)
-                index_of(self._path).unlink(missing_ok=True)
-                new.replace(self._path)
-                _sync_directory(self._path.parent)
-            except BaseException:  # whatever it was, the old log stays the one that counts
-                os.close(fd)
-                new.unlink(missing_ok=True)
-                raise
-            self._let_go()
-            self._fd, self._size, self._torn = fd, os.fstat(fd).st_size, False
-            self._synced = self._indexed = 0
-            self.events[:] = events
-            self._cover(_count(events))
-
-    def remove(self) -> None:
-        """Delete the log and what was cut off it; the lock stays.
-
-        Raises:
-            SessionError: it cannot be deleted.
-        """
-        with self._guard, failing_as_session_error(self._path):
-            self._let_go()
-            for path in (index_of(self._path), self._path, self._corrupt):
-                path.unlink(missing_ok=True)
-            self._size, self._torn, self._synced, self._indexed = 0, False, 0, 0
-            self.events.clear()
-            self._cover(0)
-
-    def close(self) -> None:
-        """Give the file and the lock back; idempotent."""
-        with self._guard:
-            try:
-                if self._fd is not None and self._indexed != self._covered.size:
-                    self._write_index()
-            except OSError as error:  # it can be made again from the log
-                _LOGGER.warning("The index of the session file %s cannot be written: %s", self._path, error)
-            finally:
-                self._let_go()
-                self._lock.release()
-
-    @property
-    def _corrupt(self) -> Path:
-        return self._path.with_suffix(".corrupt")
-
-    def _open(self) -> None:
-        log = read(self._path)
-        if log.header is not None:
-            if log.header.session_id != self._header.session_id:
-                raise SessionError(f"The session file {self._path} belongs to session {log.header.session_id!r}.")
-            self._header = log.header
-        self.events = log.events
-        self._size = log.size
-        if self._path.exists():
-            self._fd = opened(self._path, os.O_RDWR | os.O_APPEND)
-            known, updated_at = read_index(index_of(self._path)), os.fstat(self._fd).st_mtime
-            if known is not None and known.size == self._size:
-                self._indexed, updated_at = known.size, known.updated_at
-            elif known is not None and known.size > self._size:  # the machine went down and the log lost its end
-                index_of(self._path).unlink()
-            self._covered = _Covered(self._size, _count(log.events), updated_at)
-            self._repair(self._fd, log.torn)
-
-    def _repair(self, fd: int, torn: str) -> None:
-        """Keep beside the log what is no event at its end, cut it off and say so; end a line that is whole."""
-        if tail := os.pread(fd, os.fstat(fd).st_size - self._size, self._size):
-            kept = opened(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            try:
-                _write_all(kept, tail + b"\n")
-                os.fsync(kept)
-            finally:
-                os.close(kept)
-            os.ftruncate(fd, self._size)
-            self.recovered = (
-                f"The last {len(tail)} bytes of the session file {self._path} were not a complete event ({torn}). They "
-                f"were removed and are kept in {self._corrupt}."
-            )
-            _LOGGER.warning("%s", self.recovered)
-        elif self._size and os.pread(fd, 1, self._size - 1) != b"\n":
-            self._write(b"\n")
-            self._cover(self._covered.messages)
-
-    def _begin(self) -> bytes:
-        """The first line; the same as before when there is a log already."""
-        if not self._size:
-            self._header = replace(self._new, created_at=time.time())
-        return encode_header(self._header) + b"\n"
-
-    def _write(self, data: bytes) -> None:
-        """Add to the log; what an earlier try left half-written is cut away before."""
-        if self._fd is None:
-            raise SessionError(f"The session file {self._path} is closed.")
-        if self._torn:
-            os.ftruncate(self._fd, self._size)
-        self._torn = True
-        _write_all(self._fd, data)
-        self._torn = False
-        self._size += len(data)
-
-    def _cover(self, messages: int) -> None:
-        # One value, so that `sync` in its thread never sees half of it.
-        self._covered = _Covered(self._size, messages, time.time())
-
-    def _write_index(self) -> None:
-        size, messages, updated_at = self._covered
-        write(
-            index_of(self._path),
-            Index(format=FORMAT, header=self._header, messages=messages, updated_at=updated_at, size=size),
-        )
-        self._indexed = size
-
-    def _let_go(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-
-def read(path: Path) -> Log:
-    """What a log holds; an empty one when there is no such file.
-
-    Raises:
-        SessionError: it is damaged, a newer version wrote it, or it cannot be read.
-    """
-    with failing_as_session_error(path):
-        try:
-            with os.fdopen(opened(path, os.O_RDONLY), "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            data = b""
-        return parse(data, f"The session file {path}")
-
-
-@contextmanager
-def failing_as_session_error(path: Path) -> Iterator[None]:
-    """Say which file an error is about."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SessionError(
-            f"The session file {path} cannot be used: {reason}. Check the disk space and the permissions."
-        ) from error
-
-
-def _count(events: Iterable[Recorded]) -> int:
-    return sum(message_of(event) is not None for event in events)
-
-
-def _created(path: Path) -> int:
-    return opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _sync_directory(path: Path) -> None:
-    """Make durable that a new file is there."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class FileSession(StoredSession):
@@ -407,10 +73,10 @@ class FileSession(StoredSession):
         self.path = Path(session_dir) / f"{file_name(session_id)}.jsonl"
 
     def require_out_of_reach(self, work_dir: Path) -> None:
-        """Make sure that an agent cannot destroy its own log.
+        """Refuse a place in which an agent could destroy its own log.
 
         Args:
-            work_dir: what its tools may write to. Who lets them leave it (`unsafe_mode`) has taken that on.
+            work_dir: the directory to which its tools may write; `unsafe_mode` lets them leave it.
 
         Raises:
             SettingsError: it could.
@@ -427,8 +93,8 @@ class FileSession(StoredSession):
 
     @override
     def metadata(self) -> Metadata | None:
-        with failing_as_session_error(self.path):
-            return metadata(self.path)
+        with session_errors(self.path):
+            return read_metadata(self.path)
 
     @override
     def list_sessions(self) -> list[Metadata]:
@@ -436,8 +102,8 @@ class FileSession(StoredSession):
         found = list[Metadata]()
         for path in self.path.parent.glob("*.jsonl"):
             try:
-                with failing_as_session_error(path):
-                    known = metadata(path)
+                with session_errors(path):
+                    known = read_metadata(path)
             except SessionError as error:
                 _LOGGER.warning("A session is not listed: %s", error)
                 continue
@@ -451,4 +117,396 @@ class FileSession(StoredSession):
 
     @override
     def _read(self) -> Sequence[Recorded]:
-        return read(self.path).events
+        return read_log(self.path).events
+
+
+class LogFile:
+    """A log that this process may write to until it is closed.
+
+    Attributes:
+        events: everything in it, oldest first.
+        recovered: what was cut off its end when it was opened, and where that lies now; empty for nothing.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        """Take the lock and read the log; it is made when the first event is written.
+
+        Args:
+            path: the log.
+            header: its session; `created_at` is ignored.
+
+        Raises:
+            SessionError: another process works on it, a newer version wrote it, it is damaged, or cannot be read.
+        """
+        self._path, self._new, self._header = path, header, header
+        self._fd: int | None = None
+        self.events: list[Recorded] = []
+        self.recovered = ""
+        self._size, self._synced, self._indexed, self._torn = 0, 0, 0, False
+        self._covered = _IndexFacts(0, 0, 0.0)
+        self._guard = threading.Lock()
+        with session_errors(path):
+            for directory in reversed(path.parents):
+                if not directory.exists():
+                    directory.mkdir(mode=0o700, exist_ok=True)
+            self._lock = FileLock(path.with_suffix(".lock"), header.session_id)
+            try:
+                self._open()
+            except BaseException:  # any error: no caller has a log to close
+                self.close()
+                raise
+
+    def append(self, event: Recorded) -> None:
+        """Write one event.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        line = encode(event) + b"\n"
+        with session_errors(self._path):
+            if self._fd is None:
+                self._fd = _create_file(self._path)
+            self._write(line if self._size else self._header_line() + line)
+        self.events.append(event)
+        self._cover(self._covered.messages + _count_messages([event]))
+
+    def sync(self) -> None:
+        """Make everything written so far durable; may run beside `append`.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        with self._guard, session_errors(self._path):
+            size = self._covered.size
+            if self._fd is None or size == self._synced:
+                return
+            os.fsync(self._fd)
+            if not self._synced:
+                _sync_directory(self._path.parent)
+            self._synced = size
+            if size - self._indexed >= _INDEX_EVERY:
+                self._write_index()
+
+    def replace(self, events: Iterable[Recorded]) -> None:
+        """Put a log of other events in the place of this one, at once.
+
+        Raises:
+            SessionError: it cannot be written; the log is as it was.
+        """
+        events = list(events)
+        new = self._path.with_suffix(".new")
+        with self._guard, session_errors(self._path):
+            new.unlink(missing_ok=True)
+            fd = _create_file(new)
+            try:
+                _write_all(fd, self._header_line() + b"".join(encode(event) + b"\n" for event in events))
+                os.fsync(fd)
+                index_path(self._path).unlink(missing_ok=True)
+                new.replace(self._path)
+                _sync_directory(self._path.parent)
+            except BaseException:  # any error: the old log stays the one that counts
+                os.close(fd)
+                new.unlink(missing_ok=True)
+                raise
+            self._close_file()
+            self._fd, self._size, self._torn = fd, os.fstat(fd).st_size, False
+            self._synced = self._indexed = 0
+            self.events[:] = events
+            self._cover(_count_messages(events))
+
+    def remove(self) -> None:
+        """Delete the log and what was cut off it; the lock stays.
+
+        Raises:
+            SessionError: it cannot be deleted.
+        """
+        with self._guard, session_errors(self._path):
+            self._close_file()
+            for path in (index_path(self._path), self._path, self._corrupt):
+                path.unlink(missing_ok=True)
+            self._size, self._torn, self._synced, self._indexed = 0, False, 0, 0
+            self.events.clear()
+            self._cover(0)
+
+    def close(self) -> None:
+        """Give the file and the lock back; idempotent."""
+        with self._guard:
+            try:
+                if self._fd is not None and self._indexed != self._covered.size:
+                    self._write_index()
+            except OSError as error:  # it can be made again from the log
+                _LOGGER.warning("The index of the session file %s cannot be written: %s", self._path, error)
+            finally:
+                self._close_file()
+                self._lock.release()
+
+    @property
+    def _corrupt(self) -> Path:
+        return self._path.with_suffix(".corrupt")
+
+    def _open(self) -> None:
+        log = read_log(self._path)
+        if log.header is not None:
+            if log.header.session_id != self._header.session_id:
+                raise SessionError(f"The session file {self._path} belongs to session {log.header.session_id!r}.")
+            self._header = log.header
+        self.events = log.events
+        self._size = log.size
+        if self._path.exists():
+            self._fd = open_regular_file(self._path, os.O_RDWR | os.O_APPEND)
+            known, updated_at = read_index(index_path(self._path)), os.fstat(self._fd).st_mtime
+            if known is not None and known.size == self._size:
+                self._indexed, updated_at = known.size, known.updated_at
+            elif known is not None and known.size > self._size:  # the machine went down and the log lost its end
+                index_path(self._path).unlink()
+            self._covered = _IndexFacts(self._size, _count_messages(log.events), updated_at)
+            self._repair(self._fd, log.torn)
+
+    def _repair(self, fd: int, torn: str) -> None:
+        """Cut off an incomplete event at the end of the log and keep it beside it; end a line that is whole."""
+        if tail := os.pread(fd, os.fstat(fd).st_size - self._size, self._size):
+            kept = open_regular_file(self._corrupt, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                _write_all(kept, tail + b"\n")
+                os.fsync(kept)
+            finally:
+                os.close(kept)
+            os.ftruncate(fd, self._size)
+            self.recovered = (
+                f"The last {len(tail)} bytes of the session file {self._path} were not a complete event ({torn}). They "
+                f"were removed and are kept in {self._corrupt}."
+            )
+            _LOGGER.warning("%s", self.recovered)
+        elif self._size and os.pread(fd, 1, self._size - 1) != b"\n":
+            self._write(b"\n")
+            self._cover(self._covered.messages)
+
+    def _header_line(self) -> bytes:
+        """Return the first line; the same as before if there is a log already."""
+        if not self._size:
+            self._header = replace(self._new, created_at=time.time())
+        return encode_header(self._header) + b"\n"
+
+    def _write(self, data: bytes) -> None:
+        """Add to the log; cut away the rest of an earlier incomplete write before."""
+        if self._fd is None:
+            raise SessionError(f"The session file {self._path} is closed.")
+        if self._torn:
+            os.ftruncate(self._fd, self._size)
+        self._torn = True
+        _write_all(self._fd, data)
+        self._torn = False
+        self._size += len(data)
+
+    def _cover(self, messages: int) -> None:
+        # One value, so that `sync` in its thread never sees half of it.
+        self._covered = _IndexFacts(self._size, messages, time.time())
+
+    def _write_index(self) -> None:
+        size, messages, updated_at = self._covered
+        write_index(
+            index_path(self._path),
+            Index(format=FORMAT, header=self._header, messages=messages, updated_at=updated_at, size=size),
+        )
+        self._indexed = size
+
+    def _close_file(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class _IndexFacts(NamedTuple):
+    """The facts for the index once everything written so far is durable."""
+
+    size: int
+    messages: int
+    updated_at: float
+
+
+def read_log(path: Path) -> Log:
+    """Read a log; an empty one if there is no such file.
+
+    Raises:
+        SessionError: it is damaged, a newer version wrote it, or it cannot be read.
+    """
+    with session_errors(path):
+        try:
+            with os.fdopen(open_regular_file(path, os.O_RDONLY), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            data = b""
+        return parse(data, f"The session file {path}")
+
+
+@contextmanager
+def session_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` into a `SessionError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SessionError(
+            f"The session file {path} cannot be used: {reason}. Check the disk space and the permissions."
+        ) from error
+
+
+def _count_messages(events: Iterable[Recorded]) -> int:
+    return sum(message_of(event) is not None for event in events)
+
+
+def _create_file(path: Path) -> int:
+    return open_regular_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a new directory entry durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The facts about the first `size` bytes of a log.
+
+    Attributes:
+        format: the log's format.
+        header: its session.
+        messages: how many messages its events make.
+        updated_at: when the last of them was written, in seconds since 1970.
+        size: bytes.
+    """
+
+    format: int
+    header: Header
+    messages: int
+    updated_at: float
+    size: int
+
+
+def write_index(path: Path, index: Index) -> None:
+    """Put the index in the place of an older one, at once; only the holder of the session's lock may.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_suffix(".index-new")
+    new.unlink(missing_ok=True)
+    fd = open_regular_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(fd, "wb") as file:
+        file.write(json.dumps(asdict(index), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    new.replace(path)
+
+
+def read_index(path: Path) -> Index | None:
+    """Return the index; None if there is no usable one."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, SessionError):
+        with os.fdopen(open_regular_file(path, os.O_RDONLY), "rb") as file:
+            data: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogatepass"))
+        check_format(data["format"])
+        return Index(**{**data, "header": Header(**data["header"])})
+    return None
+
+
+def read_metadata(log: Path) -> Metadata | None:
+    """Return the facts about a session from its log and the index beside it; None if there is no such log.
+
+    Only the part that the index does not cover yet is read.
+
+    Raises:
+        SessionError: the log is damaged, or a newer version wrote it.
+        OSError: it cannot be read.
+    """
+    name = f"The session file {log}"
+    try:
+        with os.fdopen(open_regular_file(log, os.O_RDONLY), "rb") as file:
+            status = os.fstat(file.fileno())
+            index = read_index(index_path(log))
+            if index is None or index.size > status.st_size:
+                content = parse(file.read(), name)
+                header, messages, updated_at = content.header, len(messages_of(content.events)), status.st_mtime
+            else:
+                file.seek(index.size)
+                rest = messages_of(parse_rest(file.read(), name))
+                header, messages = index.header, index.messages + len(rest)
+                updated_at = index.updated_at if index.size == status.st_size else status.st_mtime
+    except FileNotFoundError:
+        return None
+    if header is None:
+        return None
+    return Metadata(
+        session_id=header.session_id,
+        agent_name=header.agent_name,
+        created_at=header.created_at,
+        updated_at=max(updated_at, header.created_at),  # a file system's clock ticks less often than ours
+        messages=messages,
+    )
+
+
+def index_path(log: Path) -> Path:
+    """Return the path of a log's index."""
+    return log.with_suffix(".index")
+
+
+class FileLock:
+    """A lock on a file; the system gives it back when the process dies, however it dies."""
+
+    def __init__(self, path: Path, session_id: str) -> None:
+        """Take the lock.
+
+        Raises:
+            SessionError: another one holds it, or the file system has no locks.
+        """
+        from filelock import FileLock as SystemLock  # noqa: PLC0415 - only who keeps sessions in files pays
+        from filelock import Timeout  # noqa: PLC0415 - the same
+
+        # Sessions are opened in one thread and may be closed in another; a lock that is no real one is none.
+        self._lock = SystemLock(
+            path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False, on_acquired=_sign
+        )
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise in_use_error(session_id, _read_holder(path)) from None
+        except OSError as error:
+            raise SessionError(f"Session {session_id!r} cannot be locked: {error}.") from error
+
+    def release(self) -> None:
+        """Give it back; idempotent."""
+        self._lock.release()
+
+
+def _sign(fd: int) -> None:
+    """Write this process into the lock's file."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(asdict(Holder.here())).encode(), 0)
+
+
+def _read_holder(path: Path) -> Holder | None:
+    """Return the process in a lock's file; None if it has not signed yet."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+        return Holder(**data)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def open_regular_file(path: Path, flags: int) -> int:
+    """Open a regular file and return its descriptor; a file that `flags` create is its owner's alone.
+
+    Raises:
+        OSError: it is a link, a pipe, a device or a directory; or it cannot be opened.
+    """
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file")

@@ -2,19 +2,29 @@
 
 A session that is open keeps one connection to a server, which is asked whether it lives before each use. All other
 connections are opened for a transaction and closed after it: sessions are many, and an SQLite file may be replaced.
+
+A `RowLog` is a log in these tables. Its events wait in memory until `sync`, which writes them in one transaction; an
+eager log begins with that at once, in a thread. The same transaction makes sure that the session is still ours, so that
+two processes never write to one log, no matter what their clocks say.
+
+A database cannot see its users die, so the holder of a session writes down its `Lease` and renews it again and again.
+On the same machine the operating system knows better and is asked instead: a dead holder is noticed there at once.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import secrets
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -30,6 +40,7 @@ from agent_runtime.core.errors import (
     SettingsError,
 )
 from agent_runtime.core.events import Recorded
+from agent_runtime.processes.spawn import machine, start_time
 from agent_runtime.sessions.codec import (
     FORMAT,
     MAX_KEY,
@@ -38,18 +49,29 @@ from agent_runtime.sessions.codec import (
     check_format,
     decode,
     encode,
-    escaped,
+    escape_key,
     message_of,
-    unescaped,
+    unescape_key,
 )
-from agent_runtime.sessions.protocol import BEAT_SECONDS, Lease, in_use
+from agent_runtime.sessions.protocol import Holder, in_use_error
+
+_LOGGER = logging.getLogger(__name__)
 
 _SQLITE_BUSY_SECONDS = 15.0
+
 _CONNECT_SECONDS = 10
 """A server that does not answer must not keep a run waiting for as long as the system would."""
 
+BEAT_SECONDS = 15.0
+"""How often a holder renews its lease."""
+
+EXPIRY_SECONDS = 60.0
+"""How long after its last renewal a holder on another machine counts as dead."""
+
 _SCHEMA = sa.MetaData()
+
 _ID = sa.String(MAX_KEY)
+
 SESSIONS = sa.Table(
     "codepilot_sessions",
     _SCHEMA,
@@ -60,6 +82,7 @@ SESSIONS = sa.Table(
     sa.Column("format", sa.Integer, nullable=False),
     sa.Column("messages", sa.Integer, nullable=False),
 )
+
 EVENTS = sa.Table(
     "codepilot_events",
     _SCHEMA,
@@ -68,6 +91,7 @@ EVENTS = sa.Table(
     # Bytes, because text of a database holds neither NUL nor lone surrogates; the length matters to MySQL only.
     sa.Column("body", sa.LargeBinary(2**24), nullable=False),
 )
+
 LEASES = sa.Table(
     "codepilot_leases",
     _SCHEMA,
@@ -101,11 +125,11 @@ class SessionDatabase:
         where = f"//{address.host}{port}/" if address.host else ""
         self.name = f"{address.get_backend_name()}:{where}{address.database or ''}"
         self._password = str(address.password) if address.password else ""
-        self._kept = False
+        self._is_held = False
 
-    def keep(self, *, connected: bool) -> None:
+    def hold_connection(self, *, connected: bool) -> None:
         """Keep a connection from now on, or close it."""
-        self._kept = connected
+        self._is_held = connected
         self._engine.dispose()
 
     @contextmanager
@@ -147,7 +171,7 @@ class SessionDatabase:
                 if last:  # the first time, another process may have made them at the same moment
                     raise
 
-    def seed_rows(self, table: str) -> list[tuple[str, str]]:
+    def original_rows(self, table: str) -> list[tuple[str, str]]:
         """Id and `messages` of each session in a table of the original CodePilot's.
 
         Raises:
@@ -172,17 +196,17 @@ class SessionDatabase:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        with self._failing_as_session_error():
+        with self._session_errors():
             try:
                 with self._engine.connect() as connection:
                     yield connection
             finally:
-                if not self._kept:
+                if not self._is_held:
                     self._engine.dispose()
 
     @contextmanager
-    def _failing_as_session_error(self) -> Iterator[None]:
-        """Say which database an error is about; statements and their parameters hold conversations, so not those."""
+    def _session_errors(self) -> Iterator[None]:
+        """Turn an error into one that names the database, but no statement: its parameters hold conversations."""
         try:
             yield
         except (exc.SQLAlchemyError, sqlite3.Error, OSError) as error:  # the latter two while SQLite is opened
@@ -192,95 +216,6 @@ class SessionDatabase:
             said = f"The database of sessions {self.name} cannot be used: {' '.join(reason.split()).rstrip('.')}"
             remedy = "Check its address and credentials, and that it can be reached."
             raise SessionUnavailableError(f"{said}. {remedy}") from None
-
-
-def format_of(connection: Connection, key: str) -> int | None:
-    """The format that a session is written in; None when nothing was recorded."""
-    return connection.execute(sa.select(SESSIONS.c.format).where(SESSIONS.c.session_id == key)).scalar()
-
-
-def lines_of(connection: Connection, key: str) -> list[bytes]:
-    """A session's events, encoded, oldest first."""
-    found = sa.select(EVENTS.c.body).where(EVENTS.c.session_id == key).order_by(EVENTS.c.position)
-    return [bytes(body) for body in connection.execute(found).scalars()]
-
-
-def metadata_of(connection: Connection, key: str | None = None) -> list[Metadata]:
-    """What is known of one session, or of all, the last used first."""
-    found = sa.select(SESSIONS).order_by(SESSIONS.c.updated_at.desc())
-    if key is not None:
-        found = found.where(SESSIONS.c.session_id == key)
-    return [
-        Metadata(
-            session_id=unescaped(row["session_id"]),
-            agent_name=unescaped(row["agent_name"]),
-            created_at=row["created_at"],
-            updated_at=row["updated_at"],
-            messages=row["messages"],
-        )
-        for row in connection.execute(found).mappings()
-    ]
-
-
-def add(
-    connection: Connection, header: Header, lines: Sequence[bytes], *, position: int, messages: int, now: float
-) -> None:
-    """Add events to a session, from a position on; at 0 the session begins. `messages` is their number by then."""
-    key = escaped(header.session_id)
-    if position:
-        changed = SESSIONS.update().where(SESSIONS.c.session_id == key)
-        connection.execute(changed.values(updated_at=now, messages=messages))
-    else:
-        begun = SESSIONS.insert().values(
-            session_id=key,
-            agent_name=escaped(header.agent_name),
-            created_at=header.created_at,
-            updated_at=now,
-            format=FORMAT,
-            messages=messages,
-        )
-        connection.execute(begun)
-    rows = [{"session_id": key, "position": number, "body": line} for number, line in enumerate(lines, start=position)]
-    if rows:
-        connection.execute(EVENTS.insert(), rows)
-
-
-def remove(connection: Connection, key: str) -> None:
-    """Delete a session and its events; the lease stays."""
-    connection.execute(EVENTS.delete().where(EVENTS.c.session_id == key))
-    connection.execute(SESSIONS.delete().where(SESSIONS.c.session_id == key))
-
-
-def take_lease(connection: Connection, key: str, mine: Lease, *, take_over: bool = False) -> Lease | None:
-    """Claim a session; when somebody living holds it, their claim is returned and nothing changes.
-
-    With `take_over`, nobody is asked: who held it can write no more.
-    """
-    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
-    row = connection.execute(found).mappings().first()
-    held = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
-    if held is None:
-        try:
-            with connection.begin_nested():
-                connection.execute(LEASES.insert().values(session_id=key, **asdict(mine)))
-        except exc.IntegrityError:  # at the same moment, somebody else did
-            return take_lease(connection, key, mine, take_over=take_over)
-    elif take_over or held.is_dead:
-        connection.execute(LEASES.update().where(LEASES.c.session_id == key).values(**asdict(mine)))
-    else:
-        return held
-    return None
-
-
-def beat_lease(connection: Connection, key: str, token: str, now: float) -> bool:
-    """Say that a holder lives, and keep others out until the transaction ends; False when it is the holder no more."""
-    mine = (LEASES.c.session_id == key) & (LEASES.c.token == token)
-    return connection.execute(LEASES.update().where(mine).values(beat=now)).rowcount == 1
-
-
-def drop_lease(connection: Connection, key: str, token: str) -> None:
-    """Give a claim back, if it still stands."""
-    connection.execute(LEASES.delete().where((LEASES.c.session_id == key) & (LEASES.c.token == token)))
 
 
 def _engine(url: str) -> Engine:
@@ -348,18 +283,12 @@ def _prepare_sqlite(engine: Engine) -> None:
     sa.event.listen(engine, "begin", begun)
 
 
-# ---- A session's log as rows of a database that one process at a time adds to.
-
-
-_LOGGER = logging.getLogger(__name__)
-
-
 class RowLog:
     """A log that this process may write to until it is closed.
 
     Attributes:
         events: everything that was recorded, oldest first.
-        recovered: always empty: what a transaction writes is whole.
+        recovered: always empty: a transaction is written as a whole.
     """
 
     def __init__(
@@ -368,8 +297,8 @@ class RowLog:
         """Make the tables where they are not there, take the lease and read the log.
 
         Args:
-            database: where it lies.
-            header: whose it is; when it was made is not looked at.
+            database: its database.
+            header: its session; `created_at` is ignored.
             take_over: whether it is taken from a process that works on it, which can then write no more.
             eager: whether events are written as soon as they are recorded, and not only by `sync`.
 
@@ -384,15 +313,15 @@ class RowLog:
         self.events: list[Recorded] = []
         self.recovered = ""
         mine = Lease.here()
-        database.keep(connected=True)
+        database.hold_connection(connected=True)
         try:
             database.make_tables()
             with self._database.writing() as connection:
                 held = take_lease(connection, self._key, mine, take_over=take_over)
             if held is not None:
-                raise in_use(self._header.session_id, held.holder)
+                raise in_use_error(self._header.session_id, held.holder)
         except SessionError:
-            database.keep(connected=False)
+            database.hold_connection(connected=False)
             raise
         self._lease = mine
         self._eager, self._dropped = eager, False
@@ -400,8 +329,8 @@ class RowLog:
         self._beating = threading.Thread(target=self._beat, name="codepilot session lease", daemon=True)
         try:
             self.events = read(database, header.session_id)
-        except BaseException:  # whatever it was, nobody closes a log that was never made
-            self._give_back()
+        except BaseException:  # any error: no caller has a log to close
+            self._release()
             raise
         self._written, self._messages = len(self.events), sum(_is_message(event) for event in self.events)
         self._beating.start()
@@ -414,7 +343,7 @@ class RowLog:
             self._wake.set()
 
     def sync(self) -> None:
-        """Write what waits; may run beside `append`.
+        """Write the waiting events; may run beside `append`.
 
         Raises:
             SessionError: it cannot be written, or another process has taken the session over.
@@ -425,7 +354,7 @@ class RowLog:
             in_doubt = self._in_doubt
             with self._changing() as connection:
                 if in_doubt:
-                    self._compare(connection)
+                    self._reconcile(connection)
                 waiting = self._waiting[:]
                 self._add(connection, waiting, position=self._written, messages=self._messages)
             self._keep(len(waiting))
@@ -440,7 +369,7 @@ class RowLog:
         lines = [(encode(event), _is_message(event)) for event in events]
         with self._guard:
             with self._changing() as connection:
-                remove(connection, self._key)
+                delete_session(connection, self._key)
                 self._add(connection, lines, position=0, messages=0)
             self._forget()
             self._count(lines)
@@ -454,14 +383,14 @@ class RowLog:
         """
         with self._guard:
             with self._changing() as connection:
-                remove(connection, self._key)
+                delete_session(connection, self._key)
             self._forget()
 
     def close(self) -> None:
-        """Write what waits and give the lease back; idempotent.
+        """Write the waiting events and release the lease; idempotent.
 
         Raises:
-            SessionError: what waits cannot be written.
+            SessionError: they cannot be written.
         """
         if self._closing.is_set():
             return
@@ -479,7 +408,7 @@ class RowLog:
 
     @property
     def _key(self) -> str:
-        return escaped(self._header.session_id)
+        return escape_key(self._header.session_id)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -494,19 +423,19 @@ class RowLog:
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:
-        """`_writing`; when it fails, it is in doubt what is kept: a commit may come through and its answer be lost."""
+        """`_writing`; a failure leaves the stored state in doubt: a commit may come through and its answer be lost."""
         with self._writing() as connection:
             self._in_doubt = True
             yield connection
         self._in_doubt = False
 
-    def _compare(self, connection: Connection) -> None:
-        """Find out how much of what waits is kept already.
+    def _reconcile(self, connection: Connection) -> None:
+        """Find out how many of the waiting events are stored already.
 
         Raises:
-            SessionError: something else is.
+            SessionError: other events are stored.
         """
-        kept = [encode(event) for event in _kept(connection, self._header.session_id, self._name)]
+        kept = [encode(event) for event in _stored_events(connection, self._header.session_id, self._name)]
         held = [*map(encode, self.events[: self._written]), *(line for line, _ in self._waiting)]
         if len(kept) < self._written or kept != held[: len(kept)]:
             raise SessionError(
@@ -521,7 +450,7 @@ class RowLog:
         now = time.time()
         if not position:
             self._header = replace(self._header, created_at=now)
-        add(
+        insert_events(
             connection,
             self._header,
             [line for line, _ in lines],
@@ -535,7 +464,7 @@ class RowLog:
         self._messages += sum(is_message for _, is_message in lines)
 
     def _keep(self, number: int) -> None:
-        """Note that so many of those that wait are written."""
+        """Note that so many of the waiting events are written."""
         self._count(self._waiting[:number])
         del self._waiting[:number]
 
@@ -566,43 +495,47 @@ class RowLog:
         try:
             self.sync()
         finally:
-            self._give_back()
+            self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         try:
             with self._database.writing() as connection:
                 drop_lease(connection, self._key, self._lease.token)
         except SessionError as error:  # it ends by itself once this process is gone
             _LOGGER.warning("The lock of a session could not be released: %s", error)
         finally:
-            self._database.keep(connected=False)
+            self._database.hold_connection(connected=False)
 
 
 def read(database: SessionDatabase, session_id: str) -> list[Recorded]:
-    """What is recorded by now.
+    """Read the recorded events.
 
     Raises:
         SessionError: a newer version wrote it, it is damaged, or cannot be read.
     """
     with database.reading() as connection:
-        return [] if connection is None else _kept(connection, session_id, f"Session {session_id!r} in {database.name}")
+        return (
+            []
+            if connection is None
+            else _stored_events(connection, session_id, f"Session {session_id!r} in {database.name}")
+        )
 
 
-def _kept(connection: Connection, session_id: str, name: str) -> list[Recorded]:
-    key = escaped(session_id)
-    number, lines = format_of(connection, key), lines_of(connection, key)
+def _stored_events(connection: Connection, session_id: str, name: str) -> list[Recorded]:
+    key = escape_key(session_id)
+    number, lines = select_format(connection, key), select_lines(connection, key)
     if number is None:
         return []
     try:
         check_format(number)
-        return [_event(position, line) for position, line in enumerate(lines)]
+        return [_decode_at(position, line) for position, line in enumerate(lines)]
     except ValueError as error:
         raise SessionDamagedError(f"{name} is damaged: {error}. Nothing was changed.") from error
     except SessionNewerError as error:
         raise SessionNewerError(f"{name}: {error}.") from error
 
 
-def _event(position: int, line: bytes) -> Recorded:
+def _decode_at(position: int, line: bytes) -> Recorded:
     try:
         return decode(line)
     except ValueError as error:
@@ -611,3 +544,142 @@ def _event(position: int, line: bytes) -> Recorded:
 
 def _is_message(event: Recorded) -> bool:
     return message_of(event) is not None
+
+
+def select_format(connection: Connection, key: str) -> int | None:
+    """Select the format of a session; None if nothing was recorded."""
+    return connection.execute(sa.select(SESSIONS.c.format).where(SESSIONS.c.session_id == key)).scalar()
+
+
+def select_lines(connection: Connection, key: str) -> list[bytes]:
+    """Select a session's events, encoded, oldest first."""
+    found = sa.select(EVENTS.c.body).where(EVENTS.c.session_id == key).order_by(EVENTS.c.position)
+    return [bytes(body) for body in connection.execute(found).scalars()]
+
+
+def select_metadata(connection: Connection, key: str | None = None) -> list[Metadata]:
+    """Select the facts about one session, or about all, the last used first."""
+    found = sa.select(SESSIONS).order_by(SESSIONS.c.updated_at.desc())
+    if key is not None:
+        found = found.where(SESSIONS.c.session_id == key)
+    return [
+        Metadata(
+            session_id=unescape_key(row["session_id"]),
+            agent_name=unescape_key(row["agent_name"]),
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+            messages=row["messages"],
+        )
+        for row in connection.execute(found).mappings()
+    ]
+
+
+def insert_events(
+    connection: Connection, header: Header, lines: Sequence[bytes], *, position: int, messages: int, now: float
+) -> None:
+    """Insert events into a session, from a position on; at 0 the session begins. `messages` is their number by then."""
+    key = escape_key(header.session_id)
+    if position:
+        changed = SESSIONS.update().where(SESSIONS.c.session_id == key)
+        connection.execute(changed.values(updated_at=now, messages=messages))
+    else:
+        begun = SESSIONS.insert().values(
+            session_id=key,
+            agent_name=escape_key(header.agent_name),
+            created_at=header.created_at,
+            updated_at=now,
+            format=FORMAT,
+            messages=messages,
+        )
+        connection.execute(begun)
+    rows = [{"session_id": key, "position": number, "body": line} for number, line in enumerate(lines, start=position)]
+    if rows:
+        connection.execute(EVENTS.insert(), rows)
+
+
+def delete_session(connection: Connection, key: str) -> None:
+    """Delete a session and its events; the lease stays."""
+    connection.execute(EVENTS.delete().where(EVENTS.c.session_id == key))
+    connection.execute(SESSIONS.delete().where(SESSIONS.c.session_id == key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A claim on a session.
+
+    Attributes:
+        token: random; a process that no longer finds it in the database has lost the session.
+        pid: the holder's process id.
+        host: its machine, for people.
+        since: when the claim was made, in seconds since 1970.
+        machine: within which process ids can be compared: this start of the system, and this process namespace;
+            empty where the system does not tell.
+        started: when the process was started, to tell it from a later one with its number; empty likewise.
+        beat: when the holder last renewed it, in seconds since 1970.
+    """
+
+    token: str
+    pid: int
+    host: str
+    since: float
+    machine: str
+    started: str
+    beat: float
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return a claim by this process."""
+        pid, now = os.getpid(), time.time()
+        return cls(
+            token=secrets.token_hex(16),
+            pid=pid,
+            host=socket.gethostname(),
+            since=now,
+            machine=machine(),
+            started=start_time(pid),
+            beat=now,
+        )
+
+    @property
+    def holder(self) -> Holder:
+        """The process that made it, for people."""
+        return Holder(pid=self.pid, host=self.host, since=self.since)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its holder is surely gone, or has not renewed it for `EXPIRY_SECONDS`."""
+        if self.machine and self.machine == machine():
+            return start_time(self.pid) != self.started
+        return time.time() - self.beat > EXPIRY_SECONDS
+
+
+def take_lease(connection: Connection, key: str, mine: Lease, *, take_over: bool = False) -> Lease | None:
+    """Claim a session; if a living process holds it, return its claim and change nothing.
+
+    With `take_over`, the holder is not asked and can write no more.
+    """
+    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
+    row = connection.execute(found).mappings().first()
+    held = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
+    if held is None:
+        try:
+            with connection.begin_nested():
+                connection.execute(LEASES.insert().values(session_id=key, **asdict(mine)))
+        except exc.IntegrityError:  # at the same moment, somebody else did
+            return take_lease(connection, key, mine, take_over=take_over)
+    elif take_over or held.is_dead:
+        connection.execute(LEASES.update().where(LEASES.c.session_id == key).values(**asdict(mine)))
+    else:
+        return held
+    return None
+
+
+def beat_lease(connection: Connection, key: str, token: str, now: float) -> bool:
+    """Renew a claim, and keep others out until the transaction ends; return False if it no longer stands."""
+    mine = (LEASES.c.session_id == key) & (LEASES.c.token == token)
+    return connection.execute(LEASES.update().where(mine).values(beat=now)).rowcount == 1
+
+
+def drop_lease(connection: Connection, key: str, token: str) -> None:
+    """Delete a claim, if it still stands."""
+    connection.execute(LEASES.delete().where((LEASES.c.session_id == key) & (LEASES.c.token == token)))

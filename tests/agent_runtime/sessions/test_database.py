@@ -24,8 +24,7 @@ from agent_runtime.core.events import Observed
 from agent_runtime.sessions import tables
 from agent_runtime.sessions.codec import Header, encode, messages_of
 from agent_runtime.sessions.database import DatabaseSession
-from agent_runtime.sessions.protocol import EXPIRY_SECONDS, Lease
-from agent_runtime.sessions.tables import EVENTS, LEASES, RowLog, SessionDatabase, beat_lease
+from agent_runtime.sessions.tables import EVENTS, EXPIRY_SECONDS, LEASES, Lease, RowLog, SessionDatabase, beat_lease
 from tests.postgres import PASSWORD, Postgres
 from tests.source_files import ROOT
 from tests.waiting import eventually

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.sessions.codec import escaped, file_name, unescaped
+from agent_runtime.sessions.codec import escape_key, file_name, unescape_key
 
 IDS = [
     "a/b",
@@ -43,11 +43,11 @@ def test_people_find_an_id_in_its_file_name() -> None:
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_an_escaped_text_is_text_for_a_database_and_comes_back(text: str) -> None:
-    assert "\0" not in escaped(text)
-    escaped(text).encode("utf-8")
-    assert unescaped(escaped(text)) == text
+    assert "\0" not in escape_key(text)
+    escape_key(text).encode("utf-8")
+    assert unescape_key(escape_key(text)) == text
 
 
 @pytest.mark.parametrize("session_id", ["ecommerce-api", "user 42", "é/☃", "octo/calc#7"])
 def test_an_ordinary_id_is_its_own_key(session_id: str) -> None:
-    assert escaped(session_id) == session_id
+    assert escape_key(session_id) == session_id
