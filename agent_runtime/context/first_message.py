@@ -186,7 +186,7 @@ async def _ready(index: CodeIndex, seconds: float) -> bool:
 
 def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
     """Two levels, directories first; what `.gitignore` files name and hidden directories are left out."""
-    ignored = IgnoredPaths(partial(_read, workspace))
+    ignored = IgnoredPaths(lambda path: workspace.read_if_any(path, _READ_BYTES).decode(errors="replace"))
     names = [name for name in _listed(workspace, "", ignored) if not hides(name.rstrip("/"))]
     children = {
         name: [child for child in _listed(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
@@ -236,14 +236,6 @@ def _text(workspace: Workspace, hides: Callable[[str], bool], path: str) -> Text
         return None if hides(workspace.resolve(path)) else decode(workspace.read_bytes(path, _READ_BYTES))
     except ToolError:  # gone in this moment, or too large
         return None
-
-
-def _read(workspace: Workspace, path: str) -> str:
-    """A file's text, or nothing where it cannot be read as such; an orientation is a courtesy, never a failure."""
-    try:
-        return workspace.read_bytes(path, _READ_BYTES).decode("utf-8", errors="replace")
-    except ToolError:
-        return ""
 
 
 _MOST_IGNORE_FILES = 50

@@ -617,7 +617,7 @@ def _defining(workspace: Workspace, names: Sequence[str], until: float) -> Itera
             paths.append(prefix + entry.name)
     left = _MOST_CHARS
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
-        source = _bytes(workspace, path).decode(errors="replace")
+        source = workspace.read_if_any(path, _READ_BYTES).decode(errors="replace")
         left -= len(source)
         if left < 0 or time.monotonic() > until:
             return
@@ -630,7 +630,7 @@ def _definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]
     if language is None:
         return
     try:
-        pieces = parse(language, _bytes(workspace, path)).pieces
+        pieces = parse(language, workspace.read_if_any(path, _READ_BYTES)).pieces
     except (LookupError, TooSlowError):
         return
     for piece in pieces:
@@ -642,10 +642,3 @@ def _definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]
             "path": path, "name": piece.name, "qualified": piece.qualified, "kind": piece.kind, "first": piece.first,
             "last": piece.last, "header": piece.header, "parents": parents, "is_test": is_test(path),
         }  # fmt: skip
-
-
-def _bytes(workspace: Workspace, path: str) -> bytes:
-    try:
-        return workspace.read_bytes(path, _READ_BYTES)
-    except ToolError:  # not readable, or gone in this moment
-        return b""

@@ -59,7 +59,7 @@ def trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool])
     settings: list[str] = []
     kinds: dict[str, str] = {}
     for kind, name, needle, command in _SUGGESTED:
-        text = _read(workspace, base + name) if name else ""
+        text = workspace.read_if_any(base + name, _READ_BYTES).decode(errors="replace") if name else ""
         if kind == "python":
             file = next(_test_files(workspace, base), "")
             settings.append(f"file={shlex.quote(file)}")
@@ -111,13 +111,6 @@ def _names(workspace: Workspace, directory: str) -> list[str]:
         return workspace.names(directory or ".")
     except ToolError:  # there is none
         return []
-
-
-def _read(workspace: Workspace, path: str) -> str:
-    try:
-        return workspace.read_bytes(path, _READ_BYTES).decode(errors="replace")
-    except ToolError:  # there is none
-        return ""
 
 
 _ANSWER = re.compile(

@@ -386,14 +386,9 @@ class WorkspaceIndex:
         return json.loads(head), database
 
 
-def _definition(row: list[object]) -> Definition:
-    path, name, qualified, kind, first, last, header, parents, is_test = cast(
-        "tuple[str, str, str, str, int, int, int, list[int], bool]", tuple(row[:9])
-    )
-    return Definition(
-        path=path, name=name, qualified=qualified, kind=kind, first=first, last=last, header=header,
-        parents=tuple(parents), is_test=is_test,
-    )  # fmt: skip
+def _definition(row: list[Any]) -> Definition:
+    known = dict(zip((field.name for field in fields(Definition)), row, strict=False))
+    return Definition(**known | {"parents": tuple(row[7])})
 
 
 def _begin(place: Path, kept: Path | None) -> None:

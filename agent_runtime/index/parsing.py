@@ -364,8 +364,8 @@ class Language:
         name: what it is called.
         module: the module of its grammar.
         function: the function in it that gives the grammar.
-        shipped: modules whose own tags queries are used.
-        extra: patterns beside them. `@owner` names the class of a definition that stands outside of it, `@import` is an
+        has_tags: whether the tags query that comes with the grammar is used.
+        extra: patterns beside it. `@owner` names the class of a definition that stands outside of it, `@import` is an
             import, `@binding` an assignment or a parameter with a type.
         comment: what begins a line that belongs to the definition below it.
         bases: what finds the names of base classes in the head of a class.
@@ -373,8 +373,8 @@ class Language:
 
     name: str
     module: str
-    shipped: tuple[str, ...]
     function: str = "language"
+    has_tags: bool = True
     extra: str = ""
     comment: tuple[str, ...] = ("//", "/*", "*", "@", "#[")
     bases: str = r"\bextends\s+([\w.]+)|\bimplements\s+([\w.]+)"
@@ -383,7 +383,6 @@ class Language:
 _PYTHON = Language(
     name="Python",
     module="tree_sitter_python",
-    shipped=("tree_sitter_python",),
     extra="""
     (decorator (identifier) @name) @reference.call
     (decorator (attribute attribute: (identifier) @name)) @reference.call
@@ -400,7 +399,6 @@ _REQUIRE = """
 _JAVASCRIPT = Language(
     name="JavaScript",
     module="tree_sitter_javascript",
-    shipped=("tree_sitter_javascript",),
     extra=f"(import_statement) @import {_REQUIRE}",
 )
 _SCRIPT_TYPES = f"""{_REQUIRE}
@@ -423,14 +421,12 @@ _TYPESCRIPT = Language(
     name="TypeScript",
     module="tree_sitter_typescript",
     function="language_typescript",
-    shipped=("tree_sitter_typescript",),
     extra=_SCRIPT_TYPES,
 )
 _TSX = replace(_TYPESCRIPT, function="language_tsx")
 _GO = Language(
     name="Go",
     module="tree_sitter_go",
-    shipped=("tree_sitter_go",),
     extra="""
     (method_declaration receiver: (parameter_list (parameter_declaration type: [
         (type_identifier) @owner (pointer_type (type_identifier) @owner)
@@ -443,7 +439,6 @@ _GO = Language(
 _RUST = Language(
     name="Rust",
     module="tree_sitter_rust",
-    shipped=("tree_sitter_rust",),
     extra="""
     (impl_item type: [(type_identifier) @name (generic_type type: (type_identifier) @name)]) @scope
     (call_expression function: (scoped_identifier name: (identifier) @name)) @reference.call
@@ -454,7 +449,6 @@ _RUST = Language(
 _JAVA = Language(
     name="Java",
     module="tree_sitter_java",
-    shipped=("tree_sitter_java",),
     extra="""
     (constructor_declaration name: (identifier) @name) @definition.method
     (enum_declaration name: (identifier) @name) @definition.class
@@ -464,7 +458,7 @@ _JAVA = Language(
 _RUBY = Language(
     name="Ruby",
     module="tree_sitter_ruby",
-    shipped=(),  # its own one takes every word of a file for a call
+    has_tags=False,  # its own query takes every word of a file for a call
     extra="""
     [(method name: (_) @name) (singleton_method name: (_) @name)] @definition.method
     (class name: [(constant) @name (scope_resolution name: (_) @name)]) @definition.class
@@ -477,7 +471,6 @@ _RUBY = Language(
 _C = Language(
     name="C",
     module="tree_sitter_c",
-    shipped=("tree_sitter_c",),
     extra="""
     (preproc_function_def name: (identifier) @name) @definition.macro
     (call_expression function: (identifier) @name) @reference.call
@@ -487,7 +480,6 @@ _C = Language(
 _CPP = Language(
     name="C++",
     module="tree_sitter_cpp",
-    shipped=("tree_sitter_cpp",),
     extra="""
     (function_declarator declarator: (qualified_identifier scope: (_) @owner name: (identifier) @name))
       @definition.method
@@ -551,12 +543,12 @@ def grammar(language: Language) -> tuple[Parser, Query] | None:
     library, module = importlib.import_module("tree_sitter"), importlib.import_module(language.module)
     load: Callable[[], object] = getattr(module, language.function)
     made = library.Language(load())
-    queries: list[str] = []
-    for package in map(importlib.import_module, language.shipped):
+    query = language.extra
+    if language.has_tags:
         # TypeScript's has it as a file only.
-        file = Path(str(package.__file__)).parent / "queries" / "tags.scm"
-        queries.append(getattr(package, "TAGS_QUERY", None) or file.read_text(encoding="utf-8"))
-    return library.Parser(made), library.Query(made, "\n".join([*queries, language.extra]))
+        file = Path(str(module.__file__)).parent / "queries" / "tags.scm"
+        query = f"{getattr(module, 'TAGS_QUERY', None) or file.read_text(encoding='utf-8')}\n{query}"
+    return library.Parser(made), library.Query(made, query)
 
 
 _PYTHON_FROM = re.compile(r"from\s+(\.*[\w.]*)\s+import\s+\(?([^#]*)", re.DOTALL)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 from agent_runtime.core.errors import ToolError
@@ -28,7 +29,7 @@ from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
 
-SCHEMA = 2
+SCHEMA = 3
 """Raise it whenever what is stored, or how it is found, changes: indexes of another number are built anew."""
 MOST_BYTES = 1_000_000
 """Bytes of a file that is indexed; longer ones are data, or made by programs."""
@@ -127,7 +128,7 @@ def _look(workspace: Workspace, doing: _Round) -> int:
             status = entry.stat(follow_symlinks=False)
         except OSError:  # gone in this moment
             continue
-        stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        stamp = FileStamp.of(status)
         seen.add(path)
         bytes_seen += min(stamp.size, MOST_BYTES)
         known = before.get(path)
@@ -150,7 +151,7 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
                 data += chunk
     except OSError:  # gone in this moment, or not ours to read
         return
-    stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    stamp = FileStamp.of(status)
     new = digest_of(data)
     if new == digest and path not in doing.refused:
         doing.store.confirm(path, stamp, looked)
@@ -159,24 +160,21 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
         doing.behind = doing.behind or path
         return
     doing.left -= 1
-    parsed, note = (None, "its grammar crashes on it") if path in doing.refused else _parsed(path, data)
-    doing.store.put(path, stamp, FileContent(looked=looked, digest=new, is_test=is_test(path), note=note), parsed)
+    parsed = None if path in doing.refused else _parsed(path, data)  # its grammar crashes on one that is refused
+    doing.store.put(path, stamp, looked, new, parsed)
     doing.parsed += 1
 
 
-def _parsed(path: str, data: bytes) -> tuple[ParsedFile | None, str]:
-    """What is in a file, or why it is left out."""
-    if len(data) > MOST_BYTES:
-        return None, f"it has more than {MOST_BYTES:,} bytes"
-    if b"\0" in data:
-        return None, "it is binary"
-    if len(data) > _MOST_LINE * (data.count(b"\n") + 1):
-        return None, "its lines are made for machines"
+def _parsed(path: str, data: bytes) -> ParsedFile | None:
+    """Parse a file; None for one that is too large, binary, made for machines, or takes its grammar too long."""
     language = language_of(path)
+    packed = len(data) > _MOST_LINE * (data.count(b"\n") + 1)
+    if language is None or len(data) > MOST_BYTES or b"\0" in data or packed:
+        return None
     try:
-        return (parse(language, data, Path(path).stem) if language else None), ""
+        return parse(language, data, Path(path).stem)
     except TooSlowError:
-        return None, "its grammar takes too long over it"
+        return None
 
 
 def has_sources(workspace: Workspace) -> bool:
@@ -205,7 +203,7 @@ _HASH_BYTES = 64 * 1024**2
 _TABLES = """
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, size INTEGER, modified INTEGER, changed INTEGER, inode INTEGER,
-  looked INTEGER, digest BLOB, is_test INTEGER, weight REAL, note TEXT NOT NULL, first INTEGER, facts BLOB);
+  looked INTEGER, digest BLOB, is_test INTEGER, weight REAL, first INTEGER, facts BLOB);
 CREATE TABLE definitions(
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL,
   first INTEGER, last INTEGER, header INTEGER, parent INTEGER, bases TEXT NOT NULL);
@@ -231,22 +229,10 @@ class FileStamp:
     changed: int
     inode: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContent:
-    """What is known of a file beside what it defines.
-
-    Attributes:
-        looked: when it was read, in nanoseconds.
-        digest: of its bytes.
-        is_test: whether it holds tests.
-        note: why nothing in it is indexed; empty if it is.
-    """
-
-    looked: int
-    digest: bytes
-    is_test: bool
-    note: str = ""
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        """The stamp of a file with this status."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class IndexStore:
@@ -276,18 +262,27 @@ class IndexStore:
             (stamp.size, stamp.modified, stamp.changed, stamp.inode, looked, path),
         )
 
-    def put(self, path: str, stamp: FileStamp, content: FileContent, parsed: ParsedFile | None) -> None:
-        """Store what was found in a file, in place of what was known of it."""
+    def put(self, path: str, stamp: FileStamp, looked: int, digest: bytes, parsed: ParsedFile | None) -> None:
+        """Store what was found in a file, in place of what was known of it.
+
+        Args:
+            path: the file.
+            stamp: of the file when it was read.
+            looked: when that was, in nanoseconds.
+            digest: of its bytes.
+            parsed: its definitions; None for a file of which nothing is indexed.
+        """
         self.drop(path)
         database, file = self.database, self._next_file
         self._next_file += 1
         facts = zlib.compress(json.dumps([parsed.calls, parsed.imports]).encode(), 1) if parsed else b""
         # How much what is found in it counts.
-        weight = _COPIED_SHARE if is_copied(path) else _TEST_SHARE if content.is_test else 1.0
+        in_tests = is_test(path)
+        weight = _COPIED_SHARE if is_copied(path) else _TEST_SHARE if in_tests else 1.0
         database.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, content.looked, content.digest,
-             content.is_test, weight, content.note, self._next, facts),
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, looked, digest, in_tests, weight,
+             self._next, facts),
         )  # fmt: skip
         pieces = parsed.pieces if parsed else []
         names = split_words(" ".join(dict.fromkeys(piece.name for piece in pieces)))

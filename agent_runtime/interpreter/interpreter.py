@@ -13,7 +13,7 @@ import atexit
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -92,7 +92,7 @@ class Interpreter:
             enclose: given the worker's program, the one to start in its place, e.g. in a sandbox (`sandbox.enclosed`).
         """
         self._tools = {name: _marker(name) for name in tools}
-        self._stubs = declarations(stubs)
+        self._stubs = f"{_BUILTINS}\n{stubs}"
         self._limits = limits or InterpreterLimits()
         self._enclose = enclose
         self._worker: InterpreterWorker | None = None
@@ -260,12 +260,14 @@ class Interpreter:
         from pydantic_monty import MontyError, __version__  # noqa: PLC0415 - see TYPE_CHECKING above
 
         most = self._limits.snapshot_bytes
-        try:
+        frozen = None
+        with suppress(MontyError):  # copying them took it over its memory limit
             frozen = await worker.session.dump()
-        except MontyError as error:  # copying them took it over its memory limit
-            raise LimitError(_too_much(tool, most)) from error
-        if len(frozen) > most:
-            raise LimitError(_too_much(tool, most))
+        if frozen is None or len(frozen) > most:
+            raise LimitError(
+                f"{tool} was not called: a person must agree first, and the block's variables are too large to be kept "
+                f"until then (more than {most:,} bytes). They are gone; call {tool} before reading so much."
+            )
         return InterpreterState(
             version=__version__,
             snapshot=frozen,
@@ -305,13 +307,6 @@ def require_readable(state: InterpreterState) -> None:
         raise ResumeError(ResumeCode.VERSION, found=state.version, installed=__version__)
 
 
-def _too_much(tool: str, most: int) -> str:
-    return (
-        f"{tool} was not called: a person must agree first, and the block's variables are too large to be kept until "
-        f"then (more than {most:,} bytes). They are gone; call {tool} before reading so much."
-    )
-
-
 def _marker(name: str) -> Callable[..., None]:
     """A callable that stands for a tool when control code passes the tool's name around as a value."""
 
@@ -345,11 +340,6 @@ _BUILTINS = "\n".join(
 )
 # No name is in it that a block could give another meaning. A block that holds this very line ends there.
 _END = "assert False, 'the control block is over'"
-
-
-def declarations(stubs: str) -> str:
-    """All that the checker must know besides the language: the tools, by their `stubs`, and what it lacks."""
-    return f"{_BUILTINS}\n{stubs}"
 
 
 async def start(

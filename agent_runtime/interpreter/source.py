@@ -135,22 +135,16 @@ _MOST_TOLD = 10
 def parse_findings(report: str) -> list[Diagnostic]:
     """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
     return [
-        Diagnostic(
-            line=item["location"]["row"],
-            column=item["location"]["column"],
-            rule=item["name"],
-            message=item["message"],
-        )
+        Diagnostic(line=item["location"]["row"], rule=item["name"], message=item["message"])
         for item in json.loads(report)
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """One finding of the type checker: where (1-based) and what."""
+    """One finding of the type checker, and its line, from 1."""
 
     line: int
-    column: int
     rule: str
     message: str
 
@@ -182,15 +176,14 @@ class Diagnostic:
         taken = _OVER_A_TOOL.search(self.message)
         return self.rule == "invalid-assignment" and taken is not None and taken["name"] in tools
 
-    def told(self, source_line: str) -> str:
-        """The finding as the model reads it, with the line it wrote."""
-        return f"line {self.line}: {self.message[:_MESSAGE_CHARS]}\n    {source_line.strip()[:200]}"
-
 
 def render(findings: list[Diagnostic], source: str) -> str:
     """Tell the model: the line it wrote under each finding, at most ten of them."""
     lines = ["", *source.split("\n")]
-    told = [finding.told(lines[finding.line] if finding.line < len(lines) else "") for finding in findings[:_MOST_TOLD]]
+    told = []
+    for each in findings[:_MOST_TOLD]:
+        line = lines[each.line] if each.line < len(lines) else ""
+        told.append(f"line {each.line}: {each.message[:_MESSAGE_CHARS]}\n    {line.strip()[:200]}")
     if len(findings) > len(told):
         told.append(f"... and {len(findings) - len(told)} more")
     return "\n".join(told)
@@ -351,6 +344,7 @@ class _Crossing:
 
 
 _T = TypeVar("_T")
+_COUNTS = ("blocks", "calls", "suspensions", "printed_chars")
 
 
 class Suspended(Exception):  # noqa: N818 - not an error: the third way in which a block leaves the interpreter
@@ -397,10 +391,7 @@ class InterpreterState:
         return {
             "version": self.version,
             "snapshot": base64.b64encode(self.snapshot).decode("ascii"),
-            "blocks": self.blocks,
-            "calls": self.calls,
-            "suspensions": self.suspensions,
-            "printed_chars": self.printed_chars,
+            **{name: getattr(self, name) for name in _COUNTS},
             "discarded": {name: [list(span) for span in sorted(spans)] for name, spans in self.discarded.items()},
             "bound": [*sorted(self.bound)],
         }
@@ -416,10 +407,7 @@ class InterpreterState:
             return cls(
                 version=_of(data["version"], str),
                 snapshot=base64.b64decode(_of(data["snapshot"], str), validate=True),
-                blocks=_of(data["blocks"], int),
-                calls=_of(data["calls"], int),
-                suspensions=_of(data["suspensions"], int),
-                printed_chars=_of(data["printed_chars"], int),
+                **{name: _of(data[name], int) for name in _COUNTS},
                 discarded={
                     name: frozenset(_span(span) for span in _of(spans, list))
                     for name, spans in _of(data["discarded"], dict).items()

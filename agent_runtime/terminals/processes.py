@@ -112,44 +112,35 @@ def _environment(process: Path) -> bytes:
         return b"\0%b\0" % environment.read(_ENVIRONMENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A process as ps(1) lists it; its number and its start together are nobody else's.
-
-    Attributes:
-        pid: its number.
-        started: when, to the second.
-    """
-
-    pid: int
-    started: str
+ListedProcess = tuple[int, str]
+"""A process as ps(1) lists it: its number and when it started, which together are no other's."""
 
 
-def beside(pid: int) -> frozenset[Listed]:
+def beside(pid: int) -> frozenset[ListedProcess]:
     """The other processes on a process's terminal, where nothing better than ps(1) tells; none without it."""
     listed = _listed()
-    terminal = next((terminal for each, terminal in listed if each.pid == pid), "")
+    terminal = next((terminal for each, terminal in listed if each[0] == pid), "")
     # A process that has ended, or has no terminal, shares that with the services of the machine.
     if not terminal.strip("?-"):
         return frozenset()
-    return frozenset(each for each, other in listed if other == terminal and each.pid != pid)
+    return frozenset(each for each, other in listed if other == terminal and each[0] != pid)
 
 
-def kill_those_left(of: frozenset[Listed]) -> None:
+def kill_those_left(of: frozenset[ListedProcess]) -> None:
     """Kill those of some processes that are still there."""
     for each in of & {each for each, _ in _listed()}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(each.pid, signal.SIGKILL)
+            os.kill(each[0], signal.SIGKILL)
 
 
-def _listed() -> list[tuple[Listed, str]]:
-    """Every process, and its terminal."""
+def _listed() -> list[tuple[ListedProcess, str]]:
+    """List every process, and its terminal."""
     try:
         told = subprocess.run(["ps", "-axo", "pid=,tty=,lstart="], capture_output=True, text=True, check=False).stdout
     except FileNotFoundError:
         return []
     parts = (line.split(maxsplit=2) for line in told.splitlines())
-    return [(Listed(pid=int(pid), started=started), terminal) for pid, terminal, started in parts]
+    return [((int(pid), started), terminal) for pid, terminal, started in parts]
 
 
 _MOST_THREADS, _MOST_FILES, _MOST_BYTES = 256, 256, 65_536

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
@@ -22,7 +22,10 @@ from agent_runtime.tools.tool import Planned, of_call, text_of
 from agent_runtime.workspace import search
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.listing import HALVES, Include
-from agent_runtime.workspace.search import Direct, Hits, Runner, ripgrep
+from agent_runtime.workspace.search import Direct, Hits, ripgrep
+
+if TYPE_CHECKING:
+    from agent_runtime.sandbox.select import Resident
 
 _RESULTS = 50
 _MOST_RESULTS = 1000
@@ -78,7 +81,7 @@ class SearchTools:
         self._sandbox = sandbox
         self._seconds = seconds
         self._withholds = withholds
-        self._program: Runner | None = None
+        self._program: Direct | Resident | None = None
 
     def close(self) -> None:
         """Stop what may run; idempotent."""
@@ -245,7 +248,7 @@ class SearchTools:
         if program.errors and program.exit_code != 0:
             raise ToolError(f"find: {program.errors}", kind="ValueError")
 
-    def _new_program(self, ripgrep: Path) -> Runner:
+    def _new_program(self, ripgrep: Path) -> Direct | Resident:
         root, readable = self._workspace.root, self._workspace.readable
         if self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
             return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)

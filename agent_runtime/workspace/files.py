@@ -218,6 +218,13 @@ class Workspace:
             )
         return data
 
+    def read_if_any(self, path: str, limit: int) -> bytes:
+        """The whole content of a regular file; nothing where it cannot be read."""
+        try:
+            return self.read_bytes(path, limit)
+        except ToolError:
+            return b""
+
     def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
         """Put `data` in place of a file in one step, making the directories it needs.
 
@@ -342,11 +349,8 @@ class Workspace:
 
     def _resolve(self, path: str) -> tuple[str, ...]:
         with _told(path):
-            if self.confined:
-                parts = canonical(self._root, parts_of(path, self._spellings), self._open)
-            else:
-                given = parts_anywhere(path, self._spellings, self._home)
-                parts = canonical(self._root, given, self._open, beneath=False)
+            given = parts_of(path, self._spellings, None if self.confined else self._home)
+            parts = canonical(self._root, given, self._open, beneath=self.confined)
         refuse_git(parts, path)
         return parts
 
@@ -680,44 +684,28 @@ def _write(descriptor: int, data: bytes) -> None:
 _SHORT_GIT = re.compile(r"git~\d+\Z")
 
 
-def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
+def parts_of(path: str, roots: Iterable[str], home: tuple[str, ...] | None = None) -> tuple[str, ...]:
     """Split a path that control code gave into its components, `.` and empty ones left out.
-
-    Args:
-        path: relative to the workspace, or absolute beneath one of `roots`.
-        roots: the absolute spellings of the workspace's own path.
-
-    Raises:
-        ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
-    """
-    _check_text(path)
-    inside = beneath(path, roots)
-    if inside is None:
-        raise ToolError(
-            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
-            kind="PermissionError",
-        )
-    parts = tuple(part for part in inside.split("/") if part not in {"", "."})
-    refuse_git(parts, path)
-    return parts
-
-
-def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tuple[str, ...]:
-    """The components, from the machine's root, of a path that may lie outside the workspace.
 
     Args:
         path: relative to the workspace, or absolute.
         roots: the absolute spellings of the workspace's own path.
-        home: the components of the workspace's own path.
+        home: the components of the workspace's own path, where files outside may be used, too: the answer then begins
+            at the machine's root. None to refuse what is not beneath one of `roots`.
 
     Raises:
-        ToolError: the path is empty, not printable text, or enters a git directory.
+        ToolError: the path is empty, not printable text, refused, or enters a git directory.
     """
     _check_text(path)
     inside = beneath(path, roots)
-    given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
-    refuse_git(given, path)
-    return given if inside is None else (*home, *given)
+    if inside is None and home is None:
+        raise ToolError(
+            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+            kind="PermissionError",
+        )
+    parts = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
+    refuse_git(parts, path)
+    return parts if inside is None else (*(home or ()), *parts)
 
 
 def beneath(path: str, roots: Iterable[str]) -> str | None:

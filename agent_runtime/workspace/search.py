@@ -20,7 +20,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.text import without_binary
@@ -302,30 +302,14 @@ def ripgrep() -> Path | None:
     return None if found is None else Path(found)
 
 
-class Runner(Protocol):
-    """Runs programs, one after the other.
+class Direct:
+    """Starts each program in one directory, with no environment, one after the other.
 
     Attributes:
         busy: whether one runs.
         errors: the beginning of what the last one wrote to standard error.
         exit_code: of the last one; None when it was stopped.
     """
-
-    busy: bool
-    errors: str
-    exit_code: int | None
-
-    def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
-        """Run a program and give what it writes, in pieces; leaving the iteration early stops it."""
-        ...
-
-    def close(self) -> None:
-        """Stop what runs; idempotent."""
-        ...
-
-
-class Direct:
-    """Starts each program in one directory, with no environment. See `Runner`."""
 
     def __init__(self, start: Callable[[Sequence[str]], Launch], directory: Path) -> None:
         """Start programs in `directory` of the host, by the command that `start` gives for them."""
@@ -336,7 +320,7 @@ class Direct:
         self.exit_code: int | None = None
 
     async def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
-        """Run a program; see `Runner`."""
+        """Run a program and give what it writes, in pieces; leaving the iteration early stops it."""
         self.errors, self.exit_code = "", None
         launch = self._start(argv)
         process = await started(launch.argv, env=launch.env, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
