@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Self
 from urllib.parse import quote
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.index.parsing import ParsedFile, TooSlowError, is_copied, is_installed, is_test, language_of, parse
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.files import Stamp, Workspace, is_recent, stamp_of
 
 SCHEMA = 3
 """Raise it whenever what is stored, or how it is found, changes: indexes of another number are built anew."""
@@ -38,7 +37,6 @@ _MOST_SEEN = 200_000
 _MOST_GLANCED = 2_000
 _MOST_SOURCE = 25 * 1024**2  # bytes; the index takes 1.13 times as many, and a worker gives back 32 MiB
 _MOST_LINE = 2_000  # bytes of a line on average, beyond which a file is packed for machines
-_GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
 
 
 def refresh(workspace: Workspace, place: str, most: int, seconds: float, refused: Sequence[str]) -> bytes:
@@ -83,7 +81,7 @@ class _Round:
     behind: str = ""
     parsed: int = 0
     truncated: bool = False
-    before: dict[str, tuple[FileStamp, int, bytes]] = field(default_factory=dict)
+    before: dict[str, tuple[Stamp, int, bytes]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Read what is known of files, unless the database is none, of another schema, or mostly stale."""
@@ -93,8 +91,8 @@ class _Round:
                 (live,) = database.execute("SELECT count(*) FROM definitions").fetchone()
                 (ever,) = database.execute("SELECT count(*) FROM words_docsize").fetchone()
                 if version == SCHEMA and ever <= 2 * live + 1000:
-                    rows = database.execute("SELECT path, size, modified, changed, inode, looked, digest FROM files")
-                    self.before = {path: (FileStamp(*stamp), looked, digest) for path, *stamp, looked, digest in rows}
+                    rows = database.execute("SELECT path, modified, changed, size, inode, looked, digest FROM files")
+                    self.before = {path: (tuple(stamp), looked, digest) for path, *stamp, looked, digest in rows}
         except sqlite3.Error:  # there is none yet
             return
 
@@ -128,11 +126,11 @@ def _look(workspace: Workspace, doing: _Round) -> int:
             status = entry.stat(follow_symlinks=False)
         except OSError:  # gone in this moment
             continue
-        stamp = FileStamp.of(status)
+        stamp = stamp_of(status)
         seen.add(path)
-        bytes_seen += min(stamp.size, MOST_BYTES)
+        bytes_seen += min(status.st_size, MOST_BYTES)
         known = before.get(path)
-        if known and known[0] == stamp and max(stamp.modified, stamp.changed) + _GRAIN < known[1]:
+        if known and known[0] == stamp and not is_recent(stamp, known[1]):
             continue
         _read(doing, directory, entry.name, path, known[2] if known else None)
     for path in before.keys() - seen:
@@ -151,7 +149,7 @@ def _read(doing: _Round, directory: int, name: str, path: str, digest: bytes | N
                 data += chunk
     except OSError:  # gone in this moment, or not ours to read
         return
-    stamp = FileStamp.of(status)
+    stamp = stamp_of(status)
     new = digest_of(data)
     if new == digest and path not in doing.refused:
         doing.store.confirm(path, stamp, looked)
@@ -202,7 +200,7 @@ _TEST_SHARE, _COPIED_SHARE = 0.5, 0.4
 _HASH_BYTES = 64 * 1024**2
 _TABLES = """
 CREATE TABLE files(
-  id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, size INTEGER, modified INTEGER, changed INTEGER, inode INTEGER,
+  id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, modified INTEGER, changed INTEGER, size INTEGER, inode INTEGER,
   looked INTEGER, digest BLOB, is_test INTEGER, weight REAL, first INTEGER, facts BLOB);
 CREATE TABLE definitions(
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL,
@@ -218,21 +216,6 @@ CREATE INDEX IF NOT EXISTS definitions_by_file ON definitions(file);
 CREATE INDEX IF NOT EXISTS definitions_by_name ON definitions(name);
 """
 _HUMPS = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
-
-
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """What changes whenever a file does."""
-
-    size: int
-    modified: int
-    changed: int
-    inode: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> Self:
-        """The stamp of a file with this status."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class IndexStore:
@@ -255,14 +238,13 @@ class IndexStore:
         (last,) = database.execute("SELECT max(rowid) FROM file_words_docsize").fetchone()
         self._next_file = 1 + (last or 0)
 
-    def confirm(self, path: str, stamp: FileStamp, looked: int) -> None:
+    def confirm(self, path: str, stamp: Stamp, looked: int) -> None:
         """Note that a file still holds what it held."""
         self.database.execute(
-            "UPDATE files SET size=?, modified=?, changed=?, inode=?, looked=? WHERE path=?",
-            (stamp.size, stamp.modified, stamp.changed, stamp.inode, looked, path),
+            "UPDATE files SET modified=?, changed=?, size=?, inode=?, looked=? WHERE path=?", (*stamp, looked, path)
         )
 
-    def put(self, path: str, stamp: FileStamp, looked: int, digest: bytes, parsed: ParsedFile | None) -> None:
+    def put(self, path: str, stamp: Stamp, looked: int, digest: bytes, parsed: ParsedFile | None) -> None:
         """Store what was found in a file, in place of what was known of it.
 
         Args:
@@ -281,8 +263,7 @@ class IndexStore:
         weight = _COPIED_SHARE if is_copied(path) else _TEST_SHARE if in_tests else 1.0
         database.execute(
             "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (file, path, stamp.size, stamp.modified, stamp.changed, stamp.inode, looked, digest, in_tests, weight,
-             self._next, facts),
+            (file, path, *stamp, looked, digest, in_tests, weight, self._next, facts),
         )  # fmt: skip
         pieces = parsed.pieces if parsed else []
         names = split_words(" ".join(dict.fromkeys(piece.name for piece in pieces)))

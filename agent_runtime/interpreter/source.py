@@ -213,40 +213,33 @@ class InterpreterLimits:
     snapshot_bytes: int = 4 * 1024**2
 
 
+@dataclass(slots=True, kw_only=True)
 class BlockUsage:
-    """What one control block has used so far.
+    """What one control block has used so far: from zero, or from what it had used before it was frozen.
 
     Attributes:
-        over_limit: which limit its printing went over, or "".
+        limits: what it may use.
+        show: is given what it prints.
         calls: tool calls made.
         suspensions: questions put to the host, be it a call or what a name means.
         printed_chars: characters printed.
+        over_limit: which limit its printing went over, or "".
     """
 
-    def __init__(
-        self,
-        *,
-        limits: InterpreterLimits,
-        show: Callable[[str], None],
-        calls: int = 0,
-        suspensions: int = 0,
-        printed_chars: int = 0,
-    ) -> None:
-        """Count from zero, or from what the block had used before it was frozen."""
-        self.over_limit = ""
-        self.calls = calls
-        self.suspensions = suspensions
-        self.printed_chars = printed_chars
-        self._show = show
-        self._limits = limits
+    limits: InterpreterLimits
+    show: Callable[[str], None]
+    calls: int = 0
+    suspensions: int = 0
+    printed_chars: int = 0
+    over_limit: str = ""
 
     def printed(self, _stream: str, text: str) -> None:
         """Take what the block prints; raising here is how the worker is told to stop."""
-        room = max(0, self._limits.printed_chars - self.printed_chars)
+        room = max(0, self.limits.printed_chars - self.printed_chars)
         self.printed_chars += len(text)
-        self._show(text[:room])
-        if self.printed_chars > self._limits.printed_chars:
-            self.over_limit = f"The block printed more than {self._limits.printed_chars:,} characters."
+        self.show(text[:room])
+        if self.printed_chars > self.limits.printed_chars:
+            self.over_limit = f"The block printed more than {self.limits.printed_chars:,} characters."
             raise MemoryError(self.over_limit)
 
     def count_suspension(self) -> None:
@@ -256,7 +249,7 @@ class BlockUsage:
             LimitError: it is one too many.
         """
         self.suspensions += 1
-        if self.suspensions > self._limits.calls * _NAMES_A_CALL:
+        if self.suspensions > self.limits.calls * _NAMES_A_CALL:
             raise LimitError("The block asked for unknown names over and over and was stopped; its variables are gone.")
 
     def count_call(self) -> None:
@@ -266,9 +259,9 @@ class BlockUsage:
             LimitError: it is one too many.
         """
         self.calls += 1
-        if self.calls > self._limits.calls:
+        if self.calls > self.limits.calls:
             raise LimitError(
-                f"The block made more than {self._limits.calls} tool calls and was stopped; its variables are gone."
+                f"The block made more than {self.limits.calls} tool calls and was stopped; its variables are gone."
             )
 
 

@@ -18,6 +18,7 @@ from agent_runtime.terminals.output import Spool
 
 if TYPE_CHECKING:
     from agent_runtime.sandbox.egress import Egress
+    from agent_runtime.terminals.backends import Backend
     from agent_runtime.terminals.terminal import Terminal
     from agent_runtime.terminals.windows import ConsoleTerminal, Windows
 
@@ -52,7 +53,9 @@ def place(
         from agent_runtime.terminals.windows import Windows  # noqa: PLC0415 - for this system only
 
         return Windows(sandbox, workspace, spool)
-    return BashTerminals(sandbox, workspace, readable, spool, egress, scratch=scratch, start=start or ShellStart())
+    from agent_runtime.terminals.backends import backend  # noqa: PLC0415 - needs modules that Windows lacks
+
+    return BashTerminals(backend(sandbox, workspace, readable, egress, scratch), spool, start or ShellStart())
 
 
 class BashTerminals:
@@ -64,26 +67,14 @@ class BashTerminals:
 
     shells = ("bash",)
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        workspace: Path,
-        readable: Mapping[str, Path],
-        spool: Spool | None,
-        egress: Egress | None,
-        *,
-        scratch: TemporaryFiles | None,
-        start: ShellStart,
-    ) -> None:
-        from agent_runtime.terminals.backends import backend  # noqa: PLC0415 - needs modules that Windows lacks
-
-        self._backend = backend(sandbox, workspace, readable, egress, scratch)
+    def __init__(self, backend: Backend, spool: Spool | None, start: ShellStart) -> None:
+        self._backend = backend
         self._spool = spool
         self._start = start
 
     def terminal(self, name: str, shell: str) -> Terminal:  # noqa: ARG002 - there is but one
         """Make a terminal of that name with one of `shells`."""
-        from agent_runtime.terminals.terminal import Terminal  # noqa: PLC0415 - the same
+        from agent_runtime.terminals.terminal import Terminal  # noqa: PLC0415 - needs modules that Windows lacks
 
         return Terminal(name, backend=self._backend, spool=self._spool, start=self._start)
 

@@ -300,7 +300,7 @@ class Workspace:
         status = self._status(path)
         return stat.S_IMODE(status.st_mode) if status else None
 
-    def stamp(self, canonical: str) -> tuple[int, int, int, int] | None:
+    def stamp(self, canonical: str) -> Stamp | None:
         """What changes whenever a file does: times of modification and status, size and inode; None when it is gone.
 
         It looks under the name itself, which is quicker than `resolve`, and is to be compared only, never told.
@@ -318,9 +318,9 @@ class Workspace:
                 status = self._status(canonical)
             except ToolError:  # no longer to be reached: it is as good as gone
                 return None
-        return _stamp_of(status) if status is not None else None
+        return stamp_of(status) if status is not None else None
 
-    def quick_stamp(self, canonical: str) -> tuple[int, int, int, int] | None:
+    def quick_stamp(self, canonical: str) -> Stamp | None:
         """The same without following anything, for callers that must not be held up by what others made there.
 
         Raises:
@@ -333,7 +333,7 @@ class Workspace:
         *parents, name = [*home, *canonical.strip("/").split("/")]
         try:
             with held(self._open(self._root, parents, PATH_ONLY | os.O_DIRECTORY)) as directory:
-                return _stamp_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
+                return stamp_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except FileNotFoundError:
             return None
 
@@ -480,10 +480,6 @@ def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable:
     return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
 
 
-def _stamp_of(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
-
-
 def _require_regular(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
         raise ToolError(f"{path!r} is a directory; name a file in it", kind="IsADirectoryError")
@@ -501,8 +497,24 @@ def _told(path: str) -> Iterator[None]:
         raise ToolError(f"{path!r} {text}", kind=kind) from error
 
 
-_LARGEST = 10_000_000  # bytes
+MAX_BYTES = 10_000_000
+"""Of a file that is read and changed as a text."""
 _SHOWN = 40
+
+
+Stamp = tuple[int, int, int, int]
+"""Times of modification and of status change, size and inode of a file: changes whenever the file does."""
+_GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp of a file with this status."""
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def is_recent(stamp: Stamp, looked: int) -> bool:
+    """Return whether a file was changed so shortly before it was looked at that a later change may not show."""
+    return max(stamp[:2]) + _GRAIN > looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -582,7 +594,7 @@ def _require_unchanged(files: Workspace, change: StagedFile) -> None:
 def _content(files: Workspace, path: str) -> bytes | None:
     """A file's content; None when it is gone or too large to be a text that was worked on."""
     try:
-        return files.read_bytes(path, _LARGEST)
+        return files.read_bytes(path, MAX_BYTES)
     except ToolError as error:
         if error.kind in {"FileNotFoundError", "ValueError"}:
             return None

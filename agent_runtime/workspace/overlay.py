@@ -8,9 +8,8 @@ from difflib import get_close_matches
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.diffs import Text, decode, version_of
-from agent_runtime.workspace.files import Workspace, in_line
+from agent_runtime.workspace.files import MAX_BYTES, Workspace, in_line
 
-MAX_BYTES = 10_000_000
 _NAMES_SHOWN = 50
 
 

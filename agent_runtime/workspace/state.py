@@ -20,7 +20,7 @@ from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import changed_spans, decode, ranges, split, version_of
-from agent_runtime.workspace.files import Workspace, in_line
+from agent_runtime.workspace.files import MAX_BYTES, Stamp, Workspace, in_line, is_recent
 
 if TYPE_CHECKING:
     from agent_runtime.core.values import Plain
@@ -187,16 +187,12 @@ def _verb(before: str | None, after: str | None) -> str:
     return _NOW[new]
 
 
-_GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
 _MOST_RANGES = 30
 _MOST_RANGES_IN_ALL = 100
 _MOST_CHANGES = 50
-_MAX_BYTES = 10_000_000
 _MOST_COMPARED = 1_000_000  # characters of a file of which the changed lines are told
 _KEPT_CHARS = 16_000_000  # of all files
 _FEW = 16  # files whose stamps take a tenth of a millisecond, which is less than a thread takes to start looking
-
-_Stamp = tuple[int, int, int, int]
 
 
 class Watch:
@@ -299,12 +295,12 @@ class Watch:
                 same[canonical] = now.version, text
         return Restored(same=same, changed=changed)
 
-    def _look(self, canonical: str, stamp: _Stamp | None, looked: int) -> tuple[_Known, str | None]:
+    def _look(self, canonical: str, stamp: Stamp | None, looked: int) -> tuple[_Known, str | None]:
         """A file as it is, and its text."""
         if stamp is None:
             return _known(None, looked, "", None), None
         try:
-            data = self._workspace.read_bytes(canonical, _MAX_BYTES)
+            data = self._workspace.read_bytes(canonical, MAX_BYTES)
         except ToolError:  # grown too large, made unreadable or a link: changed, and nothing can be said of its lines
             return _known(stamp, looked, f"unread {stamp}", None), None
         text = decode(data)
@@ -345,16 +341,16 @@ class _Known:
         text: what to compare a later version with; None when there is no text, or it is too large to be kept.
     """
 
-    stamp: _Stamp | None
+    stamp: Stamp | None
     looked: int
     version: str
     count: int | None
     text: str | None
 
-    def may_have_changed(self, stamp: _Stamp | None) -> bool:
-        return stamp != self.stamp or (stamp is not None and max(stamp[:2]) + _GRAIN > self.looked)
+    def may_have_changed(self, stamp: Stamp | None) -> bool:
+        return stamp != self.stamp or (stamp is not None and is_recent(stamp, self.looked))
 
 
-def _known(stamp: _Stamp | None, looked: int, version: str, text: str | None) -> _Known:
+def _known(stamp: Stamp | None, looked: int, version: str, text: str | None) -> _Known:
     count = None if text is None else text.count("\n") + (not text.endswith("\n") and bool(text))
     return _Known(stamp, looked, version, count, text if text is not None and len(text) <= _MOST_COMPARED else None)

@@ -183,8 +183,10 @@ def test_links_that_stay_inside_are_followed(workspace: Workspace, root: Path) -
 def test_a_link_that_is_swapped_in_after_the_name_was_resolved_is_not_followed(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped_at_once(root_descriptor: int, parts: tuple[str, ...], opener: files.Opener) -> tuple[str, ...]:
-        name = resolve(root_descriptor, parts, opener)
+    def swapped_at_once(
+        root_descriptor: int, parts: tuple[str, ...], opener: files.Opener, *, beneath: bool
+    ) -> tuple[str, ...]:
+        name = resolve(root_descriptor, parts, opener, beneath=beneath)
         if not (root / "dir").is_symlink():
             (root / "dir").rename(root / "old")
             (root / "dir").symlink_to(outside)

@@ -30,8 +30,8 @@ from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.tool import Planned, of_call, of_command, refused
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.diffs import Text, decode, unified_text, version_of
-from agent_runtime.workspace.files import StagedFile, Workspace, apply_all, in_line, is_unchanged
-from agent_runtime.workspace.overlay import MAX_BYTES, Overlay
+from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_all, in_line, is_unchanged
+from agent_runtime.workspace.overlay import Overlay
 
 # ---- Texts of results in the form that llm-coding-agent documents. Pure but for the worker that compares large
 # files.

@@ -162,7 +162,7 @@ def test_only_files_whose_stamp_differs_are_read_again(
     for i in range(20):
         put(tmp_path / f"{i}", LINES)
     watch = Watch(workspace)
-    monkeypatch.setattr("agent_runtime.workspace.state._GRAIN", -(10**18))
+    monkeypatch.setattr("agent_runtime.workspace.files._GRAIN", -(10**18))
     for i in range(20):
         watch.note(f"{i}")
     read: list[str] = []
