@@ -25,7 +25,7 @@ from agent_runtime.workspace.listing import HALVES, Include
 from agent_runtime.workspace.search import Direct, Hits, ripgrep
 
 if TYPE_CHECKING:
-    from agent_runtime.sandbox.select import Resident
+    from agent_runtime.sandbox.resident import Resident
 
 _RESULTS = 50
 _MOST_RESULTS = 1000
