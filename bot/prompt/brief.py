@@ -1,4 +1,9 @@
-"""The brief for the agent: the goal from the commander, and the thread's text as quotes, within one budget. Pure."""
+"""The brief for the agent: the goal from the commander, and the thread's text as quotes, within one budget.
+
+`brief_for` chooses and cleans the quotes: nothing that was written or edited after the command is among them.
+`goal_for` gives the goal in the commander's words and ours, never in a stranger's. `job_quotes` quotes the failed jobs
+of a workflow run, and `pictures` chooses the pictures of the thread.
+"""
 
 from __future__ import annotations
 
@@ -18,409 +23,6 @@ from bot.domain.grammar import parse_command
 from bot.domain.job import Job, Lines, OriginKind
 from bot.prompt.sanitize import clean, clean_code, clean_line, clip, image_sources, shown_images, without_invisible
 
-# ---- The agent's goal: in the commander's words and ours, never in a stranger's. Pure.
-
-
-MAX_REVIEW_COMMENTS = 30
-
-MOST_GOAL_CHARS = 20_000
-"""Characters of a request that the agent is told."""
-
-# A workflow's name comes from the repository; one that could be more than a name is not told.
-_NAME = re.compile(r"[\w][\w .,/()-]{0,59}")
-
-_REVIEW = f"""\
-Review the changes of this pull request, quoted as its diff; the workspace holds them already. Look for mistakes: \
-wrong results, broken edge cases, security, missing tests; leave taste alone. Check what you claim. Change nothing.
-
-Finish with a completion that holds a short summary in prose and below it one fenced block with the comments:
-```json
-[{{"path": "src/a.py", "start_line": 10, "line": 12, "side": "RIGHT", "body": "what is wrong, and why", \
-"suggestion": "lines 10 to 12 as they should read"}}]
-```
-`line` is the last line that a comment is about, counted in the file after the change (with `"side": "LEFT"`, before \
-it), and must be in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
-comments; `[]` when there is nothing to say."""
-_PLAN = """\
-Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
-Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
-_TEST = """\
-Run this project's tests and say what they show: which commands you ran, what failed, the likely cause. Fix nothing: \
-nothing of what you change is published."""
-_EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
-_ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"
-_CI = """\
-{what} failed on {where}. What failed is quoted, with the commands of its steps where they are known.
-1. Before you change anything, see it fail here: run the failing step's own command, or the part of it that fails, \
-with check=True. Set the variables that it needs in the same command (NAME=value COMMAND).
-2. Fix the cause, not the check: make nothing pass by skipping, weakening or deleting a test, a rule or a step.
-3. Run the same command again, and what is near it.
-After you end, the host runs the command that you saw fail once more, in a fresh sandbox with the files as you leave \
-them. Your change is published only if that command failed before it and passes after it. If you cannot see it fail \
-here, change nothing, and complete with a diagnosis: the likely cause, what you tried, why it does not show here.
-Your completion says the cause and what you changed, in a few sentences; its first line becomes the title."""
-_CI_OF_A_FORK = """\
-{what} failed on this pull request, which comes from a fork. Its code is not run and nothing is changed. Read what is \
-quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
-lines. Say what you could not verify."""
-_RECIPE = """\
-Do what is asked below. Nothing that you change is published: your completion is the answer, and all that people see.
-
-{goal}"""
-_GOING_ON = """\
-A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
-its diff: go on from there."""
-_APPROVED = """\
-A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
-
-
-def goal_for(
-    job: Job,
-    command: Work,
-    *,
-    workflow: str = "",
-    approved_plan: bool = False,
-    continues: bool = False,
-    language: str = "",
-) -> str:
-    """The goal of a job.
-
-    Args:
-        job: whose it is.
-        command: what is to be done; `job.command`, or what its words were found to mean.
-        workflow: for a job that red CI started: the workflow's name.
-        approved_plan: whether a plan is quoted that a person approved.
-        continues: whether the work continues in a pull request that is open for the job's issue.
-        language: what the agent is to answer in; empty for that of the command.
-    """
-    parts = [_goal(job, command, workflow)]
-    if job.origin.lines is not None:
-        parts.append("The request is about the quoted lines.")
-    if continues:
-        parts.append(_GOING_ON)
-    if approved_plan:
-        parts.append(_APPROVED)
-    if language:
-        parts.append(f"Write your completion in {language}.")
-    return "\n\n".join(parts)
-
-
-def _goal(job: Job, command: Work, workflow: str) -> str:
-    words = without_invisible(command.goal)[0].strip()
-    if (cut := len(words) - MOST_GOAL_CHARS) > 0:  # at the end: a recipe's text stands before the words of its starter
-        words = f"{words[:MOST_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
-    recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
-    match command:
-        case Fix():
-            return words or _default_fix(job, workflow)
-        case Review():
-            return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
-        case Explain():
-            return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
-        case Plan():
-            return (
-                _PLAN.format(what="the request below") + f"\n\n{words}"
-                if words
-                else _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
-            )
-        case Ask():
-            return recipe or _ASK.format(goal=words) if words else _explain_thread(job)
-        case Test():
-            return recipe or f"{_TEST}\n\nIn particular: {words}" if words else _TEST
-        case other:
-            assert_never(other)
-
-
-def _failed(job: Job, name: str) -> str:
-    kind = "workflow" if job.origin.id else "check"
-    return f'The {kind} "{name}"' if _NAME.fullmatch(name) else f"A {kind}, named below,"
-
-
-def _default_fix(job: Job, workflow: str) -> str:
-    if job.origin.kind == "ci":
-        # Of another App's check that App chose the name.
-        name = (workflow or job.origin.name) if job.origin.id else ""
-        return _CI.format(what=_failed(job, name), where=_this_thread(job))
-    if job.origin.lines is not None:
-        return "Fix what the discussion of the quoted lines is about."
-    return f"Fix the problem described in {_this_thread(job)}."
-
-
-def _explain_thread(job: Job) -> str:
-    if job.origin.kind == "ci":
-        return _CI_OF_A_FORK.format(what=_failed(job, ""))  # a fork's file gives the name
-    if job.origin.lines is not None:
-        return _EXPLAIN.format(what="the quoted lines")
-    what = {
-        "issue": "what this issue is about",
-        "pull": "what this pull request changes, and how",
-        "branch": "what this project is, and how it is built",
-    }
-    return _EXPLAIN.format(what=what[job.thread.kind])
-
-
-def _this_thread(job: Job) -> str:
-    return "this pull request" if job.thread.kind == "pull" else f"this {job.thread.kind}"
-
-
-# ---- The failed jobs of a workflow run as quotes: commands with their environment, the log, the remarks. Pure.
-
-
-_NAME_CHARS = 200
-_RUN_CHARS = 2_000
-_VALUE_CHARS = 300
-_EXCERPT_CHARS = 6_000
-_REMARK_CHARS = 1_000
-_CHANGES_CHARS = 20_000
-_MOST_VALUES = 30
-_MOST_STEPS = 30
-_MOST_REMARKS = 20
-
-
-def job_quotes(run: FailedRun) -> list[Quote]:
-    """A quote of each failed job, in the order of the run."""
-    quotes: list[Quote] = []
-    for job in run.jobs:
-        parts = [*map(_step, job.failed_steps), "\n".join(_circumstances(job)), _log(job)]
-        if remarks := remark_lines(job.annotations):
-            parts.append("\n".join(["Annotations:", *remarks]))
-        source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
-        if not run.is_current:
-            source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
-        quotes.append(Quote(source=source, text="\n\n".join(filter(None, parts))))
-    if run.unread:
-        quotes.append(Quote(source="other failed jobs", text=f"{run.unread} more jobs of this run failed."))
-    return quotes
-
-
-def change_quotes(run: FailedRun) -> list[Quote]:
-    """What was changed since the workflow last succeeded."""
-    if not run.changes.strip():
-        return []
-    source = f"the diff since commit {_name(run.green_sha[:10])}, on which this workflow last succeeded"
-    return [Quote(source=source, text=clean_code(run.changes, limit=_CHANGES_CHARS))]
-
-
-def remark_lines(remarks: Sequence[Remark]) -> list[str]:
-    """What a check says about lines, each on a line of its own."""
-    return [
-        f"{_name(each.path)}:{each.line}: {clean_code(each.message, limit=_REMARK_CHARS)}"
-        for each in remarks[:_MOST_REMARKS]
-    ]
-
-
-def _step(step: Step) -> str:
-    title = f"Failed step {step.number}: {_name(step.name)} ({_name(step.conclusion)})"
-    if step.uses:
-        return f"{title}\nuses: {_uses(step)}"
-    if not step.run:
-        return title
-    how = [f"shell: {_name(step.shell)}"] if step.shell else []
-    how += [f"working-directory: {_name(step.working_directory)}"] if step.working_directory else []
-    return "\n".join([title, *how, "run:", _indented(clean_code(step.run, limit=_RUN_CHARS))])
-
-
-def _circumstances(job: FailedJob) -> Iterator[str]:
-    """Where it ran, after which steps, with which variables."""
-    if before := [_brief(each) for each in job.steps if not each.failed and (each.run or each.uses)]:
-        yield "\n".join(["Other steps of the job:", *(f"- {each}" for each in before[:_MOST_STEPS])])
-    if job.environment:
-        yield f"Environment:\n{_indented(_pairs(job.environment))}"
-    if job.services:
-        yield f"Services:\n{_indented(_pairs(job.services))}"
-    if job.container:
-        yield f"Container: {_name(job.container)}"
-    if job.runs_on:
-        yield f"Runner: {_name(', '.join(job.runs_on))}"
-
-
-def _brief(step: Step) -> str:
-    if step.uses:
-        return f"uses {_uses(step)}"
-    first, _, rest = clean_code(step.run, limit=_VALUE_CHARS).partition("\n")
-    return f"run: {first}{' …' if rest else ''}"
-
-
-def _uses(step: Step) -> str:
-    given = ", ".join(f"{_name(key)}: {_name(value)}" for key, value in list(step.inputs.items())[:_MOST_VALUES])
-    return f"{_name(step.uses)} ({given})" if given else _name(step.uses)
-
-
-def _pairs(pairs: Mapping[str, str]) -> str:
-    shown = [
-        f"{_name(key)}={clean_code(value, limit=_VALUE_CHARS)}" for key, value in list(pairs.items())[:_MOST_VALUES]
-    ]
-    return "\n".join(shown)
-
-
-def _log(job: FailedJob) -> str:
-    if job.no_log:
-        return f"No log: {clean_line(job.no_log, limit=_VALUE_CHARS)}"
-    if not job.excerpt.strip():
-        return "The log is empty."
-    more = f" ({job.more:,} more failures are left out)" if job.more else ""
-    return f"From the log{more}:\n{clean_code(job.excerpt, limit=_EXCERPT_CHARS)}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.split("\n"))
-
-
-def _name(text: str) -> str:
-    return clean_line(text, limit=_NAME_CHARS)
-
-
-# ---- Choose the pictures of a thread that the agent is shown, and check their hosts. Pure.
-
-
-MOST = 5
-"""Pictures that one job shows."""
-
-LARGEST_BYTES = 3_500_000
-"""Of one picture; `Image.of` takes no larger one."""
-
-TOGETHER_BYTES = 8_000_000
-"""Of all pictures of one job."""
-
-MOST_NOTES = 10
-
-# GitHub signs addresses at the second of these for a few minutes; the first is from before it did.
-_IMAGE_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
-_SERVER = "https://github.com"
-# Where github.com redirects requests for an attachment of a public repository.
-_STORE = "github-production-user-asset-6210df.s3.amazonaws.com"
-
-# Where an Enterprise Server keeps attachments. With subdomain isolation, `media.` before its name replaces `/media`:
-# https://docs.github.com/enterprise-server@latest/admin/configuring-settings/hardening-security-for-your-enterprise/enabling-subdomain-isolation
-_MEDIA = re.compile(r"/media/user/[0-9]+/files/[0-9a-f-]{36}", re.ASCII)
-
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# Also as they were until 2024: `/owner/name/assets/<account>/<uuid>`.
-_ATTACHMENT = re.compile(rf"/(?:user-attachments/assets|[\w.-]+/[\w.-]+/assets/[0-9]+)/{_UUID}", re.ASCII)
-_ASSET = re.compile(_UUID)
-_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[!#-;=?-\[\]_a-z~]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PictureText:
-    """A text of a thread in which pictures may stand.
-
-    Attributes:
-        kind: what it is: the `thread`'s description, a `comment`, a comment on lines or the words of a `review`.
-        id: GitHub's id; of no use for the description.
-        name: where a picture comes from, for the agent, e.g. `comment 17 by @mona`; cleaned.
-        text: the Markdown.
-    """
-
-    kind: Literal["thread", "comment", "review_comment", "review"]
-    id: int
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A picture that a text shows.
-
-    Attributes:
-        words: the text.
-        place: where it is in reading order: the number of the text, and its own within that.
-        address: as the text has it; empty where a definition elsewhere gives it.
-    """
-
-    words: PictureText
-    place: tuple[int, int]
-    address: str
-
-    @property
-    def source(self) -> str:
-        """Where it comes from, for the agent."""
-        number = self.place[1]
-        return self.words.name if number == 1 else f"{self.words.name}, picture {number}"
-
-
-def pictures(description: PictureText, said: Sequence[PictureText], command: PictureText | None) -> tuple[Picture, ...]:
-    """The pictures of a thread, those that matter most first, each address once.
-
-    The command's come first, then the description's, then those of what was said last. They are read in another order:
-    the description, what was said, the command.
-
-    Args:
-        description: the thread's.
-        said: in the thread, oldest first.
-        command: what the one who asked wrote, where the job came from words.
-    """
-    texts = [description, *said, *([command] if command else [])]
-    found = [
-        [Picture(words=words, place=(order, number), address=address) for number, address in enumerate(addresses, 1)]
-        for order, (words, addresses) in enumerate((words, shown(words.text)) for words in texts)
-    ]
-    later = found[1 : 1 + len(said)]
-    once: dict[str, Picture] = {}
-    for group in [*found[1 + len(said) :], found[0], *reversed(later)]:
-        for picture in group:
-            once.setdefault(picture.address or picture.source, picture)
-    return tuple(once.values())
-
-
-def shown(text: str) -> list[str]:
-    """Addresses of the pictures that a reader of the page sees, in order."""
-    if "![" not in text and "<img" not in text.casefold():
-        return []
-    return shown_images(text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -> bool:
-    """Whether an address is one of an attachment at GitHub, or at the server that the bot works for.
-
-    Args:
-        address: whole; nothing in it is repaired.
-        server_url: the configured server's.
-        redirected: whether another such address leads there.
-    """
-    if not _ADDRESS.fullmatch(address):
-        return False
-    parts = urlsplit(address)
-    origin = f"{parts.scheme}://{parts.netloc}"
-    server = server_url.rstrip("/")
-    if origin in {_SERVER, server}:
-        own_media = origin == server != _SERVER and _MEDIA.fullmatch(parts.path) is not None
-        return own_media or _ATTACHMENT.fullmatch(parts.path) is not None
-    if server != _SERVER and origin == server.replace("://", "://media.", 1):
-        return _MEDIA.fullmatch(f"/media{parts.path}") is not None
-    hosts = _IMAGE_HOSTS | {_STORE} if redirected else _IMAGE_HOSTS
-    return parts.scheme == "https" and parts.netloc in hosts
-
-
-def signed(address: str, page: str, server_url: str) -> str:
-    """The address at which GitHub gives out an attachment for the next minutes, from a text as it renders it.
-
-    Private attachments are given out nowhere else. The signed address names the same asset in its path.
-
-    Args:
-        address: as the text has it.
-        page: the text's `body_html`.
-        server_url: the configured server's.
-
-    Returns:
-        The address itself where the page has no other of that asset.
-    """
-    asset = _ASSET.search(urlsplit(address).path)
-    if asset is None:
-        return address
-    for source in image_sources(page):
-        if asset[0] in source and may_be_fetched(source, server_url) and asset[0] in urlsplit(source).path:
-            return source
-    return address
-
-
-def notes(left_out: Iterable[tuple[Picture, str]]) -> list[str]:
-    """Notes for the agent about the pictures that it is not shown, up to `MOST_NOTES`."""
-    every = list(left_out)
-    told = [f"a picture of {picture.source}: {reason}" for picture, reason in every[:MOST_NOTES]]
-    return [*told, f"further pictures: {len(every) - MOST_NOTES}"] if len(every) > MOST_NOTES else told
-
-
 BUDGET = 60_000
 """Characters of all quotes together: about 15,000 tokens."""
 
@@ -433,7 +35,6 @@ _FILE_CHARS = 8_000
 _FRAME_CHARS = 100
 _BEGINNING_CHARS = 150
 _MOST_CHECKS = 20
-
 
 _LEAST_CHARS = 300
 
@@ -842,3 +443,397 @@ def _taken(quotes: Sequence[Quote], budget: int) -> list[Quote]:
             break
         taken.append(quote)
     return taken
+
+
+MAX_REVIEW_COMMENTS = 30
+
+MOST_GOAL_CHARS = 20_000
+"""Characters of a request that the agent is told."""
+
+# A workflow's name comes from the repository; one that could be more than a name is not told.
+_NAME = re.compile(r"[\w][\w .,/()-]{0,59}")
+
+_REVIEW = f"""\
+Review the changes of this pull request, quoted as its diff; the workspace holds them already. Look for mistakes: \
+wrong results, broken edge cases, security, missing tests; leave taste alone. Check what you claim. Change nothing.
+
+Finish with a completion that holds a short summary in prose and below it one fenced block with the comments:
+```json
+[{{"path": "src/a.py", "start_line": 10, "line": 12, "side": "RIGHT", "body": "what is wrong, and why", \
+"suggestion": "lines 10 to 12 as they should read"}}]
+```
+`line` is the last line that a comment is about, counted in the file after the change (with `"side": "LEFT"`, before \
+it), and must be in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
+comments; `[]` when there is nothing to say."""
+_PLAN = """\
+Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
+Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
+_TEST = """\
+Run this project's tests and say what they show: which commands you ran, what failed, the likely cause. Fix nothing: \
+nothing of what you change is published."""
+_EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
+_ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"
+_CI = """\
+{what} failed on {where}. What failed is quoted, with the commands of its steps where they are known.
+1. Before you change anything, see it fail here: run the failing step's own command, or the part of it that fails, \
+with check=True. Set the variables that it needs in the same command (NAME=value COMMAND).
+2. Fix the cause, not the check: make nothing pass by skipping, weakening or deleting a test, a rule or a step.
+3. Run the same command again, and what is near it.
+After you end, the host runs the command that you saw fail once more, in a fresh sandbox with the files as you leave \
+them. Your change is published only if that command failed before it and passes after it. If you cannot see it fail \
+here, change nothing, and complete with a diagnosis: the likely cause, what you tried, why it does not show here.
+Your completion says the cause and what you changed, in a few sentences; its first line becomes the title."""
+_CI_OF_A_FORK = """\
+{what} failed on this pull request, which comes from a fork. Its code is not run and nothing is changed. Read what is \
+quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
+lines. Say what you could not verify."""
+_RECIPE = """\
+Do what is asked below. Nothing that you change is published: your completion is the answer, and all that people see.
+
+{goal}"""
+_GOING_ON = """\
+A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
+its diff: go on from there."""
+_APPROVED = """\
+A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
+
+
+def goal_for(
+    job: Job,
+    command: Work,
+    *,
+    workflow: str = "",
+    approved_plan: bool = False,
+    continues: bool = False,
+    language: str = "",
+) -> str:
+    """The goal of a job.
+
+    Args:
+        job: whose it is.
+        command: what is to be done; `job.command`, or what its words were found to mean.
+        workflow: for a job that red CI started: the workflow's name.
+        approved_plan: whether a plan is quoted that a person approved.
+        continues: whether the work continues in a pull request that is open for the job's issue.
+        language: what the agent is to answer in; empty for that of the command.
+    """
+    parts = [_goal(job, command, workflow)]
+    if job.origin.lines is not None:
+        parts.append("The request is about the quoted lines.")
+    if continues:
+        parts.append(_GOING_ON)
+    if approved_plan:
+        parts.append(_APPROVED)
+    if language:
+        parts.append(f"Write your completion in {language}.")
+    return "\n\n".join(parts)
+
+
+def _goal(job: Job, command: Work, workflow: str) -> str:
+    words = without_invisible(command.goal)[0].strip()
+    if (cut := len(words) - MOST_GOAL_CHARS) > 0:  # at the end: a recipe's text stands before the words of its starter
+        words = f"{words[:MOST_GOAL_CHARS]}\n[… {cut:,} characters left out …]"
+    recipe = _RECIPE.format(goal=words) if job.recipe is not None else ""
+    match command:
+        case Fix():
+            return words or _default_fix(job, workflow)
+        case Review():
+            return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
+        case Explain():
+            return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
+        case Plan():
+            return (
+                _PLAN.format(what="the request below") + f"\n\n{words}"
+                if words
+                else _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
+            )
+        case Ask():
+            return recipe or _ASK.format(goal=words) if words else _explain_thread(job)
+        case Test():
+            return recipe or f"{_TEST}\n\nIn particular: {words}" if words else _TEST
+        case other:
+            assert_never(other)
+
+
+def _failed(job: Job, name: str) -> str:
+    kind = "workflow" if job.origin.id else "check"
+    return f'The {kind} "{name}"' if _NAME.fullmatch(name) else f"A {kind}, named below,"
+
+
+def _default_fix(job: Job, workflow: str) -> str:
+    if job.origin.kind == "ci":
+        # Of another App's check that App chose the name.
+        name = (workflow or job.origin.name) if job.origin.id else ""
+        return _CI.format(what=_failed(job, name), where=_this_thread(job))
+    if job.origin.lines is not None:
+        return "Fix what the discussion of the quoted lines is about."
+    return f"Fix the problem described in {_this_thread(job)}."
+
+
+def _explain_thread(job: Job) -> str:
+    if job.origin.kind == "ci":
+        return _CI_OF_A_FORK.format(what=_failed(job, ""))  # a fork's file gives the name
+    if job.origin.lines is not None:
+        return _EXPLAIN.format(what="the quoted lines")
+    what = {
+        "issue": "what this issue is about",
+        "pull": "what this pull request changes, and how",
+        "branch": "what this project is, and how it is built",
+    }
+    return _EXPLAIN.format(what=what[job.thread.kind])
+
+
+def _this_thread(job: Job) -> str:
+    return "this pull request" if job.thread.kind == "pull" else f"this {job.thread.kind}"
+
+
+_NAME_CHARS = 200
+_RUN_CHARS = 2_000
+_VALUE_CHARS = 300
+_EXCERPT_CHARS = 6_000
+_REMARK_CHARS = 1_000
+_CHANGES_CHARS = 20_000
+_MOST_VALUES = 30
+_MOST_STEPS = 30
+_MOST_REMARKS = 20
+
+
+def job_quotes(run: FailedRun) -> list[Quote]:
+    """A quote of each failed job, in the order of the run."""
+    quotes: list[Quote] = []
+    for job in run.jobs:
+        parts = [*map(_step, job.failed_steps), "\n".join(_circumstances(job)), _log(job)]
+        if remarks := remark_lines(job.annotations):
+            parts.append("\n".join(["Annotations:", *remarks]))
+        source = f"failed job {_name(job.name)} of workflow {_name(run.name)}: {_name(job.conclusion)}"
+        if not run.is_current:
+            source += f", on commit {_name(run.head_sha[:10])}, which is not HEAD"
+        quotes.append(Quote(source=source, text="\n\n".join(filter(None, parts))))
+    if run.unread:
+        quotes.append(Quote(source="other failed jobs", text=f"{run.unread} more jobs of this run failed."))
+    return quotes
+
+
+def change_quotes(run: FailedRun) -> list[Quote]:
+    """What was changed since the workflow last succeeded."""
+    if not run.changes.strip():
+        return []
+    source = f"the diff since commit {_name(run.green_sha[:10])}, on which this workflow last succeeded"
+    return [Quote(source=source, text=clean_code(run.changes, limit=_CHANGES_CHARS))]
+
+
+def remark_lines(remarks: Sequence[Remark]) -> list[str]:
+    """What a check says about lines, each on a line of its own."""
+    return [
+        f"{_name(each.path)}:{each.line}: {clean_code(each.message, limit=_REMARK_CHARS)}"
+        for each in remarks[:_MOST_REMARKS]
+    ]
+
+
+def _step(step: Step) -> str:
+    title = f"Failed step {step.number}: {_name(step.name)} ({_name(step.conclusion)})"
+    if step.uses:
+        return f"{title}\nuses: {_uses(step)}"
+    if not step.run:
+        return title
+    how = [f"shell: {_name(step.shell)}"] if step.shell else []
+    how += [f"working-directory: {_name(step.working_directory)}"] if step.working_directory else []
+    return "\n".join([title, *how, "run:", _indented(clean_code(step.run, limit=_RUN_CHARS))])
+
+
+def _circumstances(job: FailedJob) -> Iterator[str]:
+    """Where it ran, after which steps, with which variables."""
+    if before := [_brief(each) for each in job.steps if not each.failed and (each.run or each.uses)]:
+        yield "\n".join(["Other steps of the job:", *(f"- {each}" for each in before[:_MOST_STEPS])])
+    if job.environment:
+        yield f"Environment:\n{_indented(_pairs(job.environment))}"
+    if job.services:
+        yield f"Services:\n{_indented(_pairs(job.services))}"
+    if job.container:
+        yield f"Container: {_name(job.container)}"
+    if job.runs_on:
+        yield f"Runner: {_name(', '.join(job.runs_on))}"
+
+
+def _brief(step: Step) -> str:
+    if step.uses:
+        return f"uses {_uses(step)}"
+    first, _, rest = clean_code(step.run, limit=_VALUE_CHARS).partition("\n")
+    return f"run: {first}{' …' if rest else ''}"
+
+
+def _uses(step: Step) -> str:
+    given = ", ".join(f"{_name(key)}: {_name(value)}" for key, value in list(step.inputs.items())[:_MOST_VALUES])
+    return f"{_name(step.uses)} ({given})" if given else _name(step.uses)
+
+
+def _pairs(pairs: Mapping[str, str]) -> str:
+    shown = [
+        f"{_name(key)}={clean_code(value, limit=_VALUE_CHARS)}" for key, value in list(pairs.items())[:_MOST_VALUES]
+    ]
+    return "\n".join(shown)
+
+
+def _log(job: FailedJob) -> str:
+    if job.no_log:
+        return f"No log: {clean_line(job.no_log, limit=_VALUE_CHARS)}"
+    if not job.excerpt.strip():
+        return "The log is empty."
+    more = f" ({job.more:,} more failures are left out)" if job.more else ""
+    return f"From the log{more}:\n{clean_code(job.excerpt, limit=_EXCERPT_CHARS)}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+def _name(text: str) -> str:
+    return clean_line(text, limit=_NAME_CHARS)
+
+
+MOST = 5
+"""Pictures that one job shows."""
+
+LARGEST_BYTES = 3_500_000
+"""Of one picture; `Image.of` takes no larger one."""
+
+TOGETHER_BYTES = 8_000_000
+"""Of all pictures of one job."""
+
+MOST_NOTES = 10
+
+# GitHub signs addresses at the second of these for a few minutes; the first is from before it did.
+_IMAGE_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
+_SERVER = "https://github.com"
+# Where github.com redirects requests for an attachment of a public repository.
+_STORE = "github-production-user-asset-6210df.s3.amazonaws.com"
+
+# Where an Enterprise Server keeps attachments. With subdomain isolation, `media.` before its name replaces `/media`:
+# https://docs.github.com/enterprise-server@latest/admin/configuring-settings/hardening-security-for-your-enterprise/enabling-subdomain-isolation
+_MEDIA = re.compile(r"/media/user/[0-9]+/files/[0-9a-f-]{36}", re.ASCII)
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# Also as they were until 2024: `/owner/name/assets/<account>/<uuid>`.
+_ATTACHMENT = re.compile(rf"/(?:user-attachments/assets|[\w.-]+/[\w.-]+/assets/[0-9]+)/{_UUID}", re.ASCII)
+_ASSET = re.compile(_UUID)
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[!#-;=?-\[\]_a-z~]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureText:
+    """A text of a thread in which pictures may stand.
+
+    Attributes:
+        kind: what it is: the `thread`'s description, a `comment`, a comment on lines or the words of a `review`.
+        id: GitHub's id; of no use for the description.
+        name: where a picture comes from, for the agent, e.g. `comment 17 by @mona`; cleaned.
+        text: the Markdown.
+    """
+
+    kind: Literal["thread", "comment", "review_comment", "review"]
+    id: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture that a text shows.
+
+    Attributes:
+        words: the text.
+        place: where it is in reading order: the number of the text, and its own within that.
+        address: as the text has it; empty where a definition elsewhere gives it.
+    """
+
+    words: PictureText
+    place: tuple[int, int]
+    address: str
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for the agent."""
+        number = self.place[1]
+        return self.words.name if number == 1 else f"{self.words.name}, picture {number}"
+
+
+def pictures(description: PictureText, said: Sequence[PictureText], command: PictureText | None) -> tuple[Picture, ...]:
+    """The pictures of a thread, those that matter most first, each address once.
+
+    The command's come first, then the description's, then those of what was said last. They are read in another order:
+    the description, what was said, the command.
+
+    Args:
+        description: the thread's.
+        said: in the thread, oldest first.
+        command: what the one who asked wrote, where the job came from words.
+    """
+    texts = [description, *said, *([command] if command else [])]
+    found = [
+        [Picture(words=words, place=(order, number), address=address) for number, address in enumerate(addresses, 1)]
+        for order, (words, addresses) in enumerate((words, shown(words.text)) for words in texts)
+    ]
+    later = found[1 : 1 + len(said)]
+    once: dict[str, Picture] = {}
+    for group in [*found[1 + len(said) :], found[0], *reversed(later)]:
+        for picture in group:
+            once.setdefault(picture.address or picture.source, picture)
+    return tuple(once.values())
+
+
+def shown(text: str) -> list[str]:
+    """Addresses of the pictures that a reader of the page sees, in order."""
+    if "![" not in text and "<img" not in text.casefold():
+        return []
+    return shown_images(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -> bool:
+    """Whether an address is one of an attachment at GitHub, or at the server that the bot works for.
+
+    Args:
+        address: whole; nothing in it is repaired.
+        server_url: the configured server's.
+        redirected: whether another such address leads there.
+    """
+    if not _ADDRESS.fullmatch(address):
+        return False
+    parts = urlsplit(address)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    server = server_url.rstrip("/")
+    if origin in {_SERVER, server}:
+        own_media = origin == server != _SERVER and _MEDIA.fullmatch(parts.path) is not None
+        return own_media or _ATTACHMENT.fullmatch(parts.path) is not None
+    if server != _SERVER and origin == server.replace("://", "://media.", 1):
+        return _MEDIA.fullmatch(f"/media{parts.path}") is not None
+    hosts = _IMAGE_HOSTS | {_STORE} if redirected else _IMAGE_HOSTS
+    return parts.scheme == "https" and parts.netloc in hosts
+
+
+def signed(address: str, page: str, server_url: str) -> str:
+    """The address at which GitHub gives out an attachment for the next minutes, from a text as it renders it.
+
+    Private attachments are given out nowhere else. The signed address names the same asset in its path.
+
+    Args:
+        address: as the text has it.
+        page: the text's `body_html`.
+        server_url: the configured server's.
+
+    Returns:
+        The address itself where the page has no other of that asset.
+    """
+    asset = _ASSET.search(urlsplit(address).path)
+    if asset is None:
+        return address
+    for source in image_sources(page):
+        if asset[0] in source and may_be_fetched(source, server_url) and asset[0] in urlsplit(source).path:
+            return source
+    return address
+
+
+def notes(left_out: Iterable[tuple[Picture, str]]) -> list[str]:
+    """Notes for the agent about the pictures that it is not shown, up to `MOST_NOTES`."""
+    every = list(left_out)
+    told = [f"a picture of {picture.source}: {reason}" for picture, reason in every[:MOST_NOTES]]
+    return [*told, f"further pictures: {len(every) - MOST_NOTES}"] if len(every) > MOST_NOTES else told

@@ -1,4 +1,8 @@
-"""Text from strangers, made to hold only what a reader of the page sees. Pure, and linear in the text's length."""
+"""Text from strangers, cleaned so that the model reads only what a reader of the page sees.
+
+`clean` is for Markdown, `clean_code` for code and logs, `clean_line` for names. `without_hidden` removes text that
+Markdown and HTML hide. Everything takes time linear in the length of the text.
+"""
 
 from __future__ import annotations
 
@@ -18,228 +22,54 @@ from typing_extensions import override
 
 from bot.domain.characters import SURROGATES, UNSEEN
 
-# ---- HTML's tags: how they are written, and which of them take what they enclose out of sight. Pure.
 
+def clean(text: str, *, limit: int) -> str:
+    """Markdown as its reader sees it, capped in length, with a note below it of what was removed.
 
-# https://spec.commonmark.org/0.31.2/#raw-html; in a block quote a line break is followed by the quote's mark.
-_SPACE = r"(?:[ \t]|\n(?![ \t]*\n)[ \t>]*)"
-_VALUE = r"(?:[^\s\"'=<>`]++|\"(?:[^\"\n]|\n(?![ \t]*\n))*+\"|'(?:[^'\n]|\n(?![ \t]*\n))*+')"
-_ATTRIBUTE = rf"{_SPACE}++[A-Za-z_:][\w.:-]*+(?:{_SPACE}*+={_SPACE}*+{_VALUE})?+"
-TAG = re.compile(rf"</?(?P<name>[A-Za-z][A-Za-z0-9-]*+)(?:{_ATTRIBUTE})*+{_SPACE}*+/?>")
+    Invisible characters, HTML, descriptions of images, titles and definitions of links go; full-width letters and
+    character references become plain text; collapsed parts are mentioned. Code blocks and spans stay to the letter.
+    Line ends become line feeds. Cleaning a cleaned text that was not cut gives the same text.
 
-_DECLARATIONS = ((re.compile(r"<!\[CDATA\["), "]]>"), (re.compile(r"<\?"), "?>"), (re.compile(r"<![A-Za-z]"), ">"))
-_UNSEEN = re.compile(
-    r"<(?P<name>canvas|datalist|head|iframe|math|noembed|noframes|noscript|object|rp|script|select|style|svg|template"
-    r"|textarea|title|video|audio|xmp)(?=[\s/>])",
-    re.IGNORECASE,
-)
-_PIECE = re.compile(r"<!--|</?(?P<name>[A-Za-z][^\s/>]*+)|<[?!/]")
-_STOP = re.compile(r"[>\"']")
-_FOLDED = "[folded section]"
-
-# Without brackets and with no quote inside another: with or without it the rest of the text reads the same.
-_PLAIN = r"(?:\"[^\"'<>`]*+\"|'[^\"'<>`]*+'|[^\s\"'<>=`]++)"
-_IMAGE = re.compile(rf"<img(?:\s++[A-Za-z-]++(?:\s*+=\s*+{_PLAIN})?+)*+\s*+/?>", re.IGNORECASE)
-
-
-def without_tags(text: str) -> tuple[str, int]:
-    """The text without tags and declarations, without what some of them enclose, and how many went.
-
-    A space stays behind: were the neighbours joined, they could spell a new tag.
+    Args:
+        text: any text.
+        limit: characters to keep; a longer text loses its middle.
     """
-    total = 0
-    for opening, closing in _DECLARATIONS:
-        out: list[str] = []
-        position = 0
-        while (found := opening.search(text, position)) and (end := text.find(closing, found.end())) >= 0:
-            out += (text[position : found.start()], " ")
-            position = end + len(closing)
-            total += 1
-        text = "".join([*out, text[position:]])
-    text, enclosed = _without_unseen(text)
-    text, tags = TAG.subn(lambda tag: _in_place_of(tag[0], tag["name"]), text)
-    return text, total + enclosed + tags
+    text, removed = without_hidden(_with_line_feeds(text))
+    parts = [f"{number:,} {noun}{'s' if number > 1 else ''}" for noun, number in removed.items() if number]
+    text = clip(text, limit=limit)
+    if not parts:
+        return text
+    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"{text}\n\n[removed from this text: {listed}]".lstrip()
 
 
-def html_without_tags(block: str) -> tuple[str, int, bool]:
-    """A block of HTML as a browser reads it, without tags; how many went; whether each of them had an end.
+def clean_code(text: str, *, limit: int) -> str:
+    """What programs wrote, such as a diff or a log, to the letter, with invisible characters spelled out.
 
-    One that has none hides the rest, which is then gone. Comments are left to the caller.
+    Args:
+        text: any text.
+        limit: characters to keep; a longer text loses its middle.
     """
-    out: list[str] = []
-    position = number = 0
-    while (found := _PIECE.search(block, position)) is not None:
-        out.append(block[position : found.start()])
-        if found[0] == "<!--":
-            end = block.find("-->", found.end())
-            position = len(block) if end < 0 else end
-            out.append(block[found.start() : position])
-            continue
-        number += 1
-        after = _end_of_tag(block, found.end())
-        if after is None:
-            return "".join(out), number, False
-        # What some elements enclose is taken out later, by their tags; these may be in different blocks.
-        name, begins = found["name"] or "", "</" if found[0].startswith("</") else "<"
-        out.append(f"{begins}{name}>" if _UNSEEN.match(f"<{name} ") else _in_place_of(begins, name))
-        position = after
-    return "".join([*out, block[position:]]), number, True
+    text = with_invisible_shown(_with_line_feeds(text))
+    return clip(unforged(text).strip("\n"), limit=limit)
 
 
-def _end_of_tag(block: str, position: int) -> int | None:
-    while (stop := _STOP.search(block, position)) is not None:
-        if stop[0] == ">":
-            return stop.end()
-        closing = block.find(stop[0], stop.end())
-        if closing < 0:
-            return None
-        position = closing + 1
-    return None
+def clean_line(text: str, *, limit: int) -> str:
+    """`clean`, for what must stay on one line, such as a title."""
+    return " ".join(clean(text, limit=limit).split())
 
 
-def _in_place_of(tag: str, name: str) -> str:
-    return f" {_FOLDED} " if name.casefold() == "details" and not tag.startswith("</") else " "
+def clip(text: str, *, limit: int) -> str:
+    """Cut the middle out of a text longer than `limit` characters, and say how much; the start keeps two thirds."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    head = limit - tail
+    return f"{text[:head]}\n[… {len(text) - limit:,} characters left out …]\n{text[len(text) - tail :]}"
 
 
-def _without_unseen(text: str) -> tuple[str, int]:
-    """Without what stands between tags of elements that no page shows; a tag without an end encloses nothing."""
-    out: list[str] = []
-    unclosed: set[str] = set()
-    position = number = 0
-    for found in _UNSEEN.finditer(text):
-        name = found["name"].casefold()
-        if found.start() < position or name in unclosed:
-            continue
-        end = re.compile(rf"</{name}\b[^<>]*+>?", re.IGNORECASE).search(text, found.end())
-        if end is None:
-            unclosed.add(name)
-            continue
-        out += (text[position : found.start()], " ")
-        position = end.end()
-        number += 1
-    return "".join([*out, text[position:]]), number
-
-
-def with_images_marked(text: str, mark: str) -> tuple[str, list[str]]:
-    """The text with its `<img>` tags replaced by `mark`, into which each puts its number; and their addresses.
-
-    Tags that are the same as parts of a label have one mark. One whose attributes are written oddly stays as it is.
-    """
-    numbers: dict[str, int] = {}
-    addresses: list[str] = []
-
-    def marked(tag: re.Match[str]) -> str:
-        if not (sources := image_sources(tag[0])):
-            return tag[0]
-        label = normalizeReference(tag[0])
-        if label not in numbers:
-            numbers[label] = len(addresses)
-            addresses.append(sources[0])
-        return mark.format(numbers[label])
-
-    return _IMAGE.sub(marked, text), addresses
-
-
-def image_sources(page: str) -> list[str]:
-    """The addresses of the images in HTML."""
-    reader = _Sources()
-    reader.feed(page)
-    return reader.found
-
-
-class _Sources(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.found: list[str] = []
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "img" and (source := dict(attrs).get("src")):
-            self.found.append(source)
-
-
-# ---- Characters that deceive: those that draw nothing, those that only look like ASCII, and forged frames. Pure.
-
-
-_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
-# Private characters, too, with which this module marks places.
-_INVISIBLE_CHARACTERS = re.compile(f"[{UNSEEN}{SURROGATES}\ue000-\ue003]")
-_INVISIBLE_RUN = re.compile(f"{_INVISIBLE_CHARACTERS.pattern}+")
-_SPELLED_OUT = 4
-# ECMA-48 escape sequences, with which programs colour what they print.
-_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)?)")
-
-# Forms that NFKC makes plain letters, digits and signs of: vertical and small ones, full width, mathematical, circled.
-# Not the back tick and the tilde among them: a fence that they spelled would be none on the page.
-_LOOKALIKE = re.compile(
-    "[\u207d\u207e\u208d\u208e\u2024-\u2026\u2100-\u214f\u2474-\u24e9\ufe10-\ufe19\ufe30-\ufe6b"
-    "\uff01-\uff3f\uff41-\uff5d\U0001d400-\U0001d7ff]+"
-)
-
-# Only with its semicolon: https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references
-_ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
-_AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,5}26);)+")
-_ENTITY_ROUNDS = 8
-_UNSPOKEN = {0x60: "'", **dict.fromkeys(range(0xE000, 0xE004))}
-
-# The frame that the runtime puts around a quote, and marks that some model servers read as their own.
-_FRAME = re.compile(r"\[(?=[ \t]*(?:end[ \t]+of[ \t]+)?(?:quote|instructions)\b)([^\[\]\n]{0,300})\]?", re.IGNORECASE)
-_SERVER_MARK = re.compile(r"<\|(?=[\w:. -]{1,40}\|>)")
-
-
-def without_invisible(text: str) -> tuple[str, int]:
-    """The text without what draws nothing, and how many characters that were; tab and line feed stay."""
-    return _INVISIBLE_CHARACTERS.subn("", text)
-
-
-def without_spelled(text: str) -> tuple[str, int]:
-    """`without_invisible`, for a text with marks of `hiding.py` in it."""
-    return _SPELLED.subn("", text)
-
-
-def with_invisible_shown(text: str) -> str:
-    """The text with what draws nothing spelled out, e.g. `[U+202E]`; of a long run only its length is told.
-
-    What colours a terminal just goes.
-    """
-    return _INVISIBLE_RUN.sub(_spelled_out, _TERMINAL_CODE.sub("", text))
-
-
-def _spelled_out(run: re.Match[str]) -> str:
-    if len(run[0]) > _SPELLED_OUT:
-        return f"[{len(run[0]):,} invisible characters]"
-    return "".join(f"[U+{ord(character):04X}]" for character in run[0])
-
-
-def in_plain_letters(text: str) -> str:
-    """The text with full-width, mathematical and other such letters and signs as ASCII."""
-    return text if text.isascii() else _LOOKALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
-
-
-def without_entities(text: str) -> str:
-    """The text with every character reference resolved, however deep one is in another.
-
-    A back tick that comes of one becomes an apostrophe: on the page it is no code mark.
-    """
-    for _ in range(_ENTITY_ROUNDS):
-        before, text = text, _ENTITY.sub(_resolved, _AMPERSANDS.sub("&", text))
-        if text == before:
-            return text
-    # So deep that only malice makes it: taken apart, none is left that could be resolved.
-    return text.replace("&", "& ")
-
-
-def _resolved(entity: re.Match[str]) -> str:
-    # A private character that `hiding.py` marks places with is no one's to spell.
-    return html.unescape(entity[0]).translate(_UNSPOKEN)
-
-
-def unforged(text: str) -> str:
-    """The text with nothing in it that looks like the frame of a quote, or like a model server's own marks."""
-    return _SERVER_MARK.sub("< |", _FRAME.sub(r"(\1)", text))
-
-
-# ---- Find text that Markdown and HTML hide from a reader of the page, and remove it. Pure.
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 _INVISIBLE, _COMMENTS, _TAGS, _IMAGES, _TITLES, _DEFINITIONS, _INFOS = (
@@ -498,50 +328,216 @@ def _counted(take_out: Callable[[str], tuple[str, int]], text: str, what: str, c
     return text
 
 
-def clean(text: str, *, limit: int) -> str:
-    """Markdown as its reader sees it, capped in length, with a note below it of what was removed.
+_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
+# Private characters, too, with which this module marks places.
+_UNSEEN_OR_MARK = re.compile(f"[{UNSEEN}{SURROGATES}\ue000-\ue003]")
+_INVISIBLE_RUN = re.compile(f"{_UNSEEN_OR_MARK.pattern}+")
+_SPELLED_OUT = 4
+# ECMA-48 escape sequences, with which programs colour what they print.
+_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)?)")
 
-    Invisible characters, HTML, descriptions of images, titles and definitions of links go; full-width letters and
-    character references become plain text; collapsed parts are mentioned. Code blocks and spans stay to the letter.
-    Line ends become line feeds. Cleaning a cleaned text that was not cut gives the same text.
+# Forms that NFKC makes plain letters, digits and signs of: vertical and small ones, full width, mathematical, circled.
+# Not the back tick and the tilde among them: a fence that they spelled would be none on the page.
+_LOOKALIKE = re.compile(
+    "[\u207d\u207e\u208d\u208e\u2024-\u2026\u2100-\u214f\u2474-\u24e9\ufe10-\ufe19\ufe30-\ufe6b"
+    "\uff01-\uff3f\uff41-\uff5d\U0001d400-\U0001d7ff]+"
+)
 
-    Args:
-        text: any text.
-        limit: characters to keep; a longer text loses its middle.
+# Only with its semicolon: https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references
+_ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
+_AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,5}26);)+")
+_ENTITY_ROUNDS = 8
+_UNSPOKEN = {0x60: "'", **dict.fromkeys(range(0xE000, 0xE004))}
+
+# The frame that the runtime puts around a quote, and marks that some model servers read as their own.
+_FRAME = re.compile(r"\[(?=[ \t]*(?:end[ \t]+of[ \t]+)?(?:quote|instructions)\b)([^\[\]\n]{0,300})\]?", re.IGNORECASE)
+_SERVER_MARK = re.compile(r"<\|(?=[\w:. -]{1,40}\|>)")
+
+
+def without_invisible(text: str) -> tuple[str, int]:
+    """The text without what draws nothing, and how many characters that were; tab and line feed stay."""
+    return _UNSEEN_OR_MARK.subn("", text)
+
+
+def without_spelled(text: str) -> tuple[str, int]:
+    """`without_invisible`, for a text with marks of places in it."""
+    return _SPELLED.subn("", text)
+
+
+def with_invisible_shown(text: str) -> str:
+    """The text with what draws nothing spelled out, e.g. `[U+202E]`; of a long run only its length is told.
+
+    What colours a terminal just goes.
     """
-    text, removed = without_hidden(_with_line_feeds(text))
-    parts = [f"{number:,} {noun}{'s' if number > 1 else ''}" for noun, number in removed.items() if number]
-    text = clip(text, limit=limit)
-    if not parts:
-        return text
-    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-    return f"{text}\n\n[removed from this text: {listed}]".lstrip()
+    return _INVISIBLE_RUN.sub(_spelled_out, _TERMINAL_CODE.sub("", text))
 
 
-def clean_code(text: str, *, limit: int) -> str:
-    """What programs wrote, such as a diff or a log, to the letter, with invisible characters spelled out.
+def _spelled_out(run: re.Match[str]) -> str:
+    if len(run[0]) > _SPELLED_OUT:
+        return f"[{len(run[0]):,} invisible characters]"
+    return "".join(f"[U+{ord(character):04X}]" for character in run[0])
 
-    Args:
-        text: any text.
-        limit: characters to keep; a longer text loses its middle.
+
+def in_plain_letters(text: str) -> str:
+    """The text with full-width, mathematical and other such letters and signs as ASCII."""
+    return text if text.isascii() else _LOOKALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
+
+
+def without_entities(text: str) -> str:
+    """The text with every character reference resolved, however deep one is in another.
+
+    A back tick that comes of one becomes an apostrophe: on the page it is no code mark.
     """
-    text = with_invisible_shown(_with_line_feeds(text))
-    return clip(unforged(text).strip("\n"), limit=limit)
+    for _ in range(_ENTITY_ROUNDS):
+        before, text = text, _ENTITY.sub(_resolved, _AMPERSANDS.sub("&", text))
+        if text == before:
+            return text
+    # So deep that only malice makes it: taken apart, none is left that could be resolved.
+    return text.replace("&", "& ")
 
 
-def clean_line(text: str, *, limit: int) -> str:
-    """`clean`, for what must stay on one line, such as a title."""
-    return " ".join(clean(text, limit=limit).split())
+def _resolved(entity: re.Match[str]) -> str:
+    # A private character that marks a place is no one's to spell.
+    return html.unescape(entity[0]).translate(_UNSPOKEN)
 
 
-def clip(text: str, *, limit: int) -> str:
-    """Cut the middle out of a text longer than `limit` characters, and say how much; the start keeps two thirds."""
-    if len(text) <= limit:
-        return text
-    tail = limit // 3
-    head = limit - tail
-    return f"{text[:head]}\n[… {len(text) - limit:,} characters left out …]\n{text[len(text) - tail :]}"
+def unforged(text: str) -> str:
+    """The text with nothing in it that looks like the frame of a quote, or like a model server's own marks."""
+    return _SERVER_MARK.sub("< |", _FRAME.sub(r"(\1)", text))
 
 
-def _with_line_feeds(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+# https://spec.commonmark.org/0.31.2/#raw-html; in a block quote a line break is followed by the quote's mark.
+_SPACE = r"(?:[ \t]|\n(?![ \t]*\n)[ \t>]*)"
+_VALUE = r"(?:[^\s\"'=<>`]++|\"(?:[^\"\n]|\n(?![ \t]*\n))*+\"|'(?:[^'\n]|\n(?![ \t]*\n))*+')"
+_ATTRIBUTE = rf"{_SPACE}++[A-Za-z_:][\w.:-]*+(?:{_SPACE}*+={_SPACE}*+{_VALUE})?+"
+TAG = re.compile(rf"</?(?P<name>[A-Za-z][A-Za-z0-9-]*+)(?:{_ATTRIBUTE})*+{_SPACE}*+/?>")
+
+_DECLARATIONS = ((re.compile(r"<!\[CDATA\["), "]]>"), (re.compile(r"<\?"), "?>"), (re.compile(r"<![A-Za-z]"), ">"))
+_UNSEEN = re.compile(
+    r"<(?P<name>canvas|datalist|head|iframe|math|noembed|noframes|noscript|object|rp|script|select|style|svg|template"
+    r"|textarea|title|video|audio|xmp)(?=[\s/>])",
+    re.IGNORECASE,
+)
+_PIECE = re.compile(r"<!--|</?(?P<name>[A-Za-z][^\s/>]*+)|<[?!/]")
+_STOP = re.compile(r"[>\"']")
+_FOLDED = "[folded section]"
+
+# Without brackets and with no quote inside another: with or without it the rest of the text reads the same.
+_PLAIN = r"(?:\"[^\"'<>`]*+\"|'[^\"'<>`]*+'|[^\s\"'<>=`]++)"
+_IMAGE = re.compile(rf"<img(?:\s++[A-Za-z-]++(?:\s*+=\s*+{_PLAIN})?+)*+\s*+/?>", re.IGNORECASE)
+
+
+def without_tags(text: str) -> tuple[str, int]:
+    """The text without tags and declarations, without what some of them enclose, and how many went.
+
+    A space stays behind: were the neighbours joined, they could spell a new tag.
+    """
+    total = 0
+    for opening, closing in _DECLARATIONS:
+        out: list[str] = []
+        position = 0
+        while (found := opening.search(text, position)) and (end := text.find(closing, found.end())) >= 0:
+            out += (text[position : found.start()], " ")
+            position = end + len(closing)
+            total += 1
+        text = "".join([*out, text[position:]])
+    text, enclosed = _without_unseen(text)
+    text, tags = TAG.subn(lambda tag: _in_place_of(tag[0], tag["name"]), text)
+    return text, total + enclosed + tags
+
+
+def html_without_tags(block: str) -> tuple[str, int, bool]:
+    """A block of HTML as a browser reads it, without tags; how many went; whether each of them had an end.
+
+    One that has none hides the rest, which is then gone. Comments are left to the caller.
+    """
+    out: list[str] = []
+    position = number = 0
+    while (found := _PIECE.search(block, position)) is not None:
+        out.append(block[position : found.start()])
+        if found[0] == "<!--":
+            end = block.find("-->", found.end())
+            position = len(block) if end < 0 else end
+            out.append(block[found.start() : position])
+            continue
+        number += 1
+        after = _end_of_tag(block, found.end())
+        if after is None:
+            return "".join(out), number, False
+        # What some elements enclose is taken out later, by their tags; these may be in different blocks.
+        name, begins = found["name"] or "", "</" if found[0].startswith("</") else "<"
+        out.append(f"{begins}{name}>" if _UNSEEN.match(f"<{name} ") else _in_place_of(begins, name))
+        position = after
+    return "".join([*out, block[position:]]), number, True
+
+
+def _end_of_tag(block: str, position: int) -> int | None:
+    while (stop := _STOP.search(block, position)) is not None:
+        if stop[0] == ">":
+            return stop.end()
+        closing = block.find(stop[0], stop.end())
+        if closing < 0:
+            return None
+        position = closing + 1
+    return None
+
+
+def _in_place_of(tag: str, name: str) -> str:
+    return f" {_FOLDED} " if name.casefold() == "details" and not tag.startswith("</") else " "
+
+
+def _without_unseen(text: str) -> tuple[str, int]:
+    """Without what stands between tags of elements that no page shows; a tag without an end encloses nothing."""
+    out: list[str] = []
+    unclosed: set[str] = set()
+    position = number = 0
+    for found in _UNSEEN.finditer(text):
+        name = found["name"].casefold()
+        if found.start() < position or name in unclosed:
+            continue
+        end = re.compile(rf"</{name}\b[^<>]*+>?", re.IGNORECASE).search(text, found.end())
+        if end is None:
+            unclosed.add(name)
+            continue
+        out += (text[position : found.start()], " ")
+        position = end.end()
+        number += 1
+    return "".join([*out, text[position:]]), number
+
+
+def with_images_marked(text: str, mark: str) -> tuple[str, list[str]]:
+    """The text with its `<img>` tags replaced by `mark`, into which each puts its number; and their addresses.
+
+    Tags that are the same as parts of a label have one mark. One whose attributes are written oddly stays as it is.
+    """
+    numbers: dict[str, int] = {}
+    addresses: list[str] = []
+
+    def marked(tag: re.Match[str]) -> str:
+        if not (sources := image_sources(tag[0])):
+            return tag[0]
+        label = normalizeReference(tag[0])
+        if label not in numbers:
+            numbers[label] = len(addresses)
+            addresses.append(sources[0])
+        return mark.format(numbers[label])
+
+    return _IMAGE.sub(marked, text), addresses
+
+
+def image_sources(page: str) -> list[str]:
+    """The addresses of the images in HTML."""
+    reader = _Sources()
+    reader.feed(page)
+    return reader.found
+
+
+class _Sources(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and (source := dict(attrs).get("src")):
+            self.found.append(source)

@@ -1,4 +1,8 @@
-"""Judge a finished run by rules of the host and not by the model's words. Pure."""
+"""Checks that the agent ran, and the verdict on a change that follows from their exit codes.
+
+`verdict_of` judges a change by the commands whose exit codes say whether something is right (`checking`), as far as
+they ran after the last edit. `reproduced` tells whether a command is the one of a workflow's failed step.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,265 @@ from typing import Literal
 
 from bot.publishing.markdown import code, duration, one_line
 
-# ---- Programs whose exit code says whether code is right, and those whose exit code does not. Pure.
+Standing = Literal["counts", "outdated", "superseded", "before"]
+_MOST_COMPARED = 200
+
+
+class Verdict(StrEnum):
+    """What is known of a run that was to change something and ended by itself (`StatusView.state` is `done`).
+
+    Every other end has its state alone: failed, stopped, refused, waiting.
+    """
+
+    VERIFIED = "verified"
+    """A check passed after the last change, and the last run of every check passed."""
+    UNVERIFIED = "unverified"
+    """Something changed, and no check passed on it as it is now or as far as it is published, or one did not end."""
+    RED = "red"
+    """The last run of some check failed."""
+    UNCHANGED = "unchanged"
+    """Nothing changed."""
+    SETUP_FAILED = "setup_failed"
+    """A `setup` command of the repository failed before the agent started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A command that the agent ran, and whose exit code says whether something is right.
+
+    Attributes:
+        command: as it was given to bash.
+        exit_code: None when it was stopped before it ended.
+        seconds: how long it took.
+        ended: when, in seconds since the epoch.
+        declared: whether it was run with `check=True`.
+        directory: where, when the terminal had gone elsewhere; else empty.
+        by_host: whether the host ran it once more after the agent had ended.
+        standing: what it says of the result: `counts`; `outdated`, as files were changed later; `superseded` by a later
+            run; `before` anything was changed, as where a failure is reproduced.
+    """
+
+    command: str
+    exit_code: int | None
+    seconds: float
+    ended: float = 0.0
+    declared: bool = True
+    directory: str = ""
+    by_host: bool = False
+    standing: Standing = "counts"
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ended and succeeded."""
+        return self.exit_code == 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended and did not succeed."""
+        return self.exit_code not in {None, 0}
+
+    @property
+    def ad_hoc(self) -> bool:
+        """Whether it is no program that is known to test, build or lint, but e.g. a script that the agent wrote."""
+        read = checking(self.command, declared=self.declared)
+        return read is None or not read.known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """When files were changed, in seconds since the epoch.
+
+    Attributes:
+        first: the first change that is known.
+        last: the last one.
+    """
+
+    first: float
+    last: float
+
+    @classmethod
+    def joined(cls, *edits: Edits | None) -> Edits | None:
+        """All of them together."""
+        some = [each for each in edits if each is not None]
+        if not some:
+            return None
+        return cls(first=min(each.first for each in some), last=max(each.last for each in some))
+
+
+def judged(checks: Sequence[Check], edits: Edits | None) -> tuple[Check, ...]:
+    """The checks, each with what it says of the result.
+
+    Args:
+        checks: in the order in which they ended.
+        edits: when files were changed; None where none was.
+    """
+    later: set[Checking] = set()
+    told: list[Check] = []
+    for check in reversed(checks):
+        mine = checking(check.command, declared=check.declared)
+        # Nobody looks through hundreds of checks; each is compared with so many others at most.
+        narrower = len(later) <= _MOST_COMPARED
+        standing: Standing = "counts"
+        if mine is not None and (mine in later or (narrower and any(each.covers(mine) for each in later))):
+            standing = "superseded"
+        elif edits is not None and check.ended < edits.first:
+            standing = "before"
+        elif edits is not None and check.ended < edits.last:
+            standing = "outdated"
+        told.append(replace(check, standing=standing))
+        if mine is not None:
+            later.add(mine)
+    return tuple(reversed(told))
+
+
+def failing(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The checks whose last run failed, of those that `judged` gave.
+
+    What the agent tried by a script of its own before it changed something else says nothing any more.
+    """
+    return tuple(
+        each
+        for each in checks
+        if each.failed and (each.standing == "counts" or (each.standing == "outdated" and not each.ad_hoc))
+    )
+
+
+def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = False, partial: bool = False) -> Verdict:
+    """What a run came to.
+
+    Args:
+        checks: what `judged` gave.
+        changed: whether there is a change; of a run that is only to test, True.
+        setup_failed: whether a `setup` command of the repository failed.
+        partial: whether the checks ran with files in place that are left out of the change.
+    """
+    counted = [each for each in checks if each.standing == "counts"]
+    if setup_failed:
+        return Verdict.SETUP_FAILED
+    if not changed:
+        return Verdict.UNCHANGED
+    if failing(checks):
+        return Verdict.RED
+    ended = all(each.exit_code is not None for each in counted)
+    passed = ended and any(each.passed for each in counted)
+    return Verdict.VERIFIED if passed and not partial else Verdict.UNVERIFIED
+
+
+_COMMAND_CHARS = 300
+_PATTERN = re.compile(r"[*?\[{$]")
+_NAME_CHARS, _NAMES = 100, 10
+_NOT_FOUND = frozenset({126, 127})
+_OTHER = "No failed step runs this command; make sure that it checks the same thing."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """What the host saw before and after a change that is to make failed checks pass.
+
+    Attributes:
+        command: what the agent saw fail before it changed anything; empty when it saw nothing fail.
+        before: the exit code then.
+        after: the exit code when the host ran it once more on the files as they were left; None when it did not end.
+        seconds: how long that took.
+        other: whether it is no part of what the steps that failed run, where that is known.
+        passed_there: whether the command passed when the agent ran it after the change.
+        beside: what the run made that git ignores, and so is no part of the change.
+    """
+
+    command: str = ""
+    before: int = 0
+    after: int | None = None
+    seconds: float = 0.0
+    other: bool = False
+    passed_there: bool = False
+    beside: tuple[str, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether it failed before the change and passes after it."""
+        return bool(self.command) and self.after == 0
+
+    @property
+    def sentence(self) -> str:
+        """What it proves, or why nothing was committed, for the comment and the pull request."""
+        if not self.command:
+            return (
+                "The failure was not reproduced: no check failed here before the files were changed, so nothing "
+                "shows that this change fixes it."
+            )
+        shown = code(one_line(self.command, _COMMAND_CHARS))
+        before = f"{shown} ended with exit code {self.before} before the change"
+        again = "run again by the bot in a fresh sandbox"
+        if self.proven:
+            other = f" {_OTHER}" if self.other else ""
+            names = ", ".join(code(one_line(each, _NAME_CHARS)) for each in self.beside[:_NAMES])
+            beside = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
+            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}{beside}"
+        ended = f"with exit code {self.after} after it"
+        if self.after is None:
+            ended = f"did not finish within {duration(self.seconds)} after it"
+        said = f"{before} and {ended}, {again}."
+        if self.after in _NOT_FOUND and self.after != self.before:
+            return (
+                f"{said} Anything the agent installed outside of the workspace is not available: install it in `setup`."
+            )
+        if self.passed_there:
+            return f"{said} It passed in the agent's terminal, whose variables and functions are not available here."
+        return said
+
+
+def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[str] = ()) -> Check | None:
+    """The check that showed the failure before anything was changed; None when none did.
+
+    Args:
+        checks: in the order in which they ended.
+        edits: when files were changed; None where none was.
+        commands: the `run:` of the workflow's steps that failed. A check by the same tool is the one that is meant;
+            where there is none, it is the last one that failed.
+    """
+    red = [
+        each
+        for each in checks
+        if each.failed and each.exit_code not in _NOT_FOUND and (edits is None or each.ended < edits.first)
+    ]
+    meant = [each for each in red if not is_other(each, commands)]
+    return next(reversed(meant or red), None)
+
+
+def is_other(check: Check, commands: Sequence[str]) -> bool:
+    """Whether a check is no part of what the steps that failed run; False where these run nothing that is known."""
+    steps = [read for line in step_lines(commands) if (read := checking(line, declared=True)) and read.known]
+    own = checking(check.command, declared=check.declared)
+    return bool(steps) and (own is None or not any(_is_part(own, step) for step in steps))
+
+
+def _is_part(own: Checking, step: Checking) -> bool:
+    """Whether it is the same tool on the same files, on some of them or on more."""
+    if own.tool != step.tool:
+        return False
+    there, here = _targets(step), _targets(own)
+    return not (there and here) or any(_is_within(word, target) for word in here for target in there)
+
+
+def _targets(read: Checking) -> list[str]:
+    """The words that are neither options nor what may be their values."""
+    pairs = zip(("", *read.rest), read.rest, strict=False)
+    return [word for before, word in pairs if not word.startswith("-") and not before.startswith("-")]
+
+
+def _is_within(word: str, target: str) -> bool:
+    """Whether a path, or a test in a file, is a target of the step, or below it. A pattern or a variable may be any."""
+    word, target = word.removeprefix("./"), target.removeprefix("./")
+    fixed = _PATTERN.split(target, maxsplit=1)[0]
+    if fixed != target or target in {"", "."}:
+        return word.startswith(fixed.removesuffix("."))
+    return word == target or word.startswith((f"{target.rstrip('/')}/", f"{target}::"))
+
+
+def step_lines(commands: Sequence[str]) -> Iterator[str]:
+    """The commands in the `run:` of several steps, one a line."""
+    for command in commands:
+        yield from (line.strip() for line in command.replace("\\\n", " ").splitlines() if line.strip())
 
 
 def _named(words: str) -> frozenset[str]:
@@ -125,10 +387,6 @@ VERBOSITY = re.compile(
     r"-count=1|--nocapture|--full-trace|--showlocals|--fail-fast|-failfast|--failfast|-f|-b|-n|-j\d*|--no-cov"
 )
 """Arguments that change what is shown, how soon it ends, or how many run at a time."""
-
-
-# ---- Decide whether a command's exit code proves anything, and which earlier runs it supersedes. Pure.
-
 
 _MOST_CHARS = 10_000
 _PUNCTUATION = "();<>|&\n"
@@ -291,267 +549,3 @@ def _plain(words: Sequence[str]) -> list[str]:
             while len(left) > 1 and (left[0].startswith("-") or left[0][:1].isdigit()):
                 left.pop(0)
     return left
-
-
-Standing = Literal["counts", "outdated", "superseded", "before"]
-_MOST_COMPARED = 200
-
-
-class Verdict(StrEnum):
-    """What is known of a run that was to change something and ended by itself (`StatusView.state` is `done`).
-
-    Every other end has its state alone: failed, stopped, refused, waiting.
-    """
-
-    VERIFIED = "verified"
-    """A check passed after the last change, and the last run of every check passed."""
-    UNVERIFIED = "unverified"
-    """Something changed, and no check passed on it as it is now or as far as it is published, or one did not end."""
-    RED = "red"
-    """The last run of some check failed."""
-    UNCHANGED = "unchanged"
-    """Nothing changed."""
-    SETUP_FAILED = "setup_failed"
-    """A `setup` command of the repository failed before the agent started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A command that the agent ran, and whose exit code says whether something is right.
-
-    Attributes:
-        command: as it was given to bash.
-        exit_code: None when it was stopped before it ended.
-        seconds: how long it took.
-        ended: when, in seconds since the epoch.
-        declared: whether it was run with `check=True`.
-        directory: where, when the terminal had gone elsewhere; else empty.
-        by_host: whether the host ran it once more after the agent had ended.
-        standing: what it says of the result: `counts`; `outdated`, as files were changed later; `superseded` by a later
-            run; `before` anything was changed, as where a failure is reproduced.
-    """
-
-    command: str
-    exit_code: int | None
-    seconds: float
-    ended: float = 0.0
-    declared: bool = True
-    directory: str = ""
-    by_host: bool = False
-    standing: Standing = "counts"
-
-    @property
-    def passed(self) -> bool:
-        """Whether it ended and succeeded."""
-        return self.exit_code == 0
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended and did not succeed."""
-        return self.exit_code not in {None, 0}
-
-    @property
-    def ad_hoc(self) -> bool:
-        """Whether it is no program that is known to test, build or lint, but e.g. a script that the agent wrote."""
-        read = checking(self.command, declared=self.declared)
-        return read is None or not read.known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edits:
-    """When files were changed, in seconds since the epoch.
-
-    Attributes:
-        first: the first change that is known.
-        last: the last one.
-    """
-
-    first: float
-    last: float
-
-    @classmethod
-    def joined(cls, *edits: Edits | None) -> Edits | None:
-        """All of them together."""
-        some = [each for each in edits if each is not None]
-        if not some:
-            return None
-        return cls(first=min(each.first for each in some), last=max(each.last for each in some))
-
-
-def judged(checks: Sequence[Check], edits: Edits | None) -> tuple[Check, ...]:
-    """The checks, each with what it says of the result.
-
-    Args:
-        checks: in the order in which they ended.
-        edits: when files were changed; None where none was.
-    """
-    later: set[Checking] = set()
-    told: list[Check] = []
-    for check in reversed(checks):
-        mine = checking(check.command, declared=check.declared)
-        # Nobody looks through hundreds of checks; each is compared with so many others at most.
-        narrower = len(later) <= _MOST_COMPARED
-        standing: Standing = "counts"
-        if mine is not None and (mine in later or (narrower and any(each.covers(mine) for each in later))):
-            standing = "superseded"
-        elif edits is not None and check.ended < edits.first:
-            standing = "before"
-        elif edits is not None and check.ended < edits.last:
-            standing = "outdated"
-        told.append(replace(check, standing=standing))
-        if mine is not None:
-            later.add(mine)
-    return tuple(reversed(told))
-
-
-def failing(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks whose last run failed, of those that `judged` gave.
-
-    What the agent tried by a script of its own before it changed something else says nothing any more.
-    """
-    return tuple(
-        each
-        for each in checks
-        if each.failed and (each.standing == "counts" or (each.standing == "outdated" and not each.ad_hoc))
-    )
-
-
-def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = False, partial: bool = False) -> Verdict:
-    """What a run came to.
-
-    Args:
-        checks: what `judged` gave.
-        changed: whether there is a change; of a run that is only to test, True.
-        setup_failed: whether a `setup` command of the repository failed.
-        partial: whether the checks ran with files in place that are left out of the change.
-    """
-    counted = [each for each in checks if each.standing == "counts"]
-    if setup_failed:
-        return Verdict.SETUP_FAILED
-    if not changed:
-        return Verdict.UNCHANGED
-    if failing(checks):
-        return Verdict.RED
-    ended = all(each.exit_code is not None for each in counted)
-    passed = ended and any(each.passed for each in counted)
-    return Verdict.VERIFIED if passed and not partial else Verdict.UNVERIFIED
-
-
-# ---- The command that a failed check is about, run once more by the host after the change: what it proves. Pure.
-
-
-_COMMAND_CHARS = 300
-_PATTERN = re.compile(r"[*?\[{$]")
-_NAME_CHARS, _NAMES = 100, 10
-_NOT_FOUND = frozenset({126, 127})
-_OTHER = "No failed step runs this command; make sure that it checks the same thing."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
-    """What the host saw before and after a change that is to make failed checks pass.
-
-    Attributes:
-        command: what the agent saw fail before it changed anything; empty when it saw nothing fail.
-        before: the exit code then.
-        after: the exit code when the host ran it once more on the files as they were left; None when it did not end.
-        seconds: how long that took.
-        other: whether it is no part of what the steps that failed run, where that is known.
-        passed_there: whether the command passed when the agent ran it after the change.
-        beside: what the run made that git ignores, and so is no part of the change.
-    """
-
-    command: str = ""
-    before: int = 0
-    after: int | None = None
-    seconds: float = 0.0
-    other: bool = False
-    passed_there: bool = False
-    beside: tuple[str, ...] = ()
-
-    @property
-    def proven(self) -> bool:
-        """Whether it failed before the change and passes after it."""
-        return bool(self.command) and self.after == 0
-
-    @property
-    def sentence(self) -> str:
-        """What it proves, or why nothing was committed, for the comment and the pull request."""
-        if not self.command:
-            return (
-                "The failure was not reproduced: no check failed here before the files were changed, so nothing "
-                "shows that this change fixes it."
-            )
-        shown = code(one_line(self.command, _COMMAND_CHARS))
-        before = f"{shown} ended with exit code {self.before} before the change"
-        again = "run again by the bot in a fresh sandbox"
-        if self.proven:
-            other = f" {_OTHER}" if self.other else ""
-            names = ", ".join(code(one_line(each, _NAME_CHARS)) for each in self.beside[:_NAMES])
-            beside = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
-            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}{beside}"
-        ended = f"with exit code {self.after} after it"
-        if self.after is None:
-            ended = f"did not finish within {duration(self.seconds)} after it"
-        said = f"{before} and {ended}, {again}."
-        if self.after in _NOT_FOUND and self.after != self.before:
-            return (
-                f"{said} Anything the agent installed outside of the workspace is not available: install it in `setup`."
-            )
-        if self.passed_there:
-            return f"{said} It passed in the agent's terminal, whose variables and functions are not available here."
-        return said
-
-
-def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[str] = ()) -> Check | None:
-    """The check that showed the failure before anything was changed; None when none did.
-
-    Args:
-        checks: in the order in which they ended.
-        edits: when files were changed; None where none was.
-        commands: the `run:` of the workflow's steps that failed. A check by the same tool is the one that is meant;
-            where there is none, it is the last one that failed.
-    """
-    red = [
-        each
-        for each in checks
-        if each.failed and each.exit_code not in _NOT_FOUND and (edits is None or each.ended < edits.first)
-    ]
-    meant = [each for each in red if not is_other(each, commands)]
-    return next(reversed(meant or red), None)
-
-
-def is_other(check: Check, commands: Sequence[str]) -> bool:
-    """Whether a check is no part of what the steps that failed run; False where these run nothing that is known."""
-    steps = [read for line in step_lines(commands) if (read := checking(line, declared=True)) and read.known]
-    own = checking(check.command, declared=check.declared)
-    return bool(steps) and (own is None or not any(_is_part(own, step) for step in steps))
-
-
-def _is_part(own: Checking, step: Checking) -> bool:
-    """Whether it is the same tool on the same files, on some of them or on more."""
-    if own.tool != step.tool:
-        return False
-    there, here = _targets(step), _targets(own)
-    return not (there and here) or any(_is_within(word, target) for word in here for target in there)
-
-
-def _targets(read: Checking) -> list[str]:
-    """The words that are neither options nor what may be their values."""
-    pairs = zip(("", *read.rest), read.rest, strict=False)
-    return [word for before, word in pairs if not word.startswith("-") and not before.startswith("-")]
-
-
-def _is_within(word: str, target: str) -> bool:
-    """Whether a path, or a test in a file, is a target of the step, or below it. A pattern or a variable may be any."""
-    word, target = word.removeprefix("./"), target.removeprefix("./")
-    fixed = _PATTERN.split(target, maxsplit=1)[0]
-    if fixed != target or target in {"", "."}:
-        return word.startswith(fixed.removesuffix("."))
-    return word == target or word.startswith((f"{target.rstrip('/')}/", f"{target}::"))
-
-
-def step_lines(commands: Sequence[str]) -> Iterator[str]:
-    """The commands in the `run:` of several steps, one a line."""
-    for command in commands:
-        yield from (line.strip() for line in command.replace("\\\n", " ").splitlines() if line.strip())

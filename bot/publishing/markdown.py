@@ -1,8 +1,9 @@
-"""Make text from the model harmless on a GitHub page, still readable as Markdown. Pure.
+"""Markdown for GitHub's pages: text from the model made harmless, code blocks, names and numbers.
 
-Mentions, references to other threads, foreign links, images, raw HTML and commands lose their effect. What the
-rewriting gives is then read by GitHub's own parser; should anything live be left, the whole text is shown as a code
-block. So a surprise in the rewriting costs beauty, never safety.
+In text that passes through `escape_markdown`, mentions, references to other threads, foreign links, images, raw HTML
+and commands lose their effect. GitHub's own parser then reads the result; if anything live is left, the whole text is
+shown as a code block. So a mistake in the rewriting costs beauty, never safety. `Allowed` names the people, threads and
+pages that may be live.
 """
 
 from __future__ import annotations
@@ -18,213 +19,6 @@ from urllib.parse import unquote, urlsplit
 from cmarkgfm import _cmark
 
 from bot.domain.characters import UNSEEN
-
-# ---- Limit what acts on a GitHub page. Pure.
-
-
-# Pages that only show something. Links to others can prepare what one more click does: a new file, an issue, a pull
-# request, a grant to an app. No query is kept for the same reason.
-_PAGE = re.compile(
-    r"|/(?:actions|branches|issues|pulls|releases|tags)"
-    r"|/(?:blame|blob|commits|tree)/[^/].*"
-    r"|/commit/[0-9a-f]{7,64}"
-    r"|/actions/runs/[0-9]+(?:/job/[0-9]+)?"
-    r"|/releases/tag/[^/].*",
-    re.DOTALL,
-)
-_QUERIES = {"", "plain=1"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
-    """What may keep its effect.
-
-    Attributes:
-        login: the person who asked; may be mentioned.
-        number: the thread's own number; may be referred to.
-        server: the GitHub server's address, e.g. `https://github.com`.
-        repo: `owner/name` of the thread; links to those of its pages stay that only show something.
-    """
-
-    login: str
-    number: int
-    server: str
-    repo: str
-
-    def link(self, url: str) -> bool:
-        """Whether a link may stay: to a page of this repository that changes nothing, and of no other thread."""
-        if not url.isprintable() or "\\" in url:
-            return False
-        try:
-            there, here = urlsplit(url), urlsplit(self.server)
-        except ValueError:
-            return False
-        if (there.scheme, there.netloc) != (here.scheme, here.netloc) or there.query not in _QUERIES:
-            return False
-        path = unquote(there.path).rstrip("/")
-        if {".", ".."} & set(path.split("/")):  # a browser walks up before it asks
-            return False
-        root, rest = path[: len(self.repo) + 1], path[len(self.repo) + 1 :]
-        pull = f"/pull/{self.number}"
-        own_thread = {f"/issues/{self.number}", pull, f"{pull}/files", f"{pull}/commits", f"{pull}/checks"}
-        return root == f"/{self.repo}" and (_PAGE.fullmatch(rest) is not None or rest in own_thread)
-
-    def mention(self, name: str) -> bool:
-        """Whether `@name` may stay."""
-        return name.casefold() == self.login.casefold()
-
-    def reference(self, text: str) -> bool:
-        """Whether `#1`, `owner/name#1` or `GH-1` may stay."""
-        return text in {f"#{self.number}", f"{self.repo}#{self.number}"}
-
-    def spoken(self, match: re.Match[str]) -> bool:
-        """Whether a match of `SPOKEN` may stay."""
-        if match["ref"] is not None:
-            return self.reference(match["ref"])
-        return match["name"] is not None and self.mention(match["name"].rstrip("-"))
-
-
-# GitHub's patterns know ASCII alone: a letter of another alphabet before `@`, `#` or `https` is no part of a word.
-_REFERENCE = r"(?P<ref>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?#\d++|(?<![\w&])#\d++|(?<!\w)[Gg][Hh]-\d++)"
-_COMMIT = r"(?P<commit>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?@[0-9a-f]{7,40}\b)"
-_MENTION = r"(?<![A-Za-z0-9])@(?P<name>[A-Za-z0-9][A-Za-z0-9-]*+(?:/[\w.-]++)?(?:\[bot\])?)"
-_URL = r"(?P<url>(?i:(?<![A-Za-z])(?:https?|ftp)://|(?<![\w/.])www\.|(?<![A-Za-z])(?:mailto|xmpp|ftp):)[^\s<>`\"']++)"
-_EMAIL = r"(?P<email>(?<![A-Za-z0-9._+-])[A-Za-z0-9._+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++)"
-_LINK = r"(?P<image>!?)\[(?P<label>[^\[\]\n]*+)\]\((?P<target>[^()\s]*+(?:\([^()\s]*+\)[^()\s]*+)*+)(?:\s[^()\n]*+)?\)"
-
-SPOKEN = re.compile(f"{_COMMIT}|{_REFERENCE}|{_MENTION}", re.ASCII)
-"""What GitHub acts on in text that its parser leaves as text: mentions, and references to threads and commits."""
-
-ACTIVE = re.compile(f"{_LINK}|{_URL}|{_EMAIL}|{_COMMIT}|{_REFERENCE}|{_MENTION}", re.ASCII)
-"""The same, links, addresses and images in the source of a text."""
-
-
-# ---- Parse a text as GitHub does: cmark-gfm with the extensions that GitHub turns on.
-
-
-_EXTENSIONS = (b"autolink", b"table", b"strikethrough", b"tagfilter", b"tasklist")
-# https://github.com/github/cmark-gfm/blob/master/src/cmark-gfm.h
-_FOOTNOTES = 1 << 13
-_VALIDATE_UTF8 = 1 << 9
-_DONE, _EXIT = 1, 3
-# What cmark says of a fence beside whether it is one: its length, its indentation and its character.
-_FENCE_GFM = (ctypes.c_int, ctypes.c_int, ctypes.c_char)
-# These are entered and never left: https://github.com/github/cmark-gfm/blob/master/src/iterator.c
-_LEAVES = frozenset(
-    {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
-)
-
-LINED = frozenset({"code_block", "paragraph", "heading", "table"})
-"""The blocks of which the lines are told."""
-
-
-class Node(NamedTuple):
-    """A part of a text, as the parser met it.
-
-    Attributes:
-        kind: cmark's name of it, e.g. `paragraph`, `text`, `code`, `link`, `html_block`.
-        depth: how many nodes it lies in; the document's own parts lie in one.
-        leaving: whether this is the end of a node that holds others.
-        text: what it says: of a text, of code, of raw HTML.
-        target: where a link or an image leads.
-        info: what stands behind the opening of a code fence.
-        fenced: of a code block, whether it stands between fences.
-        lines: the first and the last line, counted from 1; of the blocks in `LINED` only.
-    """
-
-    kind: str
-    depth: int
-    leaving: bool = False
-    text: str = ""
-    target: str = ""
-    info: str = ""
-    fenced: bool = False
-    lines: tuple[int, int] = (0, 0)
-
-
-def parse(text: str) -> list[Node]:
-    """The parts of a text in their order; what holds others is met twice, the second time when it is left."""
-    library = _library()
-    found: list[Node] = []
-    depth = 0
-    parser = library.cmark_parser_new(_FOOTNOTES | _VALIDATE_UTF8)
-    root = iterator = None
-    try:
-        for name in _EXTENSIONS:
-            library.cmark_parser_attach_syntax_extension(parser, library.cmark_find_syntax_extension(name))
-        raw = text.encode("utf-8", errors="replace")
-        library.cmark_parser_feed(parser, raw, len(raw))
-        root = library.cmark_parser_finish(parser)
-        iterator = library.cmark_iter_new(root)
-        while (event := library.cmark_iter_next(iterator)) != _DONE:
-            node = library.cmark_iter_get_node(iterator)
-            kind = _string(library.cmark_node_get_type_string(node))
-            if event == _EXIT:
-                depth -= 1
-                found.append(Node(kind, depth, leaving=True))
-            elif kind == "text":
-                found.append(Node(kind, depth, text=_string(library.cmark_node_get_literal(node))))
-            else:
-                block, lined = kind == "code_block", kind in LINED
-                part = Node(
-                    kind,
-                    depth,
-                    text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
-                    target=_string(library.cmark_node_get_url(node)) if kind in {"link", "image"} else "",
-                    info=_string(library.cmark_node_get_fence_info(node)) if block else "",
-                    fenced=block
-                    and bool(library.cmark_node_get_fenced(node, *(ctypes.byref(each()) for each in _FENCE_GFM))),
-                    lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node))
-                    if lined
-                    else (0, 0),
-                )
-                found.append(part)
-                depth += kind not in _LEAVES
-    finally:
-        if iterator is not None:
-            library.cmark_iter_free(iterator)
-        library.cmark_node_free(root)
-        library.cmark_parser_free(parser)
-    return found
-
-
-def _string(value: bytes | None) -> str:
-    return value.decode("utf-8", errors="replace") if value else ""
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(_cmark.__file__)
-    pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
-    for name, gives, *takes in (
-        ("cmark_gfm_core_extensions_ensure_registered", None),
-        ("cmark_find_syntax_extension", pointer, text),
-        ("cmark_parser_new", pointer, number),
-        ("cmark_parser_attach_syntax_extension", number, pointer, pointer),
-        ("cmark_parser_feed", None, pointer, text, ctypes.c_size_t),
-        ("cmark_parser_finish", pointer, pointer),
-        ("cmark_parser_free", None, pointer),
-        ("cmark_iter_new", pointer, pointer),
-        ("cmark_iter_next", number, pointer),
-        ("cmark_iter_get_node", pointer, pointer),
-        ("cmark_iter_free", None, pointer),
-        ("cmark_node_get_type_string", text, pointer),
-        ("cmark_node_get_literal", text, pointer),
-        ("cmark_node_get_url", text, pointer),
-        ("cmark_node_get_fence_info", text, pointer),
-        ("cmark_node_get_fenced", number, pointer, pointer, pointer, pointer),
-        ("cmark_node_get_start_line", number, pointer),
-        ("cmark_node_get_end_line", number, pointer),
-        ("cmark_node_free", None, pointer),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = gives, takes
-    library.cmark_gfm_core_extensions_ensure_registered()
-    return library
-
-
-# ---- Plain text made fit to show: control codes and invisible characters out, lengths bounded. Pure.
-
 
 COMMENT_LIMIT = 65_536
 """Characters in a comment's body; GitHub answers 422 to more."""
@@ -309,150 +103,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes_left = divmod(minutes, 60)
     return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
-
-
-# ---- Find what would be live in a text on a GitHub page, by GitHub's own parser. Pure.
-
-
-_BLOCKS = "document block_quote list item tasklist paragraph heading table table_header table_row table_cell"
-_SHOWN = "thematic_break code_block text softbreak linebreak code emph strong strikethrough link"
-_INERT = frozenset(f"{_BLOCKS} {_SHOWN}".split())
-_STILL = _INERT - {"link"}
-_LAST_COMMENT = re.compile(r"\n\n<!-- [\w:=. -]+ -->\Z")
-_HTML = frozenset({"html_block", "html_inline"})
-_INLINE = frozenset({"text", "code", "emph", "strong", "strikethrough", "link", "html_inline"})
-_OUR_TAGS = re.compile(r"</?(?:details|summary|sub)>")
-_ADDRESS = re.compile(r"\S*://\S*")
-# In a formula these link, load or change what stands around it: https://docs.mathjax.org/en/latest/input/tex/macros
-_FORMULA = re.compile(
-    r"\\(?:href|url|includegraphics|html\w*|class|cssId|style|require|unicode|[gex]?def|newcommand)\b"
-)
-# GitHub draws what is in others: https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams
-_COLOURED = """
-asm awk bash bat batch c c# c++ clj clojure cmake cmd conf console cpp cs csharp css csv cuda cython dart diff docker
-dockerfile elixir elm erlang ex fish fortran fsharp go graphql groovy gherkin go.mod h haskell hcl hpp hs html http
-ini java javascript jinja jinja2 js json json5 jsonc jsx julia kotlin kt latex less lisp log lua make makefile
-markdown matlab md mdx nginx nim nix none objc objective-c ocaml output pascal patch perl php plain plaintext
-powershell proto protobuf ps1 pwsh py pycon python python3 pytb r racket rb regex rst ruby rust rs sass scala scheme
-scss sh shell shell-session sol solidity sql starlark svelte swift tcl terraform tex text toml traceback ts tsv tsx
-txt typescript vb verilog vhdl vim vue wasm xml yaml yml zig zsh
-"""
-_LANGUAGES = frozenset(_COLOURED.split())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
-    """What the bot itself put around foreign words.
-
-    Attributes:
-        links: where its own links lead.
-        marker: the comment by which it knows its own, as `marker.marker` makes it.
-        tags: whether `<details>`, `<summary>` and `<sub>` are there.
-        languages: of fences beyond those that are only coloured.
-    """
-
-    links: frozenset[str] = frozenset()
-    marker: str = ""
-    tags: bool = False
-    languages: frozenset[str] = frozenset()
-
-
-_NOTHING = Own()
-
-
-def harmless(markdown: str, allowed: Allowed, own: Own = _NOTHING) -> bool:
-    """Whether nothing in it is live that neither is allowed nor our own.
-
-    Live are raw HTML, images, links, mentions, references, drawings, and formulas that do more than show something.
-    """
-    nodes = parse(markdown)
-    if not all(node.leaving or _node_harmless(node, allowed, own) for node in nodes):
-        return False
-    text = "".join(_spoken(nodes, own))
-    formula = "$" in text and _FORMULA.search(text + "".join(node.text for node in nodes if node.kind == "code"))
-    return not formula and all(allowed.spoken(match) for match in SPOKEN.finditer(text))
-
-
-def sealed(markdown: str, allowed: Allowed, own: Own, *, limit: int) -> str:
-    """The text as it is to be sent: itself when it is harmless as a whole, else all of it as a code block."""
-    if harmless(markdown, allowed, own):
-        return markdown
-    tail = f"\n\n{own.marker}" if own.marker else ""
-    body = markdown.replace(own.marker, "") if own.marker else markdown
-    room = limit - len(tail)
-    while len(shown := fenced(clip(body, room, "…"), "text")) > limit - len(tail):
-        room -= len(shown) - (limit - len(tail))
-    return shown + tail
-
-
-def quiet(redact: Callable[[str], str]) -> Callable[[str], str]:
-    """The same redaction for texts that were made harmless before: what it takes out brings nothing to life.
-
-    Without a word before it `(//evil.example)` is text, and behind `[redacted]` a link; and a key that is cut out may
-    take one back tick of a pair with it.
-    """
-
-    def redacted(text: str) -> str:
-        shown = redact(text)
-        if shown == text or _live(shown) <= _live(text):
-            return shown
-        marker = _LAST_COMMENT.search(shown)
-        body = shown[: marker.start()] if marker else shown
-        block = fenced(body, "text") if "\n" in body else code(body)
-        return block + (marker[0] if marker else "")
-
-    return redacted
-
-
-def known_language(info: str) -> str:
-    """What may stand behind the opening of a code fence: a language that is only coloured, else `text`."""
-    word = info.split(maxsplit=1)[0].casefold() if info.strip() else ""
-    return word if not word or word in _LANGUAGES else "text"
-
-
-def _node_harmless(node: Node, allowed: Allowed, own: Own) -> bool:
-    if node.kind in _HTML:
-        return own.tags and "<" not in _ours_out(node.text, own)
-    if node.kind == "link":
-        return node.target in own.links or allowed.link(node.target)
-    if node.kind == "code_block":
-        return not node.info or node.info in own.languages or node.info.casefold() == known_language(node.info)
-    return node.kind in _INERT
-
-
-def _ours_out(html: str, own: Own) -> str:
-    return _OUR_TAGS.sub("", html.replace(own.marker, "") if own.marker else html)
-
-
-def _spoken(nodes: Iterable[Node], own: Own) -> Iterator[str]:
-    """The text in which GitHub looks for mentions and references, across emphasis; code is out of its reach."""
-    link: Node | None = None
-    for node in nodes:
-        if node.kind == "link":
-            link = None if node.leaving else node
-        elif node.kind == "text":
-            if link is None:
-                yield node.text
-            elif link.target not in own.links:
-                # GitHub takes nothing inside a link for a reference; the texts of the model's links are still checked.
-                yield _ADDRESS.sub(" ", node.text)
-        elif node.kind == "code":
-            yield "\ufffc"
-        elif node.kind in _HTML:
-            yield _ours_out(node.text, own)
-        elif node.kind not in _INLINE:
-            yield "\n"
-
-
-def _live(markdown: str) -> set[str]:
-    """Everything in it that acts, no matter for whom."""
-    nodes = parse(markdown)
-    acting = {
-        f"{node.kind} {node.target}{node.info or node.text}"
-        for node in nodes
-        if not node.leaving and (node.kind not in _STILL or node.info)
-    }
-    return acting | {match[0] for match in SPOKEN.finditer("".join(_spoken(nodes, _NOTHING)))}
 
 
 DEFAULT_LIMIT = 20_000
@@ -599,3 +249,341 @@ def _balanced(text: str) -> str:
     opened = _FENCE.search(lines[last.lines[0] - 1])
     closed = last.lines[0] + last.text.count("\n") < len(lines)
     return text if closed or opened is None else f"{text}\n{opened['fence']}"
+
+
+_BLOCKS = "document block_quote list item tasklist paragraph heading table table_header table_row table_cell"
+_SHOWN = "thematic_break code_block text softbreak linebreak code emph strong strikethrough link"
+_INERT = frozenset(f"{_BLOCKS} {_SHOWN}".split())
+_STILL = _INERT - {"link"}
+_LAST_COMMENT = re.compile(r"\n\n<!-- [\w:=. -]+ -->\Z")
+_HTML = frozenset({"html_block", "html_inline"})
+_INLINE = frozenset({"text", "code", "emph", "strong", "strikethrough", "link", "html_inline"})
+_OUR_TAGS = re.compile(r"</?(?:details|summary|sub)>")
+_ADDRESS = re.compile(r"\S*://\S*")
+# In a formula these link, load or change what stands around it: https://docs.mathjax.org/en/latest/input/tex/macros
+_FORMULA = re.compile(
+    r"\\(?:href|url|includegraphics|html\w*|class|cssId|style|require|unicode|[gex]?def|newcommand)\b"
+)
+# GitHub draws what is in others: https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams
+_COLOURED = """
+asm awk bash bat batch c c# c++ clj clojure cmake cmd conf console cpp cs csharp css csv cuda cython dart diff docker
+dockerfile elixir elm erlang ex fish fortran fsharp go graphql groovy gherkin go.mod h haskell hcl hpp hs html http
+ini java javascript jinja jinja2 js json json5 jsonc jsx julia kotlin kt latex less lisp log lua make makefile
+markdown matlab md mdx nginx nim nix none objc objective-c ocaml output pascal patch perl php plain plaintext
+powershell proto protobuf ps1 pwsh py pycon python python3 pytb r racket rb regex rst ruby rust rs sass scala scheme
+scss sh shell shell-session sol solidity sql starlark svelte swift tcl terraform tex text toml traceback ts tsv tsx
+txt typescript vb verilog vhdl vim vue wasm xml yaml yml zig zsh
+"""
+_LANGUAGES = frozenset(_COLOURED.split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What the bot itself put around foreign words.
+
+    Attributes:
+        links: where its own links lead.
+        marker: the comment by which it knows its own, as `render.marker` makes it.
+        tags: whether `<details>`, `<summary>` and `<sub>` are there.
+        languages: of fences beyond those that are only coloured.
+    """
+
+    links: frozenset[str] = frozenset()
+    marker: str = ""
+    tags: bool = False
+    languages: frozenset[str] = frozenset()
+
+
+_NOTHING = Own()
+
+
+def harmless(markdown: str, allowed: Allowed, own: Own = _NOTHING) -> bool:
+    """Whether nothing in it is live that neither is allowed nor our own.
+
+    Live are raw HTML, images, links, mentions, references, drawings, and formulas that do more than show something.
+    """
+    nodes = parse(markdown)
+    if not all(node.leaving or _node_harmless(node, allowed, own) for node in nodes):
+        return False
+    text = "".join(_spoken(nodes, own))
+    formula = "$" in text and _FORMULA.search(text + "".join(node.text for node in nodes if node.kind == "code"))
+    return not formula and all(allowed.spoken(match) for match in SPOKEN.finditer(text))
+
+
+def sealed(markdown: str, allowed: Allowed, own: Own, *, limit: int) -> str:
+    """The text as it is to be sent: itself when it is harmless as a whole, else all of it as a code block."""
+    if harmless(markdown, allowed, own):
+        return markdown
+    tail = f"\n\n{own.marker}" if own.marker else ""
+    body = markdown.replace(own.marker, "") if own.marker else markdown
+    room = limit - len(tail)
+    while len(shown := fenced(clip(body, room, "…"), "text")) > limit - len(tail):
+        room -= len(shown) - (limit - len(tail))
+    return shown + tail
+
+
+def quiet(redact: Callable[[str], str]) -> Callable[[str], str]:
+    """The same redaction for texts that were made harmless before: what it takes out brings nothing to life.
+
+    Without a word before it `(//evil.example)` is text, and behind `[redacted]` a link; and a key that is cut out may
+    take one back tick of a pair with it.
+    """
+
+    def redacted(text: str) -> str:
+        shown = redact(text)
+        if shown == text or _live(shown) <= _live(text):
+            return shown
+        marker = _LAST_COMMENT.search(shown)
+        body = shown[: marker.start()] if marker else shown
+        block = fenced(body, "text") if "\n" in body else code(body)
+        return block + (marker[0] if marker else "")
+
+    return redacted
+
+
+def known_language(info: str) -> str:
+    """What may stand behind the opening of a code fence: a language that is only coloured, else `text`."""
+    word = info.split(maxsplit=1)[0].casefold() if info.strip() else ""
+    return word if not word or word in _LANGUAGES else "text"
+
+
+def _node_harmless(node: Node, allowed: Allowed, own: Own) -> bool:
+    if node.kind in _HTML:
+        return own.tags and "<" not in _ours_out(node.text, own)
+    if node.kind == "link":
+        return node.target in own.links or allowed.link(node.target)
+    if node.kind == "code_block":
+        return not node.info or node.info in own.languages or node.info.casefold() == known_language(node.info)
+    return node.kind in _INERT
+
+
+def _ours_out(html: str, own: Own) -> str:
+    return _OUR_TAGS.sub("", html.replace(own.marker, "") if own.marker else html)
+
+
+def _spoken(nodes: Iterable[Node], own: Own) -> Iterator[str]:
+    """The text in which GitHub looks for mentions and references, across emphasis; code is out of its reach."""
+    link: Node | None = None
+    for node in nodes:
+        if node.kind == "link":
+            link = None if node.leaving else node
+        elif node.kind == "text":
+            if link is None:
+                yield node.text
+            elif link.target not in own.links:
+                # GitHub takes nothing inside a link for a reference; the texts of the model's links are still checked.
+                yield _ADDRESS.sub(" ", node.text)
+        elif node.kind == "code":
+            yield "\ufffc"
+        elif node.kind in _HTML:
+            yield _ours_out(node.text, own)
+        elif node.kind not in _INLINE:
+            yield "\n"
+
+
+def _live(markdown: str) -> set[str]:
+    """Everything in it that acts, no matter for whom."""
+    nodes = parse(markdown)
+    acting = {
+        f"{node.kind} {node.target}{node.info or node.text}"
+        for node in nodes
+        if not node.leaving and (node.kind not in _STILL or node.info)
+    }
+    return acting | {match[0] for match in SPOKEN.finditer("".join(_spoken(nodes, _NOTHING)))}
+
+
+# Pages that only show something. Links to others can prepare what one more click does: a new file, an issue, a pull
+# request, a grant to an app. No query is kept for the same reason.
+_PAGE = re.compile(
+    r"|/(?:actions|branches|issues|pulls|releases|tags)"
+    r"|/(?:blame|blob|commits|tree)/[^/].*"
+    r"|/commit/[0-9a-f]{7,64}"
+    r"|/actions/runs/[0-9]+(?:/job/[0-9]+)?"
+    r"|/releases/tag/[^/].*",
+    re.DOTALL,
+)
+_QUERIES = {"", "plain=1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What may keep its effect.
+
+    Attributes:
+        login: the person who asked; may be mentioned.
+        number: the thread's own number; may be referred to.
+        server: the GitHub server's address, e.g. `https://github.com`.
+        repo: `owner/name` of the thread; links to those of its pages stay that only show something.
+    """
+
+    login: str
+    number: int
+    server: str
+    repo: str
+
+    def link(self, url: str) -> bool:
+        """Whether a link may stay: to a page of this repository that changes nothing, and of no other thread."""
+        if not url.isprintable() or "\\" in url:
+            return False
+        try:
+            there, here = urlsplit(url), urlsplit(self.server)
+        except ValueError:
+            return False
+        if (there.scheme, there.netloc) != (here.scheme, here.netloc) or there.query not in _QUERIES:
+            return False
+        path = unquote(there.path).rstrip("/")
+        if {".", ".."} & set(path.split("/")):  # a browser walks up before it asks
+            return False
+        root, rest = path[: len(self.repo) + 1], path[len(self.repo) + 1 :]
+        pull = f"/pull/{self.number}"
+        own_thread = {f"/issues/{self.number}", pull, f"{pull}/files", f"{pull}/commits", f"{pull}/checks"}
+        return root == f"/{self.repo}" and (_PAGE.fullmatch(rest) is not None or rest in own_thread)
+
+    def mention(self, name: str) -> bool:
+        """Whether `@name` may stay."""
+        return name.casefold() == self.login.casefold()
+
+    def reference(self, text: str) -> bool:
+        """Whether `#1`, `owner/name#1` or `GH-1` may stay."""
+        return text in {f"#{self.number}", f"{self.repo}#{self.number}"}
+
+    def spoken(self, match: re.Match[str]) -> bool:
+        """Whether a match of `SPOKEN` may stay."""
+        if match["ref"] is not None:
+            return self.reference(match["ref"])
+        return match["name"] is not None and self.mention(match["name"].rstrip("-"))
+
+
+# GitHub's patterns know ASCII alone: a letter of another alphabet before `@`, `#` or `https` is no part of a word.
+_REFERENCE = r"(?P<ref>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?#\d++|(?<![\w&])#\d++|(?<!\w)[Gg][Hh]-\d++)"
+_COMMIT = r"(?P<commit>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?@[0-9a-f]{7,40}\b)"
+_MENTION = r"(?<![A-Za-z0-9])@(?P<name>[A-Za-z0-9][A-Za-z0-9-]*+(?:/[\w.-]++)?(?:\[bot\])?)"
+_URL = r"(?P<url>(?i:(?<![A-Za-z])(?:https?|ftp)://|(?<![\w/.])www\.|(?<![A-Za-z])(?:mailto|xmpp|ftp):)[^\s<>`\"']++)"
+_EMAIL = r"(?P<email>(?<![A-Za-z0-9._+-])[A-Za-z0-9._+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++)"
+_LINK = r"(?P<image>!?)\[(?P<label>[^\[\]\n]*+)\]\((?P<target>[^()\s]*+(?:\([^()\s]*+\)[^()\s]*+)*+)(?:\s[^()\n]*+)?\)"
+
+SPOKEN = re.compile(f"{_COMMIT}|{_REFERENCE}|{_MENTION}", re.ASCII)
+"""What GitHub acts on in text that its parser leaves as text: mentions, and references to threads and commits."""
+
+ACTIVE = re.compile(f"{_LINK}|{_URL}|{_EMAIL}|{_COMMIT}|{_REFERENCE}|{_MENTION}", re.ASCII)
+"""The same, links, addresses and images in the source of a text."""
+
+_EXTENSIONS = (b"autolink", b"table", b"strikethrough", b"tagfilter", b"tasklist")
+# https://github.com/github/cmark-gfm/blob/master/src/cmark-gfm.h
+_FOOTNOTES = 1 << 13
+_VALIDATE_UTF8 = 1 << 9
+_DONE, _EXIT = 1, 3
+# What cmark says of a fence beside whether it is one: its length, its indentation and its character.
+_FENCE_LENGTH = (ctypes.c_int, ctypes.c_int, ctypes.c_char)
+# These are entered and never left: https://github.com/github/cmark-gfm/blob/master/src/iterator.c
+_LEAVES = frozenset(
+    {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
+)
+
+LINED = frozenset({"code_block", "paragraph", "heading", "table"})
+"""The blocks of which the lines are told."""
+
+
+class Node(NamedTuple):
+    """A part of a text, as the parser met it.
+
+    Attributes:
+        kind: cmark's name of it, e.g. `paragraph`, `text`, `code`, `link`, `html_block`.
+        depth: how many nodes it lies in; the document's own parts lie in one.
+        leaving: whether this is the end of a node that holds others.
+        text: what it says: of a text, of code, of raw HTML.
+        target: where a link or an image leads.
+        info: what stands behind the opening of a code fence.
+        fenced: of a code block, whether it stands between fences.
+        lines: the first and the last line, counted from 1; of the blocks in `LINED` only.
+    """
+
+    kind: str
+    depth: int
+    leaving: bool = False
+    text: str = ""
+    target: str = ""
+    info: str = ""
+    fenced: bool = False
+    lines: tuple[int, int] = (0, 0)
+
+
+def parse(text: str) -> list[Node]:
+    """The parts of a text in their order; what holds others is met twice, the second time when it is left."""
+    library = _library()
+    found: list[Node] = []
+    depth = 0
+    parser = library.cmark_parser_new(_FOOTNOTES | _VALIDATE_UTF8)
+    root = iterator = None
+    try:
+        for name in _EXTENSIONS:
+            library.cmark_parser_attach_syntax_extension(parser, library.cmark_find_syntax_extension(name))
+        raw = text.encode("utf-8", errors="replace")
+        library.cmark_parser_feed(parser, raw, len(raw))
+        root = library.cmark_parser_finish(parser)
+        iterator = library.cmark_iter_new(root)
+        while (event := library.cmark_iter_next(iterator)) != _DONE:
+            node = library.cmark_iter_get_node(iterator)
+            kind = _string(library.cmark_node_get_type_string(node))
+            if event == _EXIT:
+                depth -= 1
+                found.append(Node(kind, depth, leaving=True))
+            elif kind == "text":
+                found.append(Node(kind, depth, text=_string(library.cmark_node_get_literal(node))))
+            else:
+                block, lined = kind == "code_block", kind in LINED
+                part = Node(
+                    kind,
+                    depth,
+                    text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
+                    target=_string(library.cmark_node_get_url(node)) if kind in {"link", "image"} else "",
+                    info=_string(library.cmark_node_get_fence_info(node)) if block else "",
+                    fenced=block
+                    and bool(library.cmark_node_get_fenced(node, *(ctypes.byref(each()) for each in _FENCE_LENGTH))),
+                    lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node))
+                    if lined
+                    else (0, 0),
+                )
+                found.append(part)
+                depth += kind not in _LEAVES
+    finally:
+        if iterator is not None:
+            library.cmark_iter_free(iterator)
+        library.cmark_node_free(root)
+        library.cmark_parser_free(parser)
+    return found
+
+
+def _string(value: bytes | None) -> str:
+    return value.decode("utf-8", errors="replace") if value else ""
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(_cmark.__file__)
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    for name, gives, *takes in (
+        ("cmark_gfm_core_extensions_ensure_registered", None),
+        ("cmark_find_syntax_extension", pointer, text),
+        ("cmark_parser_new", pointer, number),
+        ("cmark_parser_attach_syntax_extension", number, pointer, pointer),
+        ("cmark_parser_feed", None, pointer, text, ctypes.c_size_t),
+        ("cmark_parser_finish", pointer, pointer),
+        ("cmark_parser_free", None, pointer),
+        ("cmark_iter_new", pointer, pointer),
+        ("cmark_iter_next", number, pointer),
+        ("cmark_iter_get_node", pointer, pointer),
+        ("cmark_iter_free", None, pointer),
+        ("cmark_node_get_type_string", text, pointer),
+        ("cmark_node_get_literal", text, pointer),
+        ("cmark_node_get_url", text, pointer),
+        ("cmark_node_get_fence_info", text, pointer),
+        ("cmark_node_get_fenced", number, pointer, pointer, pointer, pointer),
+        ("cmark_node_get_start_line", number, pointer),
+        ("cmark_node_get_end_line", number, pointer),
+        ("cmark_node_free", None, pointer),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = gives, takes
+    library.cmark_gfm_core_extensions_ensure_registered()
+    return library

@@ -1,4 +1,8 @@
-"""The one status comment: what the bot does, did, or could not do, at a glance. Pure."""
+"""Text for GitHub: the status comment, replies and check runs, as Markdown in which nothing is live that may not be.
+
+`render_status` renders a job's comment, `render_check` its check run, `render_notice` and `render_reply` single
+messages. `RunReport` says what a run came to. A `marker` in a comment names the job that it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -44,219 +48,229 @@ from bot.publishing.markdown import (
 from bot.publishing.screening import fits, spelled_out
 from bot.publishing.view import Activity, CandidateView, DeniedCall, PendingView, State, StatusView
 
-# ---- The lines of the status comment, each harmless by itself. Pure.
-
-
-_CUT_CHARS = 6_000
-_ASKED_CHARS = 200
-_SAID_CHARS = 300
-_WITHHELD_CHARS = 20_000
-_FILE = ".github/codepilot.yml"
-_CUT_PREVIEW = "… truncated: too long to be shown, so it cannot be approved"
-
-PENDING_HEADS = {
-    "permission": "This requires your approval.",
-    "question": "A question.",
-    "publication": "This requires your approval before it is published.",
-    "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
+_STATES: dict[State, tuple[str, str]] = {
+    "queued": ("🕐", "Waiting its turn"),
+    "working": ("🛠️", "Working on it"),
+    "waiting": ("✋", "Waiting for you"),
+    "parked": ("⏳", "Waiting for the model service"),
+    "done": ("✅", "Done"),
+    "stopped": ("⏹️", "Stopped"),
+    "failed": ("❌", "Failed"),
+    "refused": ("🚫", "Refused"),
 }
+_LIVE: frozenset[State] = frozenset({"queued", "working"})
 
+STARTED_BY_CI = "Started by CI:"
+"""How the comment and the check run begin to say what started work on failed checks."""
+COMPLETION_LIMIT = 20_000
+_REASON_LIMIT = 4_000
+_NOTE_LIMIT = 1_000
+_NOTES_SHOWN = 10
+_ACTIVITIES_SHOWN = 6
+_ACTIVITIES_KEPT = 60
+_FILES_SHOWN = 12
+_FILES_LISTED = 200
+_NAME_LIMIT = 80
+_DENIED_SHOWN = 10
+_CUT = "_Truncated: see the run's log for the full text._"
 
-def activity_line(each: Activity) -> str:
-    """A line of the checklist."""
-    mark = {"done": "[x]", "doing": "[ ]", "failed": "[x] ⚠️"}[each.state]
-    return f"{mark} {code(one_line(each.label, 120))}"
-
-
-def file_line(file: FileChange) -> str:
-    """A changed file with its counts, and what is unusual about it."""
-    # Kept on one line, with a true minus sign.
-    counts = "binary" if file.binary else f"+{file.added}\u00a0\u2212{file.removed}"
-    notes = [counts] if file.status == "modified" else [file.status, counts]
-    if file.new_mode == "100755" and file.old_mode != "100755":
-        notes.append("made executable")
-    if file.new_mode == "120000":
-        notes.append("symbolic link")
-    return f"{code(spelled_out(file.path))} {', '.join(notes)}"
-
-
-def denied_line(denied: DeniedCall) -> str:
-    """A call that was denied because nobody could be asked, and the setting that would allow it."""
-    asked = code(one_line(denied.asked, _ASKED_CHARS))
-    match denied.setting:
-        case "allow-commands":
-            how = f"add {code(denied.value)} to `allow` in `{_FILE}`, or to the action's input `allow-commands`"
-        case "level":
-            how = f"set `level: auto` in `{_FILE}`, or as the action's input if that file sets no level"
-        case "label":
-            how = f"set the label {code(denied.value)} and remove the one for a lower level"
-        case "label-off":
-            how = f"remove the label {code(denied.value)}, and set `level: auto` if it is not already set"
-        case _:
-            return f"Not answered: {asked}. Write the answer into your next command."
-    return f"{asked}. To allow it, {how}."
-
-
-def attempt_line(attempt: CandidateView) -> str:
-    """One of several attempts, and what the host saw of it."""
-    cost = "" if attempt.usage.cost_usd is None else f", ${attempt.usage.cost_usd:.2f}"
-    lines = "lines not counted" if attempt.lines is None else counted(attempt.lines, "line")
-    change = f"{counted(attempt.files, 'file')}, {lines}" if attempt.files else "no change"
-    said = f": {code(one_line(attempt.summary, _SAID_CHARS))}" if attempt.summary else ""
-    name = f"**Attempt {attempt.number}**{', selected' if attempt.taken else ''}"
-    verdict = attempt.verdict.value.replace("_", " ")
-    ended = f"{attempt.ended.replace('_', ' ')}, {verdict}, {change}, {counted(attempt.steps, 'step')}"
-    return f"{name}: {ended}{cost}{said}"
-
-
-def withheld_diff(view: StatusView) -> str:
-    """What was not published, whole, in a block that nothing in it can end; empty where it has no room."""
-    return fenced(view.withheld_diff, "diff") if 0 < len(view.withheld_diff) <= _WITHHELD_CHARS else ""
-
-
-def preview(pending: PendingView) -> str:
-    """What would happen, whole, in a block that nothing in it can end, or where it is; empty where that is nothing."""
-    if pending.parts:
-        links = " · ".join(f"[part {number}]({url})" for number, url in enumerate(pending.parts, 1))
-        return f"**Read all {len(pending.parts)} parts before you answer.** {links}"
-    text = pending.preview.strip("\n").encode("utf-8", "replace").decode()
-    if not fits(text):
-        text = clip(text, _CUT_CHARS, _CUT_PREVIEW)
-    return fenced(text, pending.language) if text else ""
-
-
-def may_be_approved(pending: PendingView) -> bool:
-    """Whether everything that an approval would be for can be read."""
-    return pending.kind != "question" and (bool(pending.parts) or fits(pending.preview))
-
-
-def answers(pending: PendingView) -> list[str]:
-    """The commands that answer, each in a block of its own, which GitHub gives a button to copy."""
-    if pending.kind == "question":
-        return [fenced(f"{pending.trigger} continue <your answer>")]
-    verbs = ("approve", "deny") if may_be_approved(pending) else ("deny",)
-    return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in verbs]
-
-
-def like_line(pending: PendingView) -> str:
-    """What else can be approved with a command, for the rest of the run; empty for nothing."""
-    if not pending.like or not may_be_approved(pending):
-        return ""
-    patterns = ", ".join(map(code, pending.like))
-    what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
-    stars = ", where `**` matches any one word that is not an option" if "**" in patterns else ""
-    return f"Or approve it and, for the rest of this run, {what}{stars}:"
-
-
-def links(view: StatusView) -> str:
-    """Where the results are."""
-    parts = []
-    if view.pull_number is not None and view.pull_url:
-        draft = "draft " if view.pull_draft else ""
-        parts.append(f"[{draft}pull request #{view.pull_number}]({view.pull_url})")
-    if view.review_url:
-        parts.append(f"[review]({view.review_url})")
-    if view.commit_sha and view.commit_url:
-        parts.append(f"[commit `{view.commit_sha[:7]}`]({view.commit_url})")
-    if view.wip_url:
-        parts.append(f"[unfinished work]({view.wip_url})")
-    return " · ".join(parts)
-
-
-def footer(view: StatusView) -> str:
-    """What the run took, and under which rules it worked."""
-    parts = []
-    if view.steps:
-        parts.append(counted(view.steps, "step"))
-    if view.usage is not None and view.usage.total_tokens:
-        usage = view.usage
-        sent = usage.total_tokens - usage.output_tokens
-        share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
-        parts.append(f"{usage.total_tokens:,} tokens{share}")
-    if view.usage is not None and view.usage.cost_usd:
-        parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
-    if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is None:
-        parts.append("cost not known")
-    if view.model:
-        parts.append(code(view.model))
-    if view.level:
-        parts.append(f"permission: {code(view.level)}")
-    if view.sandbox:
-        parts.append(f"sandbox: {code(view.sandbox)}")
-    return " · ".join([*parts, f"job {code(view.job_id)}"])
-
-
-# ---- Wording for the author of a workflow, instead of the operator of a server. Pure.
-
-
-_SET = re.compile(
-    r"`CODEPILOT_(?P<quoted>[A-Z_]+)=(?P<text>[^`\n]*)`|\bCODEPILOT_(?P<bare>[A-Z_]+)=(?P<word>[^\s`,;]+)"
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("bot.publishing"),
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,  # noqa: S701 - Markdown, not HTML: `escape_markdown` and `code` make every value harmless
+    keep_trailing_newline=False,
 )
-_VARIABLE = re.compile(r"(?:the )?`?\bCODEPILOT_([A-Z][A-Z_]*[A-Z])\b`?")
 
 
-def in_inputs(text: str) -> str:
-    """The text with each setting called as the action's input is: no workflow names these variables."""
-    return _VARIABLE.sub(lambda found: f"the input `{_input(found[1])}`", _SET.sub(_line, text))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    """What waits, as harmless Markdown."""
+
+    head: str
+    preview: str
+    answers: list[str]
+    expires: str
+    like: str
+    like_answer: str
 
 
-def _line(found: re.Match[str]) -> str:
-    name, value = found["quoted"] or found["bare"], found["text"] if found["quoted"] else found["word"]
-    return f"`{_input(name)}: {value}`"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """The same as the view, as harmless Markdown; what the template reads."""
+
+    headline: str
+    why: str
+    pending: _Pending | None
+    activities: list[str]
+    earlier_activities: list[str]
+    completion: str
+    is_claim: bool
+    reason: str
+    remedy: str
+    boxes: list[tuple[str, str]]
+    notes: list[str]
+    changed: str
+    files: list[str]
+    more_files: list[str]
+    checks: list[str]
+    denied: list[str]
+    attempts: list[str]
+    withheld_diff: str
+    links: str
+    footer: str
+    marker: str
 
 
-def _input(name: str) -> str:
-    return name.lower().replace("_", "-")
+def render_status(view: StatusView) -> str:
+    """The comment's body, at most 65,536 characters, every foreign word in it harmless."""
+    shown = _shown(view)
+    body = _TEMPLATES.get_template("status.md.j2").render(view=shown).strip()
+    own = framing(view)
+    if len(body) <= COMMENT_LIMIT:
+        return sealed(body, view.allowed, own, limit=COMMENT_LIMIT)
+    # Long lists, not the words, are what can be left out; the marker must stay.
+    tail = f"\n\n{shown.marker}"
+    short = _TEMPLATES.get_template("status.md.j2").render(view=_shown(view, bare=True)).strip()
+    cut = clip(short.removesuffix(shown.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
+    return sealed(cut, view.allowed, own, limit=COMMENT_LIMIT)
 
 
-# ---- The signed, hidden marker by which the bot recognises its own comments. Pure.
+def framing(view: StatusView) -> Own:
+    """What the comment has around foreign words."""
+    parts = view.pending.parts if view.pending else ()
+    places = (view.run_url, view.failed_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
+    return Own(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
-MarkerKind = Literal["job", "ci"]
-"""A job's own marker, or the further one on the status comment of a job that failed checks started."""
-
-_MARK = "<!-- codepilot:job="
-_MARKER = re.compile(r"<!-- codepilot:(job|ci)=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")
-
-
-def marker(job_id: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str:
-    """An HTML comment that names the job, signed for this one thread and this kind.
+def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", refused: bool = False) -> str:
+    """A short answer in a comment of its own: a refusal, what is under way, that something was told to a run.
 
     Args:
-        job_id: letters, digits, `-` and `_`.
-        repo_id: GitHub's id of the repository.
-        number: of the issue or pull request.
-        key: a secret of the bot's.
-        kind: which marker.
+        text: the answer; of a refusal the reason, with what to do.
+        allowed: who asked, in which thread, on which server.
+        job_id: for the log.
+        marker: from `render.marker`; empty where the comment need not be found again.
+        refused: whether it says no.
     """
-    message = f"{'' if kind == 'job' else f'{kind}:'}{repo_id}#{number}:{job_id}".encode()
-    return f"<!-- codepilot:{kind}={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
+    said = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
+    for_whom = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
+    body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
+    return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
 
-def is_marked(body: str) -> bool:
-    """Whether something carries a marker, genuine or not: what carries one is never taken for a person's words."""
-    return _MARK in body
+def render_notice(text: str, allowed: Allowed, *, url: str, marker: str) -> str:
+    """A comment that only draws the asker's attention to the status comment, since edits of that notify nobody.
+
+    Args:
+        text: what has happened, without a full stop.
+        allowed: who asked, in which thread, on which server.
+        url: the status comment; empty where it has none.
+        marker: from `render.marker`.
+    """
+    place = f" ([status]({url}))" if url else ""
+    body = f"@{allowed.login} {escape_markdown(text, allowed, limit=_NOTE_LIMIT)}{place}.\n\n{marker}"
+    return sealed(body, allowed, Own(marker=marker, links=frozenset({url} - {""}), tags=True), limit=COMMENT_LIMIT)
 
 
-def claimed_job(body: str, number: int, *, branch: str) -> str | None:
-    """The job whose marker, genuine or not, is in what came from a branch that the job would have made."""
-    claimed = (found[2] for found in _MARKER.finditer(body) if found[1] == "job")
-    return next((job_id for job_id in claimed if branch.endswith(f"-{number}-{job_id}")), None)
+def render_part(view: StatusView, number: int, text: str) -> str:
+    """A comment that shows one part of what waits, of those that `view.pending.parts` has places for.
+
+    Args:
+        view: the status comment's, with the part's own marker.
+        number: which part, from 1.
+        text: the part.
+    """
+    pending = view.pending
+    if pending is None:
+        raise ValueError("nothing waits")  # a bug of ours
+    head = f"### ✋ Part {number} of {len(pending.parts)} of request {code(pending.request_id)}"
+    body = "\n\n".join([head, fenced(text, pending.language), f"<sub>job {code(view.job_id)}</sub>", view.marker])
+    return sealed(body, view.allowed, framing(view), limit=COMMENT_LIMIT)
 
 
-def job_of(body: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str | None:
-    """The job whose genuine marker is in a comment of this thread; None when there is none or it is forged."""
-    for found in _MARKER.finditer(body):
-        if hmac.compare_digest(found[0], marker(found[2], repo_id, number, key=key, kind=kind)):
-            return found[2]
-    return None
+def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
+    live = view.state in _LIVE
+    activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
+    files = [file_line(each) for each in view.files[:_FILES_LISTED]]
+    run = f"[run]({view.run_url})" if view.run_url else ""
+    why = ""
+    if view.verdict is not None and view.state == "done":
+        changed = bool(view.files or view.checks)
+        why = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
+    # What was asked for, by whom; or the failed check or the event that started it.
+    asked = view.unasked or f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
+    if view.failed and not view.unasked:
+        name = code(one_line(view.failed, _NAME_LIMIT))
+        asked = f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
+    waits, pending = None, view.pending
+    if pending is not None and view.state == "waiting":
+        until = f" until {pending.expires}" if pending.expires else ""
+        waits = _Pending(
+            head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
+            preview=preview(pending),
+            answers=answers(pending),
+            like=like_line(pending),
+            like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
+            expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
+        )
+    # What must not be overlooked, each with the kind of its box.
+    boxes = (
+        ("WARNING", "**Not published.** ", view.withheld),
+        ("WARNING", "", view.warning),
+        ("NOTE", "**Dry run: nothing was published.** ", view.would),
+        ("NOTE", "**Kept.** ", view.kept),
+        ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
+    )
+    # A person who waits wants to know how old this is, and how to end it.
+    updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if live and view.at else ""
+    stop = f"stop it with {code(view.stop)}" if live and view.stop else ""
+    return _Shown(
+        headline=" · ".join(filter(None, [" ".join(title_of(view)), asked, duration(view.seconds), run])),
+        why=_words(why, view, _REASON_LIMIT),
+        pending=waits,
+        activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
+        earlier_activities=[] if live or bare else activities,
+        completion=_words(view.completion or "", view, COMPLETION_LIMIT),
+        is_claim=view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
+        reason=_words(view.reason, view, _REASON_LIMIT),
+        # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
+        remedy=_words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
+        boxes=[(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text],
+        notes=[_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
+        changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
+        files=files[:_FILES_SHOWN],
+        more_files=[] if bare else files[_FILES_SHOWN:],
+        checks=table(view.checks),
+        denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
+        attempts=[attempt_line(each) for each in view.attempts],
+        withheld_diff="" if bare else withheld_diff(view),
+        links=links(view),
+        footer=" · ".join(filter(None, [updated, stop, footer(view)])),
+        marker=view.marker,
+    )
 
 
-# ---- Report how a run went by what the host saw: the headline, the reason for it, the checks. Pure.
+def title_of(view: StatusView) -> tuple[str, str]:
+    """Where the run stands or what it came to: a sign, and a few words."""
+    if view.verdict is None or view.state != "done":
+        return _STATES[view.state]
+    sign, words = headline(view.verdict, view.checks)
+    if view.withheld:
+        done = "Published in part" if view.commit_sha else "Not published"
+        return "⚠️", f"{done}; {words[:1].lower()}{words[1:]}"
+    if view.would:
+        return sign, f"Dry run; {words[:1].lower()}{words[1:]}"
+    return sign, words
 
 
-_COMMAND_CHARS = 160
-_ROWS = 10
+def _inside(markdown: str, prefix: str) -> str:
+    """Lines after the first, with what keeps them inside a quote or a list."""
+    return markdown.replace("\n", f"\n{prefix}")
+
+
+def _words(text: str, view: StatusView, limit: int) -> str:
+    return escape_markdown(text, view.allowed, limit=limit)
+
 
 _HEADLINES = {
     Verdict.VERIFIED: ("✅", "Done, checks passed"),
@@ -271,7 +285,6 @@ _NOTES: dict[Standing, str] = {
     "superseded": "superseded by a later run",
     "before": "before the first change",
 }
-
 
 _COMMITS = {
     Verdict.VERIFIED: "The agent's checks passed.",
@@ -425,232 +438,207 @@ def _only_ad_hoc(checks: Sequence[Check]) -> bool:
     return all(each.ad_hoc for each in checks if each.standing == "counts" and each.passed)
 
 
-_STATES: dict[State, tuple[str, str]] = {
-    "queued": ("🕐", "Waiting its turn"),
-    "working": ("🛠️", "Working on it"),
-    "waiting": ("✋", "Waiting for you"),
-    "parked": ("⏳", "Waiting for the model service"),
-    "done": ("✅", "Done"),
-    "stopped": ("⏹️", "Stopped"),
-    "failed": ("❌", "Failed"),
-    "refused": ("🚫", "Refused"),
+_CUT_CHARS = 6_000
+_ASKED_CHARS = 200
+_SAID_CHARS = 300
+_WITHHELD_CHARS = 20_000
+_FILE = ".github/codepilot.yml"
+_CUT_PREVIEW = "… truncated: too long to be shown, so it cannot be approved"
+
+PENDING_HEADS = {
+    "permission": "This requires your approval.",
+    "question": "A question.",
+    "publication": "This requires your approval before it is published.",
+    "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
 }
-_LIVE: frozenset[State] = frozenset({"queued", "working"})
 
-STARTED_BY_CI = "Started by CI:"
-"""How the comment and the check run begin to say what started work on failed checks."""
-COMPLETION_LIMIT = 20_000
-_REASON_LIMIT = 4_000
-_NOTE_LIMIT = 1_000
-_NOTES_SHOWN = 10
-_ACTIVITIES_SHOWN = 6
-_ACTIVITIES_KEPT = 60
-_FILES_SHOWN = 12
-_FILES_LISTED = 200
-_NAME_LIMIT = 80
-_DENIED_SHOWN = 10
-_CUT = "_Truncated: see the run's log for the full text._"
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("bot.publishing"),
-    undefined=jinja2.StrictUndefined,
-    autoescape=False,  # noqa: S701 - Markdown, not HTML: `escape_markdown` and `code` make every value harmless
-    keep_trailing_newline=False,
+def activity_line(each: Activity) -> str:
+    """A line of the checklist."""
+    mark = {"done": "[x]", "doing": "[ ]", "failed": "[x] ⚠️"}[each.state]
+    return f"{mark} {code(one_line(each.label, 120))}"
+
+
+def file_line(file: FileChange) -> str:
+    """A changed file with its counts, and what is unusual about it."""
+    # Kept on one line, with a true minus sign.
+    counts = "binary" if file.binary else f"+{file.added}\u00a0\u2212{file.removed}"
+    notes = [counts] if file.status == "modified" else [file.status, counts]
+    if file.new_mode == "100755" and file.old_mode != "100755":
+        notes.append("made executable")
+    if file.new_mode == "120000":
+        notes.append("symbolic link")
+    return f"{code(spelled_out(file.path))} {', '.join(notes)}"
+
+
+def denied_line(denied: DeniedCall) -> str:
+    """A call that was denied because nobody could be asked, and the setting that would allow it."""
+    asked = code(one_line(denied.asked, _ASKED_CHARS))
+    match denied.setting:
+        case "allow-commands":
+            how = f"add {code(denied.value)} to `allow` in `{_FILE}`, or to the action's input `allow-commands`"
+        case "level":
+            how = f"set `level: auto` in `{_FILE}`, or as the action's input if that file sets no level"
+        case "label":
+            how = f"set the label {code(denied.value)} and remove the one for a lower level"
+        case "label-off":
+            how = f"remove the label {code(denied.value)}, and set `level: auto` if it is not already set"
+        case _:
+            return f"Not answered: {asked}. Write the answer into your next command."
+    return f"{asked}. To allow it, {how}."
+
+
+def attempt_line(attempt: CandidateView) -> str:
+    """One of several attempts, and what the host saw of it."""
+    cost = "" if attempt.usage.cost_usd is None else f", ${attempt.usage.cost_usd:.2f}"
+    lines = "lines not counted" if attempt.lines is None else counted(attempt.lines, "line")
+    change = f"{counted(attempt.files, 'file')}, {lines}" if attempt.files else "no change"
+    said = f": {code(one_line(attempt.summary, _SAID_CHARS))}" if attempt.summary else ""
+    name = f"**Attempt {attempt.number}**{', selected' if attempt.taken else ''}"
+    verdict = attempt.verdict.value.replace("_", " ")
+    ended = f"{attempt.ended.replace('_', ' ')}, {verdict}, {change}, {counted(attempt.steps, 'step')}"
+    return f"{name}: {ended}{cost}{said}"
+
+
+def withheld_diff(view: StatusView) -> str:
+    """What was not published, whole, in a block that nothing in it can end; empty where it has no room."""
+    return fenced(view.withheld_diff, "diff") if 0 < len(view.withheld_diff) <= _WITHHELD_CHARS else ""
+
+
+def preview(pending: PendingView) -> str:
+    """What would happen, whole, in a block that nothing in it can end, or where it is; empty where that is nothing."""
+    if pending.parts:
+        links = " · ".join(f"[part {number}]({url})" for number, url in enumerate(pending.parts, 1))
+        return f"**Read all {len(pending.parts)} parts before you answer.** {links}"
+    text = pending.preview.strip("\n").encode("utf-8", "replace").decode()
+    if not fits(text):
+        text = clip(text, _CUT_CHARS, _CUT_PREVIEW)
+    return fenced(text, pending.language) if text else ""
+
+
+def may_be_approved(pending: PendingView) -> bool:
+    """Whether everything that an approval would be for can be read."""
+    return pending.kind != "question" and (bool(pending.parts) or fits(pending.preview))
+
+
+def answers(pending: PendingView) -> list[str]:
+    """The commands that answer, each in a block of its own, which GitHub gives a button to copy."""
+    if pending.kind == "question":
+        return [fenced(f"{pending.trigger} continue <your answer>")]
+    verbs = ("approve", "deny") if may_be_approved(pending) else ("deny",)
+    return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in verbs]
+
+
+def like_line(pending: PendingView) -> str:
+    """What else can be approved with a command, for the rest of the run; empty for nothing."""
+    if not pending.like or not may_be_approved(pending):
+        return ""
+    patterns = ", ".join(map(code, pending.like))
+    what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
+    stars = ", where `**` matches any one word that is not an option" if "**" in patterns else ""
+    return f"Or approve it and, for the rest of this run, {what}{stars}:"
+
+
+def links(view: StatusView) -> str:
+    """Where the results are."""
+    parts = []
+    if view.pull_number is not None and view.pull_url:
+        draft = "draft " if view.pull_draft else ""
+        parts.append(f"[{draft}pull request #{view.pull_number}]({view.pull_url})")
+    if view.review_url:
+        parts.append(f"[review]({view.review_url})")
+    if view.commit_sha and view.commit_url:
+        parts.append(f"[commit `{view.commit_sha[:7]}`]({view.commit_url})")
+    if view.wip_url:
+        parts.append(f"[unfinished work]({view.wip_url})")
+    return " · ".join(parts)
+
+
+def footer(view: StatusView) -> str:
+    """What the run took, and under which rules it worked."""
+    parts = []
+    if view.steps:
+        parts.append(counted(view.steps, "step"))
+    if view.usage is not None and view.usage.total_tokens:
+        usage = view.usage
+        sent = usage.total_tokens - usage.output_tokens
+        share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
+        parts.append(f"{usage.total_tokens:,} tokens{share}")
+    if view.usage is not None and view.usage.cost_usd:
+        parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
+    if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is None:
+        parts.append("cost not known")
+    if view.model:
+        parts.append(code(view.model))
+    if view.level:
+        parts.append(f"permission: {code(view.level)}")
+    if view.sandbox:
+        parts.append(f"sandbox: {code(view.sandbox)}")
+    return " · ".join([*parts, f"job {code(view.job_id)}"])
+
+
+_SET = re.compile(
+    r"`CODEPILOT_(?P<quoted>[A-Z_]+)=(?P<text>[^`\n]*)`|\bCODEPILOT_(?P<bare>[A-Z_]+)=(?P<word>[^\s`,;]+)"
 )
+_VARIABLE = re.compile(r"(?:the )?`?\bCODEPILOT_([A-Z][A-Z_]*[A-Z])\b`?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
-    """What waits, as harmless Markdown."""
-
-    head: str
-    preview: str
-    answers: list[str]
-    expires: str
-    like: str
-    like_answer: str
+def in_inputs(text: str) -> str:
+    """The text with each setting called as the action's input is: no workflow names these variables."""
+    return _VARIABLE.sub(lambda found: f"the input `{_input(found[1])}`", _SET.sub(_line, text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """The same as the view, as harmless Markdown; what the template reads."""
-
-    headline: str
-    why: str
-    pending: _Pending | None
-    activities: list[str]
-    earlier_activities: list[str]
-    completion: str
-    is_claim: bool
-    reason: str
-    remedy: str
-    boxes: list[tuple[str, str]]
-    notes: list[str]
-    changed: str
-    files: list[str]
-    more_files: list[str]
-    checks: list[str]
-    denied: list[str]
-    attempts: list[str]
-    withheld_diff: str
-    links: str
-    footer: str
-    marker: str
+def _line(found: re.Match[str]) -> str:
+    name, value = found["quoted"] or found["bare"], found["text"] if found["quoted"] else found["word"]
+    return f"`{_input(name)}: {value}`"
 
 
-def render_status(view: StatusView) -> str:
-    """The comment's body, at most 65,536 characters, every foreign word in it harmless."""
-    shown = _shown(view)
-    body = _TEMPLATES.get_template("status.md.j2").render(view=shown).strip()
-    own = framing(view)
-    if len(body) <= COMMENT_LIMIT:
-        return sealed(body, view.allowed, own, limit=COMMENT_LIMIT)
-    # Long lists, not the words, are what can be left out; the marker must stay.
-    tail = f"\n\n{shown.marker}"
-    short = _TEMPLATES.get_template("status.md.j2").render(view=_shown(view, bare=True)).strip()
-    cut = clip(short.removesuffix(shown.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
-    return sealed(cut, view.allowed, own, limit=COMMENT_LIMIT)
+def _input(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
-def framing(view: StatusView) -> Own:
-    """What the comment has around foreign words."""
-    parts = view.pending.parts if view.pending else ()
-    places = (view.run_url, view.failed_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
-    return Own(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
+MarkerKind = Literal["job", "ci"]
+"""A job's own marker, or the further one on the status comment of a job that failed checks started."""
+
+_MARK = "<!-- codepilot:job="
+_MARKER = re.compile(r"<!-- codepilot:(job|ci)=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")
 
 
-def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", refused: bool = False) -> str:
-    """A short answer in a comment of its own: a refusal, what is under way, that something was told to a run.
+def marker(job_id: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str:
+    """An HTML comment that names the job, signed for this one thread and this kind.
 
     Args:
-        text: the answer; of a refusal the reason, with what to do.
-        allowed: who asked, in which thread, on which server.
-        job_id: for the log.
-        marker: from `marker.marker`; empty where the comment need not be found again.
-        refused: whether it says no.
+        job_id: letters, digits, `-` and `_`.
+        repo_id: GitHub's id of the repository.
+        number: of the issue or pull request.
+        key: a secret of the bot's.
+        kind: which marker.
     """
-    said = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
-    for_whom = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
-    body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
-    return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
+    message = f"{'' if kind == 'job' else f'{kind}:'}{repo_id}#{number}:{job_id}".encode()
+    return f"<!-- codepilot:{kind}={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
 
 
-def render_notice(text: str, allowed: Allowed, *, url: str, marker: str) -> str:
-    """A comment that only draws the asker's attention to the status comment, since edits of that notify nobody.
-
-    Args:
-        text: what has happened, without a full stop.
-        allowed: who asked, in which thread, on which server.
-        url: the status comment; empty where it has none.
-        marker: from `marker.marker`.
-    """
-    place = f" ([status]({url}))" if url else ""
-    body = f"@{allowed.login} {escape_markdown(text, allowed, limit=_NOTE_LIMIT)}{place}.\n\n{marker}"
-    return sealed(body, allowed, Own(marker=marker, links=frozenset({url} - {""}), tags=True), limit=COMMENT_LIMIT)
+def is_marked(body: str) -> bool:
+    """Whether something carries a marker, genuine or not: what carries one is never taken for a person's words."""
+    return _MARK in body
 
 
-def render_part(view: StatusView, number: int, text: str) -> str:
-    """A comment that shows one part of what waits, of those that `view.pending.parts` has places for.
-
-    Args:
-        view: the status comment's, with the part's own marker.
-        number: which part, from 1.
-        text: the part.
-    """
-    pending = view.pending
-    if pending is None:
-        raise ValueError("nothing waits")  # a bug of ours
-    head = f"### ✋ Part {number} of {len(pending.parts)} of request {code(pending.request_id)}"
-    body = "\n\n".join([head, fenced(text, pending.language), f"<sub>job {code(view.job_id)}</sub>", view.marker])
-    return sealed(body, view.allowed, framing(view), limit=COMMENT_LIMIT)
+def claimed_job(body: str, number: int, *, branch: str) -> str | None:
+    """The job whose marker, genuine or not, is in what came from a branch that the job would have made."""
+    claimed = (found[2] for found in _MARKER.finditer(body) if found[1] == "job")
+    return next((job_id for job_id in claimed if branch.endswith(f"-{number}-{job_id}")), None)
 
 
-def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
-    live = view.state in _LIVE
-    activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
-    files = [file_line(each) for each in view.files[:_FILES_LISTED]]
-    run = f"[run]({view.run_url})" if view.run_url else ""
-    why = ""
-    if view.verdict is not None and view.state == "done":
-        changed = bool(view.files or view.checks)
-        why = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
-    # What was asked for, by whom; or the failed check or the event that started it.
-    asked = view.unasked or f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
-    if view.failed and not view.unasked:
-        name = code(one_line(view.failed, _NAME_LIMIT))
-        asked = f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
-    waits, pending = None, view.pending
-    if pending is not None and view.state == "waiting":
-        until = f" until {pending.expires}" if pending.expires else ""
-        waits = _Pending(
-            head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
-            preview=preview(pending),
-            answers=answers(pending),
-            like=like_line(pending),
-            like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
-            expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
-        )
-    # What must not be overlooked, each with the kind of its box.
-    boxes = (
-        ("WARNING", "**Not published.** ", view.withheld),
-        ("WARNING", "", view.warning),
-        ("NOTE", "**Dry run: nothing was published.** ", view.would),
-        ("NOTE", "**Kept.** ", view.kept),
-        ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
-    )
-    # A person who waits wants to know how old this is, and how to end it.
-    updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if live and view.at else ""
-    stop = f"stop it with {code(view.stop)}" if live and view.stop else ""
-    return _Shown(
-        headline=" · ".join(filter(None, [" ".join(title_of(view)), asked, duration(view.seconds), run])),
-        why=_words(why, view, _REASON_LIMIT),
-        pending=waits,
-        activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
-        earlier_activities=[] if live or bare else activities,
-        completion=_words(view.completion or "", view, COMPLETION_LIMIT),
-        is_claim=view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
-        reason=_words(view.reason, view, _REASON_LIMIT),
-        # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
-        remedy=_words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
-        boxes=[(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text],
-        notes=[_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
-        changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
-        files=files[:_FILES_SHOWN],
-        more_files=[] if bare else files[_FILES_SHOWN:],
-        checks=table(view.checks),
-        denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
-        attempts=[attempt_line(each) for each in view.attempts],
-        withheld_diff="" if bare else withheld_diff(view),
-        links=links(view),
-        footer=" · ".join(filter(None, [updated, stop, footer(view)])),
-        marker=view.marker,
-    )
+def job_of(body: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str | None:
+    """The job whose genuine marker is in a comment of this thread; None when there is none or it is forged."""
+    for found in _MARKER.finditer(body):
+        if hmac.compare_digest(found[0], marker(found[2], repo_id, number, key=key, kind=kind)):
+            return found[2]
+    return None
 
 
-def title_of(view: StatusView) -> tuple[str, str]:
-    """Where the run stands or what it came to: a sign, and a few words."""
-    if view.verdict is None or view.state != "done":
-        return _STATES[view.state]
-    sign, words = headline(view.verdict, view.checks)
-    if view.withheld:
-        done = "Published in part" if view.commit_sha else "Not published"
-        return "⚠️", f"{done}; {words[:1].lower()}{words[1:]}"
-    if view.would:
-        return sign, f"Dry run; {words[:1].lower()}{words[1:]}"
-    return sign, words
-
-
-def _inside(markdown: str, prefix: str) -> str:
-    """Lines after the first, with what keeps them inside a quote or a list."""
-    return markdown.replace("\n", f"\n{prefix}")
-
-
-def _words(text: str, view: StatusView, limit: int) -> str:
-    return escape_markdown(text, view.allowed, limit=limit)
-
-
-# ---- The check run of a job: the same content as the comment, for those who look at the commit. Pure.
-
+_COMMAND_CHARS = 160
+_ROWS = 10
 
 _STOP = Button(label="Stop", description="Stop the run and keep its work", identifier="stop")
 _RETRY = Button(label="Retry", description="Run it again from the start", identifier="retry")

@@ -1,4 +1,10 @@
-"""Find the changes that a person must see before they are published, and those worth a second look. Pure."""
+"""Screening of a change before it is published: objections, cautions, and the diff that a person approves.
+
+`objections` finds the changes that need a person's approval: protected files, submodules, links out of the repository,
+characters that nobody sees. `cautions` finds those that a reviewer should look at twice. `show_files` shows the whole
+change with nothing hidden, or says why it cannot be shown. `sections` splits a diff as git writes it, and `spelled_out`
+makes unseen characters visible.
+"""
 
 from __future__ import annotations
 
@@ -14,138 +20,6 @@ from bot.domain.characters import BLANKS, CONTROLS, DRAWS_NOTHING, EMOJI_SELECTO
 from bot.git.change import Change, FileChange
 from bot.permissions.repo_config import file_kinds
 from bot.publishing.markdown import code, fenced
-
-# ---- A diff as git writes it, file by file. Pure.
-
-
-_HEAD = "diff --git "
-_WINDOW = 4 << 20
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
-
-
-def sections(patch: str) -> Iterator[tuple[str, str]]:
-    """Path and part of each file, in order; a file that becomes a link has two.
-
-    Args:
-        patch: without renames. No line in it begins with `diff --git` but those that head a file's part: others begin
-            with a mark, or hold base 85.
-    """
-    begin = 0 if patch.startswith(_HEAD) else _next(patch, 0)
-    while begin >= 0:
-        end = _next(patch, begin)
-        section = patch[begin : end if end >= 0 else len(patch)]
-        path = _path(section.partition("\n")[0].removeprefix(_HEAD))
-        if path is not None:
-            yield path, section
-        begin = end
-
-
-def unquoted(name: bytes) -> bytes:
-    """What stands between the quotes of a name that git has quoted."""
-
-    def meant(escape: re.Match[bytes]) -> bytes:
-        return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _NAMED.get(escape[1], escape[1])
-
-    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    return _ESCAPE.sub(meant, name)
-
-
-def _next(patch: str, start: int) -> int:
-    """Where the next head stands behind `start`; looked for in windows, so that other threads come to their turn."""
-    mark = f"\n{_HEAD}"
-    for at in range(start, len(patch), _WINDOW):
-        if (found := patch.find(mark, at, at + _WINDOW + len(mark))) >= 0:
-            return found + 1
-    return -1
-
-
-def _path(names: str) -> str | None:
-    """The one name in `a/NAME b/NAME`; None where it is not one."""
-    if names.startswith('"'):
-        quoted = _QUOTED.match(names)
-        if quoted is None:
-            return None
-        raw = unquoted(quoted[1].encode("utf-8", "surrogateescape"))
-        return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
-    half = len(names) // 2
-    before, after = names[:half], names[half + 1 :]
-    same = before.startswith("a/") and after == f"b/{before[2:]}"
-    return before[2:] if same and names[half] == " " else None
-
-
-# ---- Characters that nobody sees: spelled out where names and code are shown, and found where they deceive. Pure.
-
-
-_PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
-_JOINED = "\u0590-\u0dff\u0f00-\u109f\u1780-\u18aa\ufb1d-\ufefc\ufe0f" + _PICTURES
-_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
-# A form feed stands between pages of old code, a carriage return ends a line. Selectors and joiners have their place
-# behind a picture and between letters of some scripts.
-_DECEIVES = re.compile(
-    rf"(?![\f\r])[{CONTROLS}{TURNS}{BLANKS}{DRAWS_NOTHING}]"
-    f"|(?<![{_PICTURES}])[{EMOJI_SELECTORS}](?!\u20e3)|(?<![{_JOINED}])[{JOINERS}]"
-)
-# A lone carriage return lets a terminal draw a line over what stands before it.
-_ADDED = re.compile(f"{_DECEIVES.pattern}|\r(?!\n)")
-_BYTES = range(0xDC80, 0xDD00)
-_WINDOW_UNSEEN = 1 << 20
-_MOST_LINES = 100_000
-"""As many lines of other versions are passed over; a part with more counts as if it added some."""
-_FIRST_LINE = re.compile(r"@@ -\d+(?:,\d+)? \+1(?:,\d+)? @@[^\n]*\n(?:-[^\n]*+\n)*+\+\Z")
-
-
-def spelled_out(text: str) -> str:
-    """The text with each character that nobody sees as e.g. `[U+202E]`, and a byte that is no text as `[0xE9]`."""
-    return text if text.isascii() and text.isprintable() else _SPELLED.sub(_name, text)
-
-
-def is_deceptive(name: str) -> bool:
-    """Whether a name holds characters that make it look like another one."""
-    return _DECEIVES.search(name) is not None or "\r" in name
-
-
-def adds_unseen(section: str) -> bool:
-    """Whether a file's part of a diff adds characters that nobody sees, or that turn the order of others.
-
-    Args:
-        section: as git writes it, from its `diff --git` line on.
-    """
-    at = 0
-    for _ in range(_MOST_LINES):
-        at = _next_unseen(section, at)
-        if at < 0:
-            return False
-        begin = section.rfind("\n", 0, at) + 1
-        if section[begin] != "+":
-            at = section.find("\n", at)
-            if at < 0:
-                return False
-        elif section[at] == "\ufeff" and at == begin + 1 and _FIRST_LINE.search(section[max(0, begin - 1_000) : at]):
-            at += 1  # over the mark that says at the beginning of a file how it is encoded
-        else:
-            return True
-    return True
-
-
-def _next_unseen(section: str, start: int) -> int:
-    """Where the next one stands; looked for in windows, so that other threads come to their turn."""
-    while start < len(section):
-        found = _ADDED.search(section, start, min(len(section), start + _WINDOW_UNSEEN))
-        if found is None:
-            start += _WINDOW_UNSEEN
-        elif found[0] == "\r" and section[found.end() : found.end() + 1] == "\n":  # at the end of a window
-            start = found.end()
-        else:
-            return found.start()
-    return -1
-
-
-def _name(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"[0x{number - 0xDC00:02X}]" if number in _BYTES else f"[U+{number:04X}]"
-
 
 MAX_FILES = 100
 MAX_LINES = 5_000
@@ -166,7 +40,6 @@ _SETTINGS = re.compile(
     r"|pytest\.ini|noxfile\.py|\.?(?:mypy|ruff|flake8|pylintrc|coveragerc|golangci|clippy|eslint|eslintrc|eslintignore"
     r"|biome|rubocop|phpunit)(?:\.[^/]*)?|(?:jest|vitest|vite|eslint|playwright)\.config\.[^/]+|tsconfig[^/]*\.json)$"
 )
-
 
 Cause = Literal["protected", "submodule", "escapes", "unseen"]
 
@@ -317,9 +190,6 @@ def _rules(globs: tuple[str, ...]) -> Policy:
     return Policy(rules=(*own, *built_in))
 
 
-# ---- Show a person what to approve, whole and with nothing hidden, or say why it cannot be shown. Pure.
-
-
 PREVIEW_LIMIT = 45_000
 """Characters of what a job's comment shows to be approved. The words before it and the lines to answer with have room
 beside it; what follows is cut where there is none."""
@@ -460,3 +330,129 @@ def _is_content(line: str) -> bool:
 def _blank_mark(line: str) -> str | None:
     """The mark of a line without text; None for any other."""
     return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
+
+
+_SECTION_HEAD = "diff --git "
+_SECTION_WINDOW = 4 << 20
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def sections(patch: str) -> Iterator[tuple[str, str]]:
+    """Path and part of each file, in order; a file that becomes a link has two.
+
+    Args:
+        patch: without renames. No line in it begins with `diff --git` but those that head a file's part: others begin
+            with a mark, or hold base 85.
+    """
+    begin = 0 if patch.startswith(_SECTION_HEAD) else _find_section(patch, 0)
+    while begin >= 0:
+        end = _find_section(patch, begin)
+        section = patch[begin : end if end >= 0 else len(patch)]
+        path = _section_path(section.partition("\n")[0].removeprefix(_SECTION_HEAD))
+        if path is not None:
+            yield path, section
+        begin = end
+
+
+def unquoted(name: bytes) -> bytes:
+    """What stands between the quotes of a name that git has quoted."""
+
+    def meant(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 8) & 0xFF]) if len(escape[1]) > 1 else _NAMED.get(escape[1], escape[1])
+
+    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
+    return _ESCAPE.sub(meant, name)
+
+
+def _find_section(patch: str, start: int) -> int:
+    """Where the next head stands behind `start`; looked for in windows, so that other threads come to their turn."""
+    mark = f"\n{_SECTION_HEAD}"
+    for at in range(start, len(patch), _SECTION_WINDOW):
+        if (found := patch.find(mark, at, at + _SECTION_WINDOW + len(mark))) >= 0:
+            return found + 1
+    return -1
+
+
+def _section_path(names: str) -> str | None:
+    """The one name in `a/NAME b/NAME`; None where it is not one."""
+    if names.startswith('"'):
+        quoted = _QUOTED.match(names)
+        if quoted is None:
+            return None
+        raw = unquoted(quoted[1].encode("utf-8", "surrogateescape"))
+        return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
+    half = len(names) // 2
+    before, after = names[:half], names[half + 1 :]
+    same = before.startswith("a/") and after == f"b/{before[2:]}"
+    return before[2:] if same and names[half] == " " else None
+
+
+_PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
+_JOINED = "\u0590-\u0dff\u0f00-\u109f\u1780-\u18aa\ufb1d-\ufefc\ufe0f" + _PICTURES
+_SPELLED = re.compile(f"[{UNSEEN}{SURROGATES}]")
+# A form feed stands between pages of old code, a carriage return ends a line. Selectors and joiners have their place
+# behind a picture and between letters of some scripts.
+_DECEIVES = re.compile(
+    rf"(?![\f\r])[{CONTROLS}{TURNS}{BLANKS}{DRAWS_NOTHING}]"
+    f"|(?<![{_PICTURES}])[{EMOJI_SELECTORS}](?!\u20e3)|(?<![{_JOINED}])[{JOINERS}]"
+)
+# A lone carriage return lets a terminal draw a line over what stands before it.
+_ADDED = re.compile(f"{_DECEIVES.pattern}|\r(?!\n)")
+_BYTES = range(0xDC80, 0xDD00)
+_SEARCH_WINDOW = 1 << 20
+_MOST_LINES = 100_000
+"""As many lines of other versions are passed over; a part with more counts as if it added some."""
+_FIRST_LINE = re.compile(r"@@ -\d+(?:,\d+)? \+1(?:,\d+)? @@[^\n]*\n(?:-[^\n]*+\n)*+\+\Z")
+
+
+def spelled_out(text: str) -> str:
+    """The text with each character that nobody sees as e.g. `[U+202E]`, and a byte that is no text as `[0xE9]`."""
+    return text if text.isascii() and text.isprintable() else _SPELLED.sub(_spell, text)
+
+
+def is_deceptive(name: str) -> bool:
+    """Whether a name holds characters that make it look like another one."""
+    return _DECEIVES.search(name) is not None or "\r" in name
+
+
+def adds_unseen(section: str) -> bool:
+    """Whether a file's part of a diff adds characters that nobody sees, or that turn the order of others.
+
+    Args:
+        section: as git writes it, from its `diff --git` line on.
+    """
+    at = 0
+    for _ in range(_MOST_LINES):
+        at = _find_unseen(section, at)
+        if at < 0:
+            return False
+        begin = section.rfind("\n", 0, at) + 1
+        if section[begin] != "+":
+            at = section.find("\n", at)
+            if at < 0:
+                return False
+        elif section[at] == "\ufeff" and at == begin + 1 and _FIRST_LINE.search(section[max(0, begin - 1_000) : at]):
+            at += 1  # over the mark that says at the beginning of a file how it is encoded
+        else:
+            return True
+    return True
+
+
+def _find_unseen(section: str, start: int) -> int:
+    """Where the next one stands; looked for in windows, so that other threads come to their turn."""
+    while start < len(section):
+        found = _ADDED.search(section, start, min(len(section), start + _SEARCH_WINDOW))
+        if found is None:
+            start += _SEARCH_WINDOW
+        elif found[0] == "\r" and section[found.end() : found.end() + 1] == "\n":  # at the end of a window
+            start = found.end()
+        else:
+            return found.start()
+    return -1
+
+
+def _spell(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"[0x{number - 0xDC00:02X}]" if number in _BYTES else f"[U+{number:04X}]"

@@ -1,4 +1,8 @@
-"""The content of the status comment, raw; `render.py` makes it Markdown, and harmless. Pure values."""
+"""Views of a run as raw values: the status comment, the progress, the record of publications, and the run's log.
+
+`render` makes Markdown of a `StatusView`. `Progress` is the fold of a run's events, `RunLog` their extract for the page
+of the run. `Published` records what has been sent to GitHub, `Withheld` what was not, and why.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +135,7 @@ class StatusView:
         asked: the command as it was given, e.g. `/codepilot fix`.
         allowed: who asked, in which thread, on which server.
         job_id: for the log.
-        marker: from `marker.marker`.
+        marker: from `render.marker`.
         seconds: since the command was given.
         at: when this was so, in seconds since the epoch; 0 where that is not told.
         stop: the command that stops it while it works; empty where none can be given.
@@ -221,91 +225,6 @@ class StatusView:
     level: str = ""
 
 
-# ---- The record of what a job has sent to GitHub.
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRef:
-    """A commit on a branch."""
-
-    sha: str
-    branch: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What has been sent.
-
-    Attributes:
-        commit: the commit.
-        pull: the pull request that it is in.
-        onto: the commit onto which the change was replayed last.
-        review_requested: whether a review was sent, of which GitHub has not told the page yet.
-        review_url: the page of the review.
-    """
-
-    commit: CommitRef | None = None
-    pull: PullLink | None = None
-    onto: str | None = None
-    review_requested: bool = False
-    review_url: str | None = None
-
-
-class RecordPart(Protocol[T]):
-    """A part of what is recorded of one job, kept over restarts."""
-
-    async def read(self) -> T:
-        """What is recorded now."""
-        ...
-
-    async def update(self, change: Callable[[T], T]) -> T:
-        """Record what the pure `change` makes of it; it is on disk when this returns."""
-        ...
-
-
-# ---- The reason why something was not published: a code for programs and a text for people.
-
-
-WithheldCause = Literal[
-    "branch-moved",
-    "default-branch",
-    "denied",
-    "large-file",
-    "left-out",
-    "needs-approval",
-    "no-pull-request",
-    "no-reversal",
-    "other-commit",
-    "published-already",
-    "read-only",
-    "refused",
-    "secret",
-    "unfinished",
-    "unproven",
-    "weak-proof",
-    "workflows",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
-    """What was not published, and why.
-
-    Attributes:
-        cause: names the rule.
-        reason: for the comment: one or more sentences.
-    """
-
-    cause: WithheldCause
-    reason: str
-
-
-# ---- Summarise the agent's progress from its events for the status comment. Pure.
-
-
 _MOST_DENIED = 50
 
 
@@ -387,14 +306,9 @@ class Progress:
 
     def resumed(self, log: Iterable[Event]) -> Progress:
         """What it is once another process, which began the run, has recorded all of `log`; this is how it began."""
-        begun = self
-        if self.steps:  # an earlier version kept what the log tells, too, when a run came to wait
-            begun = replace(
-                self, activities=(), checks=(), running=(), edits=None, places=(), steps=0, usage=Usage(), awaits=""
-            )
-        done = reduce(Progress.after, log, begun)
+        done = reduce(Progress.after, log, self)
         # The attempt that kept this ended with its process before it could drop the log of the run that it gave up.
-        return replace(done, usage=begun.usage) if begun.run_id and begun.run_id == done.run_id else done
+        return replace(done, usage=self.usage) if self.run_id and self.run_id == done.run_id else done
 
     def after(self, event: Event) -> Progress:
         """The progress once `event` has happened."""
@@ -470,7 +384,80 @@ class Progress:
         return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)
 
 
-# ---- Distil the log of a run to what its page shows: each step with what was written, called and answered. Pure.
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRef:
+    """A commit on a branch."""
+
+    sha: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What has been sent.
+
+    Attributes:
+        commit: the commit.
+        pull: the pull request that it is in.
+        onto: the commit onto which the change was replayed last.
+        review_requested: whether a review was sent, of which GitHub has not told the page yet.
+        review_url: the page of the review.
+    """
+
+    commit: CommitRef | None = None
+    pull: PullLink | None = None
+    onto: str | None = None
+    review_requested: bool = False
+    review_url: str | None = None
+
+
+class RecordPart(Protocol[T]):
+    """A part of what is recorded of one job, kept over restarts."""
+
+    async def read(self) -> T:
+        """What is recorded now."""
+        ...
+
+    async def update(self, change: Callable[[T], T]) -> T:
+        """Record what the pure `change` makes of it; it is on disk when this returns."""
+        ...
+
+
+WithheldCause = Literal[
+    "branch-moved",
+    "default-branch",
+    "denied",
+    "large-file",
+    "left-out",
+    "needs-approval",
+    "no-pull-request",
+    "no-reversal",
+    "other-commit",
+    "published-already",
+    "read-only",
+    "refused",
+    "secret",
+    "unfinished",
+    "unproven",
+    "weak-proof",
+    "workflows",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """What was not published, and why.
+
+    Attributes:
+        cause: names the rule.
+        reason: for the comment: one or more sentences.
+    """
+
+    cause: WithheldCause
+    reason: str
 
 
 _MOST_TEXT = 8_000
@@ -516,7 +503,7 @@ class RunLog:
         left_out: how many entries are missing in the middle.
         head: how many entries stand before these.
         usage: tokens and money of the replies so far.
-        run_id: names the run; empty in logs of earlier versions.
+        run_id: names the run.
         before: how many of the first entries are of attempts before it.
         spent: tokens and money of those attempts, which `usage` includes.
     """
