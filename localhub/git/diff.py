@@ -1,16 +1,22 @@
-"""Differences between commits of a bare repository, named by their full SHAs, and merging them."""
+"""Differences between commits of a bare repository, merging them, and the lines that comments are about.
+
+Commits are named by their full SHAs. A patch of one file is a list of `Row`s, whose index is GitHub's `position`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from localhub.git import plumbing as git
-from localhub.state.model import Pull
+from localhub.state.model import Pull, Side
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _STATUS = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "C": "copied", "T": "changed"}
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,30 +30,6 @@ class FileDiff:
     additions: int
     deletions: int
     patch: str | None
-
-
-def merge_base(path: Path, base: str, head: str) -> str | None:
-    """Where two commits parted, or None when their histories are unrelated."""
-    try:
-        return git.fixed(path, "merge-base", base, head).decode().strip()
-    except git.HubGitError:
-        return None
-
-
-def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
-    """How many commits `head` has that `base` lacks, and the other way round."""
-    behind, ahead = git.fixed(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
-    return int(ahead), int(behind)
-
-
-def unified(path: Path, base: str, head: str) -> str:
-    """The difference as `git diff` writes it, binary parts included."""
-    return git.fixed(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
-
-
-def mailbox(path: Path, *selection: str) -> str:
-    """Commits as `git format-patch` writes them, e.g. `("old..new",)` or `("-1", "sha")`."""
-    return git.run(path, "format-patch", "--stdout", "--root", *selection).decode(errors="replace")
 
 
 def files(path: Path, base: str, head: str) -> list[FileDiff]:
@@ -79,6 +61,42 @@ def files(path: Path, base: str, head: str) -> list[FileDiff]:
     return found
 
 
+def names(path: Path, base: str, head: str) -> list[tuple[str, str]]:
+    """Status and path of each changed file; of one that was renamed, the new path."""
+    parts = git.fixed(path, *_diff("--name-status", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(parts) and parts[at]:
+        moved = parts[at][0] in "RC"
+        found.append((_STATUS[parts[at][0]], parts[at + 2 if moved else at + 1]))
+        at += 3 if moved else 2
+    return found
+
+
+def unified(path: Path, base: str, head: str) -> str:
+    """The difference as `git diff` writes it, binary parts included."""
+    return git.fixed(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
+
+
+def mailbox(path: Path, *selection: str) -> str:
+    """Commits as `git format-patch` writes them, e.g. `("old..new",)` or `("-1", "sha")`."""
+    return git.run(path, "format-patch", "--stdout", "--root", *selection).decode(errors="replace")
+
+
+def merge_base(path: Path, base: str, head: str) -> str | None:
+    """Where two commits parted, or None when their histories are unrelated."""
+    try:
+        return git.fixed(path, "merge-base", base, head).decode().strip()
+    except git.HubGitError:
+        return None
+
+
+def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
+    """How many commits `head` has that `base` lacks, and the other way round."""
+    behind, ahead = git.fixed(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
+    return int(ahead), int(behind)
+
+
 def parted(path: Path, pull: Pull) -> str:
     """The commit that a pull request's difference starts from: where its head left the base."""
     return merge_base(path, pull.base_sha, pull.head_sha) or EMPTY_TREE
@@ -87,6 +105,14 @@ def parted(path: Path, pull: Pull) -> str:
 def of_pull(path: Path, pull: Pull) -> list[FileDiff]:
     """The files that a pull request changes, by path."""
     return files(path, parted(path, pull), pull.head_sha)
+
+
+def merge_tree(path: Path, base: str, head: str) -> str | None:
+    """The tree of a clean merge, or None when there are conflicts."""
+    try:
+        return git.fixed(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
+    except git.HubGitError:
+        return None
 
 
 def _diff(*flags: str) -> list[str]:
@@ -116,21 +142,52 @@ def _patches(path: Path, base: str, head: str) -> Iterator[str]:
         yield section[start + 1 :].removesuffix("\n") if start >= 0 else ""
 
 
-def names(path: Path, base: str, head: str) -> list[tuple[str, str]]:
-    """Status and path of each changed file; of one that was renamed, the new path."""
-    parts = git.fixed(path, *_diff("--name-status", "-z"), base, head).decode(errors="surrogateescape").split("\0")
-    found: list[tuple[str, str]] = []
-    at = 0
-    while at < len(parts) and parts[at]:
-        moved = parts[at][0] in "RC"
-        found.append((_STATUS[parts[at][0]], parts[at + 2 if moved else at + 1]))
-        at += 3 if moved else 2
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the patch; a line number is None on the side where the line is not."""
+
+    kind: Literal["hunk", "added", "removed", "same", "note"]
+    old: int | None
+    new: int | None
+    text: str
+
+
+def rows(patch: str) -> list[Row]:
+    """The rows of one file's hunks, one for each line of the patch: the index of a row is GitHub's `position`."""
+    found: list[Row] = []
+    old = new = 0
+    for line in patch.split("\n"):
+        mark, text = line[:1], line[1:]
+        if hunk := _HUNK.match(line):
+            old, new = int(hunk[1]), int(hunk[2])
+            found.append(Row(kind="hunk", old=None, new=None, text=line))
+        elif mark == "+":
+            found.append(Row(kind="added", old=None, new=new, text=text))
+            new += 1
+        elif mark == "-":
+            found.append(Row(kind="removed", old=old, new=None, text=text))
+            old += 1
+        elif mark == "\\":
+            found.append(Row(kind="note", old=None, new=None, text=line[2:]))
+        else:
+            found.append(Row(kind="same", old=old, new=new, text=text))
+            old, new = old + 1, new + 1
     return found
 
 
-def merge_tree(path: Path, base: str, head: str) -> str | None:
-    """The tree of a clean merge, or None when there are conflicts."""
-    try:
-        return git.fixed(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
-    except git.HubGitError:
-        return None
+def position(found: list[Row], line: int, side: Side) -> int | None:
+    """The index of the row that shows this line on this side; None when the difference does not show it."""
+    for at, row in enumerate(found):
+        if line == (row.old if side == "LEFT" else row.new):
+            return at
+    return None
+
+
+def hunk_start(found: list[Row], at: int) -> int:
+    """The index of the header of the hunk that a row is in."""
+    return max(index for index, row in enumerate(found[: at + 1]) if row.kind == "hunk")
+
+
+def excerpt(patch: str, at: int) -> str:
+    """A hunk from its header down to a row: GitHub's `diff_hunk`."""
+    return "\n".join(patch.split("\n")[hunk_start(rows(patch), at) : at + 1])

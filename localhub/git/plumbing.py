@@ -17,20 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal
-
-from localhub.state.model import Side
 
 NULL_SHA = "0" * 40
 _SHA = re.compile(r"[0-9a-f]{40}")
 _OF_COMMITS = ("refs/heads/", "refs/pull/")
 _SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
-
-
-class HubGitError(Exception):
-    """git refused; the text is what it said."""
-
-
 _CONFIG = """\
 [core]
 	repositoryformatversion = 0
@@ -47,6 +38,10 @@ _CONFIG = """\
 [gc]
 \tauto = 0
 """
+
+
+class HubGitError(Exception):
+    """git refused; the text is what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +236,11 @@ def commits(path: Path, *selection: str, limit: int | None = None, of: str | Non
     return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
 
 
+def commit(path: Path, sha: str) -> Commit:
+    """One commit."""
+    return commits(path, sha, limit=1)[0]
+
+
 def _commit(record: str) -> Commit:
     sha, tree, parents, an, ae, ad, cn, ce, cd, message = record.split("\n", 9)
     return Commit(
@@ -259,11 +259,6 @@ def _moment(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
-
-
-def commit(path: Path, sha: str) -> Commit:
-    """One commit."""
-    return commits(path, sha, limit=1)[0]
 
 
 def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[TreeEntry]:
@@ -299,6 +294,11 @@ def kind_of(path: Path, sha: str) -> str | None:
 def blob(path: Path, sha: str) -> bytes:
     """A blob's content."""
     return run(path, "cat-file", "blob", sha)
+
+
+def readme_in(entries: list[TreeEntry]) -> TreeEntry | None:
+    """The file that GitHub would show below a folder's list."""
+    return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)
 
 
 def write_blob(path: Path, content: bytes) -> str:
@@ -364,65 +364,3 @@ def write_commit(
     }
     flags = [part for parent in parents for part in ("-p", parent)]
     return run(path, "commit-tree", tree, *flags, stdin=message.encode(), env=env).decode().strip()
-
-
-def readme_in(entries: list[TreeEntry]) -> TreeEntry | None:
-    """The file that GitHub would show below a folder's list."""
-    return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)
-
-
-# ---- A file's unified difference as rows, and where a comment on one of its lines belongs. Pure.
-
-
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the patch; a line number is None on the side where the line is not."""
-
-    kind: Literal["hunk", "added", "removed", "same", "note"]
-    old: int | None
-    new: int | None
-    text: str
-
-
-def rows(patch: str) -> list[Row]:
-    """The rows of one file's hunks, one for each line of the patch: the index of a row is GitHub's `position`."""
-    found: list[Row] = []
-    old = new = 0
-    for line in patch.split("\n"):
-        mark, text = line[:1], line[1:]
-        if hunk := _HUNK.match(line):
-            old, new = int(hunk[1]), int(hunk[2])
-            found.append(Row(kind="hunk", old=None, new=None, text=line))
-        elif mark == "+":
-            found.append(Row(kind="added", old=None, new=new, text=text))
-            new += 1
-        elif mark == "-":
-            found.append(Row(kind="removed", old=old, new=None, text=text))
-            old += 1
-        elif mark == "\\":
-            found.append(Row(kind="note", old=None, new=None, text=line[2:]))
-        else:
-            found.append(Row(kind="same", old=old, new=new, text=text))
-            old, new = old + 1, new + 1
-    return found
-
-
-def position(found: list[Row], line: int, side: Side) -> int | None:
-    """The index of the row that shows this line on this side; None when the difference does not show it."""
-    for at, row in enumerate(found):
-        if line == (row.old if side == "LEFT" else row.new):
-            return at
-    return None
-
-
-def hunk_start(found: list[Row], at: int) -> int:
-    """The index of the header of the hunk that a row is in."""
-    return max(index for index, row in enumerate(found[: at + 1]) if row.kind == "hunk")
-
-
-def excerpt(patch: str, at: int) -> str:
-    """A hunk from its header down to a row: GitHub's `diff_hunk`."""
-    return "\n".join(patch.split("\n")[hunk_start(rows(patch), at) : at + 1])

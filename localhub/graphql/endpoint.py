@@ -1,4 +1,8 @@
-"""GraphQL: a small schema of our own with a real parser; `createCommitOnBranch` is what it is for."""
+"""GraphQL: queries and mutations of a part of GitHub's schema, with a real parser.
+
+`answer` runs one operation against `schema`. `Root` resolves the fields of queries and mutations; the functions below
+it read repositories and threads, change threads, and commit with `createCommitOnBranch`. `threads.py` makes the values.
+"""
 
 from __future__ import annotations
 
@@ -35,143 +39,66 @@ from localhub.operations import threads as threads_module
 from localhub.state.model import Issue, Repo, ReviewState, Role
 from localhub.state.store import Json, iso, node_id
 
-# ---- GraphQL's mutations of threads.
+
+@cache
+def schema() -> GraphQLSchema:
+    """The part of GitHub's schema that the hub speaks, with GitHub's names and types."""
+    return build_schema(files("localhub.graphql").joinpath("schema.graphql").read_text(encoding="utf-8"))
 
 
-Wanted = Mapping[str, Any]
-_EVENTS: Mapping[str | None, ReviewState] = {
-    None: "PENDING",
-    "APPROVE": "APPROVED",
-    "REQUEST_CHANGES": "CHANGES_REQUESTED",
-    "COMMENT": "COMMENTED",
-}
+# GitHub lets a query ask for the state of what may be an issue or a pull request, which are two types.
+_RULES = [rule for rule in specified_rules if rule is not OverlappingFieldsCanBeMergedRule]
+_TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
 
 
-def thread_of(
-    call: Call, given: str, *, level: Literal["read", "write"] = "write", role: Role | None = None
-) -> tuple[Repo, Issue]:
-    """The thread that a global id names.
+def answer(call: Call) -> Response:
+    """Run one operation; errors come back with status 200, as GitHub sends them."""
+    if call.viewer.user is None:
+        raise HubError(401, "This endpoint requires you to be authenticated.")
+    query, variables = call.body.get("query"), call.body.get("variables") or {}
+    if not isinstance(query, str):
+        raise HubError(400, "A query attribute must be specified and must be a string.")
+    result = _result(call, query, variables)
+    body: dict[str, Any] = {"data": result.data}
+    if result.errors:
+        body["errors"] = [_error(error) for error in result.errors]
+    return Response(body=body)
 
-    Args:
-        call: the request.
-        given: the global id.
-        level: what the viewer wants to do with it.
-        role: the weakest role of a user that may; by default the level.
 
-    Raises:
-        HubError: there is none, or the viewer may not.
-    """
+def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:
     try:
-        kind, _, number = base64.b64decode(given, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        kind, number = "", ""
-    found = call.site.store.issues.get(int(number)) if number.isdecimal() else None
-    if found is None or kind != ("Issue" if found.pull is None else "PullRequest"):
-        raise HubError(404, f"Could not resolve to a node with the global id of '{given}'.")
-    repo = call.site.store.repos[found.repo_id]
-    permission = "issues|pull_requests"
-    demand(call.site, call.viewer, repo, permission=permission, level=level, role=role or level)
-    if repo.archived and level == "write":
-        raise HubError(403, "Repository was archived so is read-only.")
-    return repo, found
-
-
-def _answered(wanted: Wanted, **parts: object) -> Json:
-    return {"clientMutationId": wanted.get("clientMutationId"), **parts}
-
-
-def open_pull(call: Call, repo: Repo, wanted: Wanted) -> Json:
-    """Do `createPullRequest`.
-
-    Raises:
-        HubError: a branch is missing, there is nothing between them, or they already have one.
-    """
-    if not wanted["title"].strip():
-        raise HubError(422, "Title can't be blank")
-    check_length(wanted["title"], "PullRequest", "title")
-    new = pulls.NewPull(
-        head=wanted["headRefName"],
-        base=wanted["baseRefName"],
-        title=wanted["title"],
-        body=wanted.get("body"),
-        draft=bool(wanted.get("draft")),
-        maintainer_can_modify=wanted.get("maintainerCanModify", True),
+        document, faults = _read(query)
+    except GraphQLSyntaxError as error:
+        return ExecutionResult(data=None, errors=[error])
+    if faults:
+        return ExecutionResult(data=None, errors=faults)
+    return execute_sync(
+        schema(),
+        document,
+        root_value=Root(call),
+        variable_values=dict(variables),
+        operation_name=call.body.get("operationName"),
     )
-    made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
-    return _answered(wanted, pullRequest=threads.thread(call, repo, made))
 
 
-def open_issue(call: Call, repo: Repo, wanted: Wanted) -> Json:
-    """Do `createIssue`."""
-    if not wanted["title"].strip():
-        raise HubError(422, "Title can't be blank")
-    check_length(wanted["title"], "Issue", "title")
-    labels = {node_id("Label", label.id): label.name for label in call.site.store.labels.values()}
-    made = threads_module.open_issue(
-        call.site,
-        repo,
-        call.user,
-        title=wanted["title"],
-        body=wanted.get("body"),
-        labels=[labels[each] for each in wanted.get("labelIds") or () if each in labels],
-        app_id=call.app_id,
-    )
-    return _answered(wanted, issue=threads.thread(call, repo, made))
+@lru_cache(maxsize=256)
+def _read(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
+    """The query as a tree and what is wrong with it, which takes longer than to answer it."""
+    document = parse(query)
+    return document, validate(schema(), document, _RULES)
 
 
-def add_comment(call: Call, wanted: Wanted) -> Json:
-    """Do `addComment`."""
-    repo, issue = thread_of(call, wanted["subjectId"], role="read")
-    demand_unlocked(call.site, call.viewer, repo, issue, "comment")
-    if not wanted["body"].strip():
-        raise HubError(422, "Body can't be blank")
-    check_length(wanted["body"], "IssueComment", "body")
-    made = threads_module.comment(call.site, issue, call.user, wanted["body"], app_id=call.app_id)
-    edge = {"node": threads.comment(call, repo, made)}
-    return _answered(wanted, commentEdge=edge, subject=threads.thread(call, repo, issue))
-
-
-def add_review(call: Call, wanted: Wanted) -> Json:
-    """Do `addPullRequestReview`; without an event the review is pending."""
-    repo, issue = thread_of(call, wanted["pullRequestId"], role="read")
-    state, body = _EVENTS[wanted.get("event")], wanted.get("body") or ""
-    if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
-        raise HubError(422, "Body can't be blank")
-    made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body)
-    return _answered(wanted, pullRequestReview=threads.review(call, repo, made))
-
-
-def set_state(
-    call: Call, wanted: Wanted, kind: Literal["issue", "pullRequest"], state: Literal["open", "closed"]
-) -> Json:
-    """Do `closeIssue`, `reopenIssue`, `closePullRequest` or `reopenPullRequest`."""
-    repo, issue = thread_of(call, wanted[f"{kind}Id"])
-    reason = wanted.get("stateReason")
-    changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
-    return _answered(wanted, **{kind: threads.thread(call, repo, changed)})
-
-
-def merge(call: Call, wanted: Wanted) -> Json:
-    """Do `mergePullRequest`."""
-    repo, issue = thread_of(call, wanted["pullRequestId"])
-    pull = pulls.pull_in(issue)
-    if (wanted.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
-        raise HubError(422, "Head branch was modified. Review and try the merge again.")
-    message = "\n\n".join(filter(None, (wanted.get("commitHeadline"), wanted.get("commitBody"))))
-    method = wanted.get("mergeMethod", "MERGE").lower()
-    pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return _answered(wanted, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
-
-
-# ---- Resolve GraphQL's fields: mappings for most, functions where there are arguments.
-
-
-class RefusedError(Exception):
-    """A mutation that cannot be done; `kind` is GitHub's error type, e.g. `STALE_DATA`."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+def _error(error: GraphQLError) -> Mapping[str, Any]:
+    """GitHub puts an error's `type` beside its message."""
+    formatted = dict(error.formatted)
+    original = error.original_error
+    if isinstance(original, RefusedError):
+        formatted["type"] = original.kind
+    elif isinstance(original, HubError):
+        formatted["type"] = _TYPES.get(original.status, "FORBIDDEN")
+        said = [each if isinstance(each, str) else each.get("message", "") for each in original.errors]
+        formatted["message"] = "; ".join(filter(None, said)) or original.message
+    return formatted
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +179,14 @@ class Root:
     def mergePullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
         """Merge a pull request."""
         return merge(self.call, input)
+
+
+class RefusedError(Exception):
+    """A mutation that cannot be done; `kind` is GitHub's error type, e.g. `STALE_DATA`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def _repo(call: Call, full_name: str, permission: str, level: str, *, role: Role | None = None) -> Repo:
@@ -390,6 +325,131 @@ def _labels(call: Call, repo: Repo, info: GraphQLResolveInfo[Any], *, query: str
     return answer
 
 
+Wanted = Mapping[str, Any]
+_EVENTS: Mapping[str | None, ReviewState] = {
+    None: "PENDING",
+    "APPROVE": "APPROVED",
+    "REQUEST_CHANGES": "CHANGES_REQUESTED",
+    "COMMENT": "COMMENTED",
+}
+
+
+def thread_of(
+    call: Call, given: str, *, level: Literal["read", "write"] = "write", role: Role | None = None
+) -> tuple[Repo, Issue]:
+    """The thread that a global id names.
+
+    Args:
+        call: the request.
+        given: the global id.
+        level: what the viewer wants to do with it.
+        role: the weakest role of a user that may; by default the level.
+
+    Raises:
+        HubError: there is none, or the viewer may not.
+    """
+    try:
+        kind, _, number = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        kind, number = "", ""
+    found = call.site.store.issues.get(int(number)) if number.isdecimal() else None
+    if found is None or kind != ("Issue" if found.pull is None else "PullRequest"):
+        raise HubError(404, f"Could not resolve to a node with the global id of '{given}'.")
+    repo = call.site.store.repos[found.repo_id]
+    permission = "issues|pull_requests"
+    demand(call.site, call.viewer, repo, permission=permission, level=level, role=role or level)
+    if repo.archived and level == "write":
+        raise HubError(403, "Repository was archived so is read-only.")
+    return repo, found
+
+
+def _answered(wanted: Wanted, **parts: object) -> Json:
+    return {"clientMutationId": wanted.get("clientMutationId"), **parts}
+
+
+def open_pull(call: Call, repo: Repo, wanted: Wanted) -> Json:
+    """Do `createPullRequest`.
+
+    Raises:
+        HubError: a branch is missing, there is nothing between them, or they already have one.
+    """
+    if not wanted["title"].strip():
+        raise HubError(422, "Title can't be blank")
+    check_length(wanted["title"], "PullRequest", "title")
+    new = pulls.NewPull(
+        head=wanted["headRefName"],
+        base=wanted["baseRefName"],
+        title=wanted["title"],
+        body=wanted.get("body"),
+        draft=bool(wanted.get("draft")),
+        maintainer_can_modify=wanted.get("maintainerCanModify", True),
+    )
+    made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
+    return _answered(wanted, pullRequest=threads.thread(call, repo, made))
+
+
+def open_issue(call: Call, repo: Repo, wanted: Wanted) -> Json:
+    """Do `createIssue`."""
+    if not wanted["title"].strip():
+        raise HubError(422, "Title can't be blank")
+    check_length(wanted["title"], "Issue", "title")
+    labels = {node_id("Label", label.id): label.name for label in call.site.store.labels.values()}
+    made = threads_module.open_issue(
+        call.site,
+        repo,
+        call.user,
+        title=wanted["title"],
+        body=wanted.get("body"),
+        labels=[labels[each] for each in wanted.get("labelIds") or () if each in labels],
+        app_id=call.app_id,
+    )
+    return _answered(wanted, issue=threads.thread(call, repo, made))
+
+
+def add_comment(call: Call, wanted: Wanted) -> Json:
+    """Do `addComment`."""
+    repo, issue = thread_of(call, wanted["subjectId"], role="read")
+    demand_unlocked(call.site, call.viewer, repo, issue, "comment")
+    if not wanted["body"].strip():
+        raise HubError(422, "Body can't be blank")
+    check_length(wanted["body"], "IssueComment", "body")
+    made = threads_module.comment(call.site, issue, call.user, wanted["body"], app_id=call.app_id)
+    edge = {"node": threads.comment(call, repo, made)}
+    return _answered(wanted, commentEdge=edge, subject=threads.thread(call, repo, issue))
+
+
+def add_review(call: Call, wanted: Wanted) -> Json:
+    """Do `addPullRequestReview`; without an event the review is pending."""
+    repo, issue = thread_of(call, wanted["pullRequestId"], role="read")
+    state, body = _EVENTS[wanted.get("event")], wanted.get("body") or ""
+    if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
+        raise HubError(422, "Body can't be blank")
+    made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body)
+    return _answered(wanted, pullRequestReview=threads.review(call, repo, made))
+
+
+def set_state(
+    call: Call, wanted: Wanted, kind: Literal["issue", "pullRequest"], state: Literal["open", "closed"]
+) -> Json:
+    """Do `closeIssue`, `reopenIssue`, `closePullRequest` or `reopenPullRequest`."""
+    repo, issue = thread_of(call, wanted[f"{kind}Id"])
+    reason = wanted.get("stateReason")
+    changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
+    return _answered(wanted, **{kind: threads.thread(call, repo, changed)})
+
+
+def merge(call: Call, wanted: Wanted) -> Json:
+    """Do `mergePullRequest`."""
+    repo, issue = thread_of(call, wanted["pullRequestId"])
+    pull = pulls.pull_in(issue)
+    if (wanted.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
+        raise HubError(422, "Head branch was modified. Review and try the merge again.")
+    message = "\n\n".join(filter(None, (wanted.get("commitHeadline"), wanted.get("commitBody"))))
+    method = wanted.get("mergeMethod", "MERGE").lower()
+    pulls.merge(call.site, issue, call.user, method=method, message=message)
+    return _answered(wanted, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
+
+
 def ref_id(repo: Repo, name: str) -> str:
     """The global id of a reference; as `branch.id` it names the branch to commit to."""
     return node_id("Ref", f"{repo.id}:{name}")
@@ -478,64 +538,3 @@ def _addition(repo: Repo, old: Mapping[str, git.TreeEntry], given: Mapping[str, 
         raise RefusedError("UNPROCESSABLE", f"The contents of {path} are not valid Base64") from error
     mode = old[path].mode if path in old and old[path].type == "blob" else "100644"
     return mode, git.write_blob(repo.path, content), path
-
-
-# GitHub lets a query ask for the state of what may be an issue or a pull request, which are two types.
-_RULES = [rule for rule in specified_rules if rule is not OverlappingFieldsCanBeMergedRule]
-_TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
-
-
-@cache
-def schema() -> GraphQLSchema:
-    """The part of GitHub's schema that the hub speaks, with GitHub's names and types."""
-    return build_schema(files("localhub.graphql").joinpath("schema.graphql").read_text(encoding="utf-8"))
-
-
-def answer(call: Call) -> Response:
-    """Run one operation; errors come back with status 200, as GitHub sends them."""
-    if call.viewer.user is None:
-        raise HubError(401, "This endpoint requires you to be authenticated.")
-    query, variables = call.body.get("query"), call.body.get("variables") or {}
-    if not isinstance(query, str):
-        raise HubError(400, "A query attribute must be specified and must be a string.")
-    result = _result(call, query, variables)
-    body: dict[str, Any] = {"data": result.data}
-    if result.errors:
-        body["errors"] = [_error(error) for error in result.errors]
-    return Response(body=body)
-
-
-def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:
-    try:
-        document, faults = _read(query)
-    except GraphQLSyntaxError as error:
-        return ExecutionResult(data=None, errors=[error])
-    if faults:
-        return ExecutionResult(data=None, errors=faults)
-    return execute_sync(
-        schema(),
-        document,
-        root_value=Root(call),
-        variable_values=dict(variables),
-        operation_name=call.body.get("operationName"),
-    )
-
-
-@lru_cache(maxsize=256)
-def _read(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
-    """The query as a tree and what is wrong with it, which takes longer than to answer it."""
-    document = parse(query)
-    return document, validate(schema(), document, _RULES)
-
-
-def _error(error: GraphQLError) -> Mapping[str, Any]:
-    """GitHub puts an error's `type` beside its message."""
-    formatted = dict(error.formatted)
-    original = error.original_error
-    if isinstance(original, RefusedError):
-        formatted["type"] = original.kind
-    elif isinstance(original, HubError):
-        formatted["type"] = _TYPES.get(original.status, "FORBIDDEN")
-        said = [each if isinstance(each, str) else each.get("message", "") for each in original.errors]
-        formatted["message"] = "; ".join(filter(None, said)) or original.message
-    return formatted

@@ -1,4 +1,7 @@
-"""Issues, pull requests and what is said in them, in GraphQL."""
+"""The values of GraphQL: threads, comments and reviews, people, commits with their checks, and releases.
+
+A value is a mapping from GitHub's field names; a field with arguments, or one that is costly, is a function.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,20 @@ from localhub.views import accounts as account_views
 from localhub.views import git as git_views
 from localhub.views import threads as reviews_views
 
-# ---- The parts shared by all of GraphQL's values: lists with pages, and people.
-
-
 T = TypeVar("T")
 Lazy = Callable[..., Any]
+_BAD = frozenset({"FAILURE", "ERROR", "TIMED_OUT", "CANCELLED", "ACTION_REQUIRED"})
+_REACTIONS: Mapping[str, str] = {
+    "+1": "THUMBS_UP",
+    "-1": "THUMBS_DOWN",
+    "laugh": "LAUGH",
+    "hooray": "HOORAY",
+    "confused": "CONFUSED",
+    "heart": "HEART",
+    "rocket": "ROCKET",
+    "eyes": "EYES",
+}
+_MERGE_STATES = {"MERGEABLE": "CLEAN", "CONFLICTING": "DIRTY", "UNKNOWN": "UNKNOWN"}
 
 
 def connection(items: Callable[[], Sequence[T]], show: Callable[[T], Any]) -> Lazy:
@@ -71,129 +83,6 @@ def connection(items: Callable[[], Sequence[T]], show: Callable[[T], Any]) -> La
         }
 
     return page
-
-
-def person(call: Call, user_id: int | None) -> Json | None:
-    """`Actor`, by number."""
-    found = None if user_id is None else call.site.store.users.get(user_id)
-    return None if found is None else actor(call, found.login)
-
-
-def actor(call: Call, login: str) -> Json | None:
-    """`Actor`: a user, a bot or an organisation."""
-    found = call.site.store.user(login)
-    if found is None:
-        return None
-    # As an actor a bot goes without the suffix that REST gives its login, and that it has as a user.
-    name = found.login.removesuffix("[bot]") if found.type == "Bot" else found.login
-    return user(call, found) | {"__typename": found.type, "login": name}
-
-
-def user(call: Call, value: User) -> Json:
-    """`User`, which a bot is, too, where it signs in or commits."""
-    return {
-        "__typename": "User",
-        "id": node_id(value.type, value.id),
-        "databaseId": value.id,
-        "login": value.login,
-        "name": value.name,
-        "url": call.site.html(value.login),
-    }
-
-
-# ---- Commits in GraphQL, with the checks and statuses on them.
-
-
-_BAD = frozenset({"FAILURE", "ERROR", "TIMED_OUT", "CANCELLED", "ACTION_REQUIRED"})
-
-
-def commit(call: Call, repo: Repo, value: git.Commit) -> Json:
-    """`Commit`."""
-    signature = {"isValid": True, "state": "VALID", "wasSignedByGitHub": True}
-    return {
-        "__typename": "Commit",
-        "id": node_id("Commit", f"{repo.id}:{value.sha}"),
-        "oid": value.sha,
-        "url": git_views.commit_page(call.site, repo, value.sha),
-        "message": value.message,
-        "messageHeadline": value.message.partition("\n")[0],
-        "messageBody": value.message.partition("\n")[2].strip("\n"),
-        "authoredDate": iso(value.author.date),
-        "authors": connection(lambda: [value.author], lambda each: _git_actor(call, each)),
-        "author": _git_actor(call, value.author),
-        "committer": _git_actor(call, value.committer),
-        "parents": connection(lambda: value.parents, lambda sha: commit(call, repo, git.commit(repo.path, sha))),
-        "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
-        "committedDate": iso(value.committer.date),
-        "signature": signature if value.sha in call.site.store.signed else None,
-        "statusCheckRollup": lambda _info: _rollup(call, repo, value.sha),
-    }
-
-
-def _git_actor(call: Call, person: git.Person) -> Json:
-    found = git_views.account_of(call.site, person)
-    shown = None if found is None else user(call, found)
-    return {"name": person.name, "email": person.email, "date": iso(person.date), "user": shown}
-
-
-def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
-    """The newest check run of each name and the newest status of each context; None when there is neither."""
-    store = call.site.store
-    runs = {(run.app_id, run.name): run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)}
-    statuses = {each.context: each for each in store.statuses if (each.repo_id, each.sha) == (repo.id, sha)}
-    if not runs and not statuses:
-        return None
-    found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
-    words = {_word(each) for each in found}
-    bad = "FAILURE" if words & _BAD else None
-    state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
-    return {"state": state, "contexts": connection(lambda: found, _context)}
-
-
-def _word(value: CheckRun | CommitStatus) -> str:
-    return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
-
-
-def _context(value: CheckRun | CommitStatus) -> Json:
-    if isinstance(value, CommitStatus):
-        return {
-            "__typename": "StatusContext",
-            "context": value.context,
-            "state": value.state.upper(),
-            "description": value.description,
-            "targetUrl": value.target_url,
-            "createdAt": iso(value.created_at),
-            "isRequired": _never,
-        }
-
-    return {
-        "__typename": "CheckRun",
-        "name": value.name,
-        "status": value.status.upper(),
-        "conclusion": value.conclusion.upper() if value.conclusion else None,
-        "startedAt": iso(value.started_at),
-        "completedAt": iso_or_none(value.completed_at),
-        "detailsUrl": value.details_url,
-        "checkSuite": lambda _info: {"workflowRun": None},
-        "isRequired": _never,
-    }
-
-
-def _never(_info: GraphQLResolveInfo[Any], **_pull: object) -> bool:
-    """The hub protects no branch, so nothing is required."""
-    return False
-
-
-_REACTIONS: Mapping[str, str] = {
-    "+1": "THUMBS_UP",
-    "-1": "THUMBS_DOWN",
-    "laugh": "LAUGH",
-    "hooray": "HOORAY",
-    "confused": "CONFUSED",
-    "heart": "HEART",
-    "rocket": "ROCKET",
-    "eyes": "EYES",
-}
 
 
 def thread(call: Call, repo: Repo, value: Issue) -> Json:
@@ -365,9 +254,6 @@ def _ref(call: Call, repo: Repo, value: git.Ref) -> Json:
     }
 
 
-_MERGE_STATES = {"MERGEABLE": "CLEAN", "CONFLICTING": "DIRTY", "UNKNOWN": "UNKNOWN"}
-
-
 def _mergeable(repo: Repo, value: Issue, pull: Pull) -> str:
     if value.state != "open":
         return "UNKNOWN"
@@ -389,7 +275,109 @@ def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
     return None
 
 
-# ---- Releases, as GraphQL has them.
+def person(call: Call, user_id: int | None) -> Json | None:
+    """`Actor`, by number."""
+    found = None if user_id is None else call.site.store.users.get(user_id)
+    return None if found is None else actor(call, found.login)
+
+
+def actor(call: Call, login: str) -> Json | None:
+    """`Actor`: a user, a bot or an organisation."""
+    found = call.site.store.user(login)
+    if found is None:
+        return None
+    # As an actor a bot goes without the suffix that REST gives its login, and that it has as a user.
+    name = found.login.removesuffix("[bot]") if found.type == "Bot" else found.login
+    return user(call, found) | {"__typename": found.type, "login": name}
+
+
+def user(call: Call, value: User) -> Json:
+    """`User`, which a bot is, too, where it signs in or commits."""
+    return {
+        "__typename": "User",
+        "id": node_id(value.type, value.id),
+        "databaseId": value.id,
+        "login": value.login,
+        "name": value.name,
+        "url": call.site.html(value.login),
+    }
+
+
+def commit(call: Call, repo: Repo, value: git.Commit) -> Json:
+    """`Commit`."""
+    signature = {"isValid": True, "state": "VALID", "wasSignedByGitHub": True}
+    return {
+        "__typename": "Commit",
+        "id": node_id("Commit", f"{repo.id}:{value.sha}"),
+        "oid": value.sha,
+        "url": git_views.commit_page(call.site, repo, value.sha),
+        "message": value.message,
+        "messageHeadline": value.message.partition("\n")[0],
+        "messageBody": value.message.partition("\n")[2].strip("\n"),
+        "authoredDate": iso(value.author.date),
+        "authors": connection(lambda: [value.author], lambda each: _git_actor(call, each)),
+        "author": _git_actor(call, value.author),
+        "committer": _git_actor(call, value.committer),
+        "parents": connection(lambda: value.parents, lambda sha: commit(call, repo, git.commit(repo.path, sha))),
+        "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
+        "committedDate": iso(value.committer.date),
+        "signature": signature if value.sha in call.site.store.signed else None,
+        "statusCheckRollup": lambda _info: _rollup(call, repo, value.sha),
+    }
+
+
+def _git_actor(call: Call, person: git.Person) -> Json:
+    found = git_views.account_of(call.site, person)
+    shown = None if found is None else user(call, found)
+    return {"name": person.name, "email": person.email, "date": iso(person.date), "user": shown}
+
+
+def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
+    """The newest check run of each name and the newest status of each context; None when there is neither."""
+    store = call.site.store
+    runs = {(run.app_id, run.name): run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)}
+    statuses = {each.context: each for each in store.statuses if (each.repo_id, each.sha) == (repo.id, sha)}
+    if not runs and not statuses:
+        return None
+    found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
+    words = {_word(each) for each in found}
+    bad = "FAILURE" if words & _BAD else None
+    state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
+    return {"state": state, "contexts": connection(lambda: found, _context)}
+
+
+def _word(value: CheckRun | CommitStatus) -> str:
+    return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
+
+
+def _context(value: CheckRun | CommitStatus) -> Json:
+    if isinstance(value, CommitStatus):
+        return {
+            "__typename": "StatusContext",
+            "context": value.context,
+            "state": value.state.upper(),
+            "description": value.description,
+            "targetUrl": value.target_url,
+            "createdAt": iso(value.created_at),
+            "isRequired": _never,
+        }
+
+    return {
+        "__typename": "CheckRun",
+        "name": value.name,
+        "status": value.status.upper(),
+        "conclusion": value.conclusion.upper() if value.conclusion else None,
+        "startedAt": iso(value.started_at),
+        "completedAt": iso_or_none(value.completed_at),
+        "detailsUrl": value.details_url,
+        "checkSuite": lambda _info: {"workflowRun": None},
+        "isRequired": _never,
+    }
+
+
+def _never(_info: GraphQLResolveInfo[Any], **_pull: object) -> bool:
+    """The hub protects no branch, so nothing is required."""
+    return False
 
 
 def of(call: Call, repo: Repo) -> Json:

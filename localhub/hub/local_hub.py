@@ -18,12 +18,12 @@ from localhub.hub.threads import ThreadActions
 from localhub.operations import checks, webhooks
 from localhub.operations.webhooks import WebhookSender
 from localhub.pages import Pages
-from localhub.server.dispatch import MAX_REQUEST, Attachments, Exchange, Faults, Server, own_host
-from localhub.server.git_http import GitHttp, LargeFiles, WorkflowFiles
+from localhub.server.dispatch import MAX_REQUEST, Exchange, Faults, Server, own_host
+from localhub.server.downloads import Attachments, WorkflowFiles
+from localhub.server.git_http import GitHttp
+from localhub.server.large_files import LargeFiles
 from localhub.state.model import App, Artifact, CheckRun, Repo, WebhookDelivery, WorkflowRun
 from localhub.state.store import Site, Store
-
-# ---- Actions of CI: attempts of workflow runs, their artifacts, and the check runs of other Apps.
 
 
 class AutomationActions(ThreadActions):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from localhub.hub.accounts import AccountActions
 from localhub.operations import checks, pulls, threads
 from localhub.operations.pulls import NewComment
-from localhub.server import dispatch
+from localhub.server import downloads
 from localhub.state.model import (
     CheckRun,
     Comment,
@@ -131,7 +131,7 @@ class ThreadActions(AccountActions):
     def attach(self, repo: Repo, content: bytes, *, author: str, media_type: str = "image/png") -> str:
         """Upload a picture as the page's text box does; its address, to be written into a text."""
         with self._site.lock:
-            return dispatch.attach(self._site, self._now(repo), self._user(author), content, media_type)
+            return downloads.attach(self._site, self._now(repo), self._user(author), content, media_type)
 
     def large_files(self, repo: Repo) -> dict[str, bytes]:
         """What Git LFS keeps for a repository, by object id."""

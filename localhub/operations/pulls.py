@@ -330,14 +330,14 @@ def _keep(site: Site, issue: Issue, author: User, review: PullRequestReview, com
 
 def _placed(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComment) -> ReviewComment:
     patch = _patch(site.store.repos[issue.repo_id], issue, wanted.path)
-    found = git.rows(patch)
-    at = git.position(found, wanted.line, wanted.side)
+    found = git_diff.rows(patch)
+    at = git_diff.position(found, wanted.line, wanted.side)
     if at is None:
         raise UnplacedError("line")
     start_side = None if wanted.start_line is None else wanted.start_side or wanted.side
     if wanted.start_line is not None and start_side is not None:
-        start = git.position(found, wanted.start_line, start_side)
-        if start is None or start >= at or git.hunk_start(found, start) != git.hunk_start(found, at):
+        start = git_diff.position(found, wanted.start_line, start_side)
+        if start is None or start >= at or git_diff.hunk_start(found, start) != git_diff.hunk_start(found, at):
             raise UnplacedError("start_line")
     return ReviewComment(
         id=site.store.new_id(),
@@ -353,7 +353,7 @@ def _placed(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComm
         start_line=wanted.start_line,
         start_side=start_side,
         position=at,
-        diff_hunk=git.excerpt(patch, at),
+        diff_hunk=git_diff.excerpt(patch, at),
         in_reply_to=None,
         created_at=review.submitted_at,
         updated_at=review.submitted_at,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from localhub.api.auth import HubError, not_found
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.git.plumbing import rows
+from localhub.git.diff import rows
 from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.state.model import Repo
 from localhub.views import git as git_views

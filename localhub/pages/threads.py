@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from localhub.api.auth import HubError, not_found
 from localhub.api.routing import check_length
 from localhub.git import diff as git_diff
-from localhub.git.plumbing import Row, rows
+from localhub.git.diff import Row, rows
 from localhub.operations import branches, checks, threads
 from localhub.operations import pulls as pull_requests
 from localhub.operations.pulls import NewComment, UnplacedError

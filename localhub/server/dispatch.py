@@ -1,4 +1,9 @@
-"""The HTTP side of the API: from an aiohttp request to a `Call`, from a `Response` back; faults, ETags, rate limits."""
+"""The HTTP side of the API: convert an aiohttp request to a `Call`, and a `Response` back.
+
+`Server` answers REST and GraphQL, with ETags and rate limits, and records each `Exchange` for checks. `Faults` makes
+the next requests to a path fail in a chosen way. `own_host` refuses host names that are not the hub's, so that no
+foreign page can reach it under a name that points at this machine.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import asyncio
 import hashlib
 import io
 import json
-import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,184 +28,10 @@ from aiohttp.typedefs import Middleware
 from localhub.api.auth import NOBODY, HubError, MovedError, Viewer, can_read, not_found, viewer_of
 from localhub.api.routing import Call, Response, Route
 from localhub.graphql import endpoint
-from localhub.pages.markup import markdown
 from localhub.rest import all_routes
-from localhub.state.model import Repo, Upload, User
-from localhub.state.store import Site, is_signed, signed
-
-# ---- Failures on demand: the next requests to a path fail in a chosen way.
-
-
-Trouble = Literal[
-    "401",
-    "403",
-    "404",
-    "502",
-    "503",
-    "rate_limited",
-    "secondary_rate_limited",
-    "graphql_rate_limited",
-    "graphql_trouble",
-    "drop",
-    "drop_answer",
-]
-"""The `graphql_` ones come with status 200, as GitHub sends them. `drop` closes the connection before anything is done,
-`drop_answer` does it and closes without a word."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """The next `times` requests with this method (`*` for any) to a path that matches meet `trouble`."""
-
-    method: str
-    pattern: str
-    trouble: Trouble
-    times: int
-    retry_after: int
-
-
-class Faults:
-    """What is to go wrong, in the order in which it was asked for."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Fault] = []
-
-    def add(self, method: str, pattern: str, trouble: Trouble, *, times: int = 1, retry_after: int = 1) -> None:
-        """Let the next `times` requests fail.
-
-        Args:
-            method: an HTTP method, or `*`.
-            pattern: a shell pattern for the path from the server's root, e.g. `*/issues/*/comments`.
-            trouble: how.
-            times: how often.
-            retry_after: seconds in the `Retry-After` header of the rate limits.
-        """
-        fault = Fault(method=method.upper(), pattern=pattern, trouble=trouble, times=times, retry_after=retry_after)
-        self._waiting.append(fault)
-
-    def take(self, method: str, path: str) -> Fault | None:
-        """The fault that this request meets, used up by one."""
-        for at, fault in enumerate(self._waiting):
-            if fault.method in {"*", method} and fnmatchcase(path, fault.pattern):
-                left = replace(fault, times=fault.times - 1)
-                self._waiting[at : at + 1] = [left] if left.times else []
-                return fault
-        return None
-
-    def clear(self) -> None:
-        """Let everything work again."""
-        self._waiting.clear()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-
-# ---- Refuse requests for host names that are not the hub's: a foreign page whose name was pointed at this machine.
-
-
-def own_host(site: Site, host: str) -> Middleware:
-    """Let requests through that name an address, `localhost`, or a name of the hub's.
-
-    A page of a stranger that is open in a browser here can point its own name at the loopback (DNS rebinding). Its
-    requests are then of the hub's origin, cookies and tokens of forms included; only the name tells them apart.
-
-    Args:
-        site: the hub; the name in its address is one of its own.
-        host: the name or address that it listens at.
-    """
-
-    @web.middleware
-    async def check(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        try:
-            name = urlsplit(f"//{request.host}").hostname or ""
-        except ValueError:
-            name = ""
-        if name in {"localhost", host, urlsplit(site.url).hostname} or name.endswith(".localhost") or _is_address(name):
-            return await handler(request)
-        raise web.HTTPMisdirectedRequest(text=f"This hub is not {request.host!r}. Open {site.url} instead.\n")
-
-    return check
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-# ---- Attachments: addresses for texts, and signed addresses that serve the picture for five minutes.
-
-
-FULL = "application/vnd.github.full+json"
-_PATH = "/user-attachments/assets"
-
-
-def attach(site: Site, repo: Repo, user: User, content: bytes, media_type: str) -> str:
-    """Keep a picture; its address, for a text."""
-    made = Upload(
-        id=site.store.new_id(),
-        asset=str(uuid.uuid4()),
-        repo_id=repo.id,
-        author_id=user.id,
-        media_type=media_type,
-        content=content,
-    )
-    site.store.uploads.put(made)
-    return _address(site, made)
-
-
-def with_html(site: Site, viewer: Viewer, body: Any) -> Any:  # noqa: ANN401 - parsed JSON
-    """An answer in the media type `full+json`: with each text as its page shows it to the viewer."""
-    if isinstance(body, list):
-        return [with_html(site, viewer, each) for each in body]
-    if not isinstance(body, dict) or not isinstance(body.get("body"), str):
-        return body
-    page = _signed(site, viewer, str(markdown(body["body"])))
-    return body | {"body_html": page, "body_text": re.sub(r"<[^>]*>", "", page).strip()}
-
-
-def _signed(site: Site, viewer: Viewer, page: str) -> str:
-    """With signed addresses of the attachments that the viewer may see."""
-    for upload in site.store.uploads:
-        if not can_read(site, viewer, site.store.repos[upload.repo_id]):
-            continue
-        page = page.replace(f'src="{_address(site, upload)}"', f'src="{_signed_address(site, upload)}"')
-    return page
-
-
-def _address(site: Site, upload: Upload) -> str:
-    return f"{site.url}{_PATH}/{upload.asset}"
-
-
-def _signed_address(site: Site, upload: Upload) -> str:
-    return signed(site, f"{_PATH}/{upload.asset}")
-
-
-class Attachments:
-    """Serves them."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def add_to(self, app: web.Application) -> None:
-        """Add their address."""
-        app.router.add_get(f"{_PATH}/{{asset}}", self._serve)
-
-    async def _serve(self, request: web.Request) -> web.Response:
-        with self._site.lock:
-            found = next((each for each in self._site.store.uploads if each.asset == request.match_info["asset"]), None)
-            if found is None:
-                raise web.HTTPNotFound
-            if "jwt" in request.query and is_signed(self._site, request.path, request.query["jwt"]):
-                return web.Response(body=found.content, content_type=found.media_type)
-            if "jwt" in request.query or self._site.store.repos[found.repo_id].private:
-                raise web.HTTPNotFound
-            raise web.HTTPFound(_signed_address(self._site, found))
-
+from localhub.server.downloads import FULL, with_html
+from localhub.state.model import Repo
+from localhub.state.store import Site
 
 GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag"})
 """Placeholders whose values may have slashes."""
@@ -215,6 +45,7 @@ _NO_USER_AGENT = "Request forbidden by administrative rules. Please make sure yo
 
 MAX_REQUEST = 64 * 1024 * 1024
 _LARGE = 1024 * 1024
+_MESSAGES = {"401": "Bad credentials", "403": "Forbidden", "404": "Not Found"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,6 +236,83 @@ def _nothing(_call: Call) -> Response:
     raise not_found()
 
 
+def _exchange(request: web.Request, route: Route, raw: bytes, answer: Response, content: bytes) -> Exchange:
+    return Exchange(
+        method=request.method,
+        template=route.template,
+        path=request.path,
+        query=dict(request.query),
+        request_body=raw,
+        status=answer.status,
+        media_type=answer.media_type,
+        body=content,
+    )
+
+
+Trouble = Literal[
+    "401",
+    "403",
+    "404",
+    "502",
+    "503",
+    "rate_limited",
+    "secondary_rate_limited",
+    "graphql_rate_limited",
+    "graphql_trouble",
+    "drop",
+    "drop_answer",
+]
+"""The `graphql_` ones come with status 200, as GitHub sends them. `drop` closes the connection before anything is done,
+`drop_answer` does it and closes without a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The next `times` requests with this method (`*` for any) to a path that matches meet `trouble`."""
+
+    method: str
+    pattern: str
+    trouble: Trouble
+    times: int
+    retry_after: int
+
+
+class Faults:
+    """What is to go wrong, in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Fault] = []
+
+    def add(self, method: str, pattern: str, trouble: Trouble, *, times: int = 1, retry_after: int = 1) -> None:
+        """Let the next `times` requests fail.
+
+        Args:
+            method: an HTTP method, or `*`.
+            pattern: a shell pattern for the path from the server's root, e.g. `*/issues/*/comments`.
+            trouble: how.
+            times: how often.
+            retry_after: seconds in the `Retry-After` header of the rate limits.
+        """
+        fault = Fault(method=method.upper(), pattern=pattern, trouble=trouble, times=times, retry_after=retry_after)
+        self._waiting.append(fault)
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """The fault that this request meets, used up by one."""
+        for at, fault in enumerate(self._waiting):
+            if fault.method in {"*", method} and fnmatchcase(path, fault.pattern):
+                left = replace(fault, times=fault.times - 1)
+                self._waiting[at : at + 1] = [left] if left.times else []
+                return fault
+        return None
+
+    def clear(self) -> None:
+        """Let everything work again."""
+        self._waiting.clear()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
 def _trouble(fault: Fault, site: Site) -> HubError:
     match fault.trouble:
         case "rate_limited":
@@ -416,9 +324,6 @@ def _trouble(fault: Fault, site: Site) -> HubError:
             return HubError(403, message, headers={"Retry-After": str(fault.retry_after)})
         case _:
             return HubError(int(fault.trouble), _MESSAGES.get(fault.trouble, "Server Error"))
-
-
-_MESSAGES = {"401": "Bad credentials", "403": "Forbidden", "404": "Not Found"}
 
 
 def _graphql_trouble(fault: Fault) -> Response:
@@ -437,14 +342,35 @@ def hang_up(request: web.Request) -> web.Response:
     return web.Response(status=500)
 
 
-def _exchange(request: web.Request, route: Route, raw: bytes, answer: Response, content: bytes) -> Exchange:
-    return Exchange(
-        method=request.method,
-        template=route.template,
-        path=request.path,
-        query=dict(request.query),
-        request_body=raw,
-        status=answer.status,
-        media_type=answer.media_type,
-        body=content,
-    )
+def own_host(site: Site, host: str) -> Middleware:
+    """Let requests through that name an address, `localhost`, or a name of the hub's.
+
+    A page of a stranger that is open in a browser here can point its own name at the loopback (DNS rebinding). Its
+    requests are then of the hub's origin, cookies and tokens of forms included; only the name tells them apart.
+
+    Args:
+        site: the hub; the name in its address is one of its own.
+        host: the name or address that it listens at.
+    """
+
+    @web.middleware
+    async def check(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            name = urlsplit(f"//{request.host}").hostname or ""
+        except ValueError:
+            name = ""
+        if name in {"localhost", host, urlsplit(site.url).hostname} or name.endswith(".localhost") or _is_address(name):
+            return await handler(request)
+        raise web.HTTPMisdirectedRequest(text=f"This hub is not {request.host!r}. Open {site.url} instead.\n")
+
+    return check
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

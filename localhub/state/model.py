@@ -352,9 +352,6 @@ class WebhookDelivery:
     response_body: str = ""
 
 
-# ---- A release, as the hub keeps it.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """A release.
@@ -377,9 +374,6 @@ class Release:
     created_at: datetime
     updated_at: datetime
     published_at: datetime | None
-
-
-# ---- GitHub Actions as values: workflows, their runs, jobs and steps.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,9 +469,6 @@ class Artifact:
     expires_at: datetime
 
 
-# ---- Attachments that people uploaded.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
     """A picture that somebody attached; who may see the repository may see it.
@@ -493,9 +484,6 @@ class Upload:
     author_id: int
     media_type: str
     content: bytes = field(repr=False)
-
-
-# ---- The rate limit as answers tell it. The hub counts and never refuses; faults can be injected for that.
 
 
 LIMIT = 5000

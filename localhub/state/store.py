@@ -212,9 +212,6 @@ class Store:
         return next((i for i in self.installations if i.app_id == app.id and repo.id in i.repo_ids), None)
 
 
-# ---- The parts shared by the whole hub: the store, the clock, the addresses, one lock, and the sender of webhooks.
-
-
 Json: TypeAlias = dict[str, Any]
 
 
@@ -265,9 +262,6 @@ def iso(moment: datetime) -> str:
 def iso_or_none(moment: datetime | None) -> str | None:
     """The same, for a time that may not have come yet."""
     return None if moment is None else iso(moment)
-
-
-# ---- Addresses that are valid for a few minutes without a token: attachments and logs.
 
 
 LIFE = timedelta(minutes=5)

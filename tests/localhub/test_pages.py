@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from localhub import LocalHub, NewComment
-from localhub.git.plumbing import rows
+from localhub.git.diff import rows
 from localhub.pages.markup import markdown
 from tests.hub_client import Reply
 from tests.hub_pages import browser
