@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from agent_runtime.delegation.merging import CopyBounds, copied
+from agent_runtime.delegation.copies import CopyBounds, copy_workspace
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 from bench.measure import Figure
@@ -50,7 +50,7 @@ async def _measured(root: Path, source: Path) -> tuple[list[float], list[float],
         await asyncio.to_thread(target.mkdir)
         begun = time.perf_counter()
         with Workspace(source) as workspace:
-            await copied(workspace, target, None, CopyBounds(size=10**9, files=10**5))
+            await copy_workspace(workspace, target, None, CopyBounds(size=10**9, files=10**5))
         copies.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         with Workspace(target) as copy:

@@ -9,6 +9,9 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.policy import Rule
 from agent_runtime.providers.protocol import Provider
 
+DELEGATION_TOOLS = ("delegate", "task_status", "collect")
+"""The tools with which an agent delegates."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:

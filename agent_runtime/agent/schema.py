@@ -33,15 +33,17 @@ from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import ContextTools, QuestionTools
-from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 
-BUILT_IN = tuple(
-    name
-    for family in (FileTools, SearchTools, IndexTools, ShellTools, QuestionTools, ContextTools, DelegationTools)
-    for name in family.value_types
+BUILT_IN = (
+    *(
+        name
+        for family in (FileTools, SearchTools, IndexTools, ShellTools, QuestionTools, ContextTools)
+        for name in family.value_types
+    ),
+    *values.DELEGATION_TOOLS,
 )
 """The tools that every agent has unless its file says otherwise; those that delegate only where it says so."""
 

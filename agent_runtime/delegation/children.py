@@ -1,6 +1,7 @@
 """Child runs of one agent: started on copies of its workspace, watched, collected, and ended with it.
 
-Embedders use it through `TaskManager` in `agent_runtime.run`, agents through `agent_runtime.tools.delegation`.
+Programs use them through `TaskManager` in `agent_runtime.run`, agents through `agent_runtime.delegation.tools`. A child
+run has the agent of its parent, never wider (`derive_agent`), and a share of the limits that are left (`share_limits`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,20 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.agent.delegation import Delegation, Persona
+from agent_runtime.agent.delegation import DELEGATION_TOOLS, Delegation, Persona
 from agent_runtime.core.errors import AgentError, BoundExceededError, ToolError, UsageError
 from agent_runtime.core.events import ChildResult, Ended, Event, StepStarted
 from agent_runtime.core.values import Outcome, PendingCall, Status, Task, Usage
-from agent_runtime.delegation.merging import CopyBounds, Merge, canonical, changed, copied, diff_of, merge, state_of
+from agent_runtime.delegation.copies import (
+    CopyBounds,
+    Merge,
+    canonical_paths,
+    changed_paths,
+    copy_workspace,
+    merge,
+    read_state,
+    render_diff,
+)
 from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
 from agent_runtime.processes.spawn import in_thread, seen_through
 from agent_runtime.providers.protocol import Chunk, Provider, Request, WrappedProvider
@@ -27,142 +37,14 @@ from agent_runtime.sandbox.protocol import Temporary
 from agent_runtime.workspace.files import StagedFile, Workspace
 from agent_runtime.workspace.state import Manifest
 
-# ---- Derive the agent of a child run from its parent's: never wider, and with a share of what is left. Pure.
-
-
 N = TypeVar("N", int, float)
+_MOST_CHANGES = 500
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What a run has used of its limits.
-
-    Attributes:
-        usage: what its model calls used, those of its child runs included.
-        steps: steps taken.
-        seconds: wall time.
-    """
-
-    usage: Usage = field(default_factory=Usage)
-    steps: int = 0
-    seconds: float = 0.0
-
-
-def shared(limits: RunLimits, spent: Spent, promised: Iterable[tuple[RunLimits, Usage]], share: float) -> RunLimits:
-    """The limits of a child run: a share of what nobody has used yet, and no other child run may.
-
-    Args:
-        limits: of the parent.
-        spent: what the parent has used, with all its child runs.
-        promised: the child runs that are under way: their limits, and what they have used of these.
-        share: the part that this one gets. Of time it gets all: it runs beside its parent.
-
-    Raises:
-        ToolError: nothing is left.
-    """
-    open_ = tuple(promised)
-    left = {
-        "steps": share * (limits.max_steps - spent.steps),
-        "seconds": limits.max_seconds - spent.seconds,
-    }
-    tokens = limits.max_tokens
-    if tokens is not None:
-        promised_tokens = sum(max(0, (each.max_tokens or 0) - used.total_tokens) for each, used in open_)
-        left["tokens"] = share * (tokens - spent.usage.total_tokens - promised_tokens)
-    if (cost := limits.max_cost_usd) is not None:
-        promised_usd = sum(max(0.0, (each.max_cost_usd or 0.0) - priced(used)) for each, used in open_)
-        left["US dollars"] = share * (cost - priced(spent.usage) - promised_usd)
-    least = {"steps": 1.0, "tokens": 1.0}
-    if out := [name for name, amount in left.items() if amount <= 0 or amount < least.get(name, 0.0)]:
-        raise ToolError(f"delegate: no {' and no '.join(out)} of this run are left for another task; do it yourself")
-    return replace(
-        limits,
-        max_steps=int(left["steps"]),
-        max_seconds=left["seconds"],
-        max_tokens=None if tokens is None else int(left["tokens"]),
-        max_cost_usd=left.get("US dollars"),
-    )
-
-
-def lesser(limits: RunLimits, left: RunLimits) -> RunLimits:
-    """Limits of a run that somebody has chosen, as far as so much is left."""
-    return replace(
-        limits,
-        max_steps=min(limits.max_steps, left.max_steps),
-        max_seconds=min(limits.max_seconds, left.max_seconds),
-        max_tokens=_least(limits.max_tokens, left.max_tokens),
-        max_cost_usd=_least(limits.max_cost_usd, left.max_cost_usd),
-    )
-
-
-def _least(one: N | None, other: N | None) -> N | None:
-    """The smaller bound; None is none."""
-    return one if other is None else other if one is None else min(one, other)
-
-
-def priced(usage: Usage) -> float:
-    """What a usage cost in US dollars; where the model's price is not known, as limits count it."""
-    return usage.total_tokens / TOKENS_PER_USD if usage.cost_usd is None else usage.cost_usd
-
-
-def derived(
-    parent: Agent, *, tools: Iterable[str], limits: RunLimits, work_dir: Path, persona: Persona | None
-) -> Agent:
-    """The agent of a child run.
-
-    Sandbox, network, rules and hidden files are the parent's. It has no tool that the parent has not, and none that
-    somebody registered, because those may hold the parent's state.
-
-    Args:
-        parent: whose child it is.
-        tools: the built-in tools that the parent has, as they were built in.
-        limits: of the run.
-        work_dir: its copy of the workspace.
-        persona: as whom it works.
-    """
-    given = parent.delegation
-    deeper = given is not None and given.max_depth > 1
-    provider = Borrowed((given.provider if given else None) or parent.provider)
-    another = provider if given and given.provider else None
-    delegation = replace(given, max_depth=given.max_depth - 1, provider=another) if given and deeper else None
-    policy = parent.policy
-    had = [each for each in tools if deeper or each not in DELEGATES]
-    if persona is not None:
-        had = [each for each in had if persona.tools is None or each in persona.tools]
-        policy = replace(policy, rules=(*persona.denied, *policy.rules))
-    told = (parent.instructions, persona.instructions if persona else "")
-    return replace(
-        parent,
-        provider=provider,
-        transport=None if given and given.provider else parent.transport,  # as suits another model
-        work_dir=work_dir,
-        policy=replace(policy, limits=limits),
-        role=(persona.role if persona else "") or parent.role,
-        instructions="\n\n".join(text for text in told if text.strip()),
-        tools=tuple(had),
-        chat=False,
-        logs=None,
-        delegation=delegation,
-        mcp=(),
-    )
-
-
-DELEGATES = ("delegate", "task_status", "collect")
-"""The tools with which an agent delegates."""
-
-
-class Borrowed(WrappedProvider):
-    """A provider of child runs, which is somebody else's to close."""
-
-    def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Answer one request; see `Provider.reply`."""
-        return self._inner.reply(replace(request, child=True))
-
-    async def close(self) -> None:
-        """Leave it open."""
-
-
-# ---- The protocols of child runs: what they need of their runtimes and of the run that they belong to.
+DELEGATED = (
+    "You work on a task that another agent has delegated to you, in a copy of its workspace that is yours alone. It "
+    "reads your completion, and can take over the files that you change."
+)
+"""The fact that a child run of an agent is told."""
 
 
 class ChildRuntime(Protocol):
@@ -196,155 +78,8 @@ class ChildRuntime(Protocol):
 
 StartRuntime = Callable[[Agent, str, Callable[[Event], None]], ChildRuntime]
 """Makes the runtime of a child run, given its agent, its task's name, and who hears its events."""
-
 Adopt = Callable[[Sequence[StagedFile]], None]
 """Makes changes in the parent's workspace, all or none."""
-
-
-def no_runtime(_agent: Agent, task: str, _told: Callable[[Event], None]) -> ChildRuntime:
-    """Refuse to make one, where nothing is ever run."""
-    raise UsageError(f"The task {task} cannot be started: nothing is run here.")
-
-
-class PastTask(Protocol):
-    """What a log says of a child run."""
-
-    @property
-    def goal(self) -> str:
-        """Its task."""
-        ...
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How it ended, if it did."""
-        ...
-
-    @property
-    def result(self) -> ChildResult | None:
-        """What it changed."""
-        ...
-
-
-class DelegatingRun(Protocol):
-    """What child runs need of the one that they belong to."""
-
-    @property
-    def spent(self) -> Spent:
-        """What it has used of its limits."""
-        ...
-
-    @property
-    def tools(self) -> Sequence[str]:
-        """The built-in tools that it has, as they were built in."""
-        ...
-
-    def named(self) -> str:
-        """A name for another task."""
-        ...
-
-    def past(self, task: str) -> PastTask | None:
-        """What the log says of a task whose copy may be gone; None where it knows of none."""
-        ...
-
-    def tell(self, task: str, event: Event) -> None:
-        """Take in an event of a child run."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatus:
-    """How a delegated task is getting on.
-
-    Attributes:
-        id: names the task.
-        goal: what it was asked to do.
-        state: `running`; `waiting` for somebody's answer; or, once it has ended, the value of a `Status`.
-        outcome: how it ended; None before.
-        pending: the call that waits for an answer.
-        steps: steps taken.
-        usage: what its model calls used.
-        changes: each file that it changed in its copy, and how; empty before it has ended.
-        diff: the same as a unified diff, cut at 100,000 characters.
-        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
-    """
-
-    id: str
-    goal: str
-    state: str
-    outcome: Outcome | None = None
-    pending: PendingCall | None = None
-    steps: int = 0
-    usage: Usage = field(default_factory=Usage)
-    changes: tuple[str, ...] = ()
-    diff: str = ""
-    lines: int | None = None
-
-    @classmethod
-    def of(  # noqa: PLR0917 - all that a status is made of
-        cls, task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
-    ) -> Self:
-        """The status of a task by how it ended, if it did."""
-        return cls(
-            id=task,
-            goal=goal,
-            state=outcome.status.value if outcome else "",
-            outcome=outcome,
-            steps=steps,
-            usage=usage,
-            changes=result.changes if result else (),
-            diff=result.diff if result else "",
-            lines=result.lines if result else None,
-        )
-
-
-_MOST_CHANGES = 500
-DELEGATED = (
-    "You work on a task that another agent has delegated to you, in a copy of its workspace that is yours alone. It "
-    "reads your completion, and can take over the files that you change."
-)
-"""The fact that a child run of an agent is told."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Child:
-    """One child run. Its copy stays until it is forgotten."""
-
-    id: str
-    task: Task
-    limits: RunLimits
-    directory: Temporary
-    files: Workspace
-    base: Manifest
-    runtime: ChildRuntime
-    step_timeout: float | None
-    also: Collection[str]
-    steps: int = 0
-    pending: PendingCall | None = None
-    answer: asyncio.Future[tuple[bool | None, str] | None] | None = None
-    turned: asyncio.Event = field(default_factory=asyncio.Event)
-    outcome: Outcome | None = None
-    result: ChildResult | None = None
-    now: Manifest | None = None
-    problem: str = ""
-    stopping: str = ""
-    timer: asyncio.TimerHandle | None = None
-    work: asyncio.Task[None] | None = None
-
-    def stop(self, reason: str) -> None:
-        """Have it end; `work` is done when it has."""
-        if self.outcome is None and not self.stopping:
-            self.stopping = reason
-            if self.answer is not None and not self.answer.done():
-                self.answer.set_result(None)
-            self.runtime.abort()
-
-    def time_step(self, seconds: float | None) -> None:
-        """Bound how long the step under way may go on from here; None for no bound."""
-        if self.timer is not None:
-            self.timer.cancel()
-        if seconds is not None:
-            late = partial(self.stop, f"step {self.steps} took longer than {seconds:g} seconds")
-            self.timer = asyncio.get_running_loop().call_later(seconds, late)
 
 
 class Children:
@@ -430,8 +165,8 @@ class Children:
         promised = [(child.limits, child.runtime.usage) for child in running]
         promised += [(each, Usage()) for each in self._starting.values()]
         share = self._bounds.share if limits is None else 1.0
-        left = shared(self._agent.policy.limits, self._parent.spent, promised, share)
-        given = left if limits is None else lesser(limits, left)
+        left = share_limits(self._agent.policy.limits, self._parent.spent, promised, share)
+        given = left if limits is None else lower_limits(limits, left)
         if task_timeout is not None:
             given = replace(given, max_seconds=min(task_timeout, given.max_seconds))
         begun = self._begun(task, given, files, persona, step_timeout=step_timeout, facts=facts, also=also)
@@ -453,8 +188,7 @@ class Children:
             ToolError: there is no such task.
         """
         if task not in self._children and (past := self._parent.past(task)) is not None:
-            ended = past.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
-            return TaskStatus.of(task, past.goal, ended, past.result, ended.steps, ended.usage)
+            return past
         child = self._of(task)
         state = "running" if child.pending is None else "waiting"
         told = TaskStatus.of(task, child.task.goal, child.outcome, child.result, child.steps, child.runtime.usage)
@@ -501,8 +235,8 @@ class Children:
         if child.now is None:
             told = child.problem or "it has not ended"
             raise ToolError(f"collect: the changes of {task} are not known: {told}")
-        wanted = None if paths is None else canonical(self._workspace, paths)
-        return merge(child.files, self._workspace, child.base.entries, changed(child.base, child.now, wanted))
+        wanted = None if paths is None else canonical_paths(self._workspace, paths)
+        return merge(child.files, self._workspace, child.base.entries, changed_paths(child.base, child.now, wanted))
 
     def take(self, task: str, writes: Sequence[StagedFile]) -> None:
         """Make the changes that `merge` has worked out, all or none; collecting them again changes nothing.
@@ -580,7 +314,7 @@ class Children:
             files=self._bounds.max_copy_files,
             free=self._agent.sandbox.limits.free_bytes,
         )
-        names = None if paths is None else await in_thread(partial(canonical, self._workspace, paths))
+        names = None if paths is None else await in_thread(partial(canonical_paths, self._workspace, paths))
         async with AsyncExitStack() as undo:
             try:  # what a process that died has left is removed first, which may take long
                 made = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
@@ -590,12 +324,12 @@ class Children:
                 place.mkdir(mode=0o700)
             except OSError as error:
                 raise ToolError(f"delegate: no directory for a copy can be made: {error}", kind="OSError") from error
-            await copied(self._workspace, place, names, bounds)
+            await copy_workspace(self._workspace, place, names, bounds)
             files = Workspace(place, seen_as=self._agent.sandbox.seen_as(place))
             undo.callback(files.close)
-            base = await state_of(files, also)
+            base = await read_state(files, also)
             name = self._parent.named()
-            agent = derived(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
+            agent = derive_agent(self._agent, tools=self._parent.tools, limits=limits, work_dir=place, persona=persona)
             try:
                 runtime = self._start(agent, name, lambda event: self._heard(child, event))
             except AgentError as error:
@@ -659,10 +393,10 @@ class Children:
         """What a child run that has ended changed in its copy."""
         try:
             # What git ignores only since the child has said so is not deleted.
-            child.now = await state_of(child.files, {*child.also, *child.base.entries})
-            paths = changed(child.base, child.now)
+            child.now = await read_state(child.files, {*child.also, *child.base.entries})
+            paths = changed_paths(child.base, child.now)
             told = child.base.difference(child.now, limit=_MOST_CHANGES)
-            diff, lines = await diff_of(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
+            diff, lines = await render_diff(child.files, self._workspace, paths[:_MOST_CHANGES], self._hides)
         except (BoundExceededError, ToolError) as error:
             child.problem = str(error)
             return ChildResult(task=child.id, changes=(), diff=f"What it changed cannot be determined: {error}")
@@ -694,3 +428,249 @@ class Children:
                 f"there is no task {task!r} with a copy of the workspace; there is {known}", kind="ValueError"
             )
         return self._children[task]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    """One child run. Its copy stays until it is forgotten."""
+
+    id: str
+    task: Task
+    limits: RunLimits
+    directory: Temporary
+    files: Workspace
+    base: Manifest
+    runtime: ChildRuntime
+    step_timeout: float | None
+    also: Collection[str]
+    steps: int = 0
+    pending: PendingCall | None = None
+    answer: asyncio.Future[tuple[bool | None, str] | None] | None = None
+    turned: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: Outcome | None = None
+    result: ChildResult | None = None
+    now: Manifest | None = None
+    problem: str = ""
+    stopping: str = ""
+    timer: asyncio.TimerHandle | None = None
+    work: asyncio.Task[None] | None = None
+
+    def stop(self, reason: str) -> None:
+        """Have it end; `work` is done when it has."""
+        if self.outcome is None and not self.stopping:
+            self.stopping = reason
+            if self.answer is not None and not self.answer.done():
+                self.answer.set_result(None)
+            self.runtime.abort()
+
+    def time_step(self, seconds: float | None) -> None:
+        """Bound how long the step under way may go on from here; None for no bound."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if seconds is not None:
+            late = partial(self.stop, f"step {self.steps} took longer than {seconds:g} seconds")
+            self.timer = asyncio.get_running_loop().call_later(seconds, late)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """How a delegated task is getting on.
+
+    Attributes:
+        id: names the task.
+        goal: what it was asked to do.
+        state: `running`; `waiting` for somebody's answer; or, once it has ended, the value of a `Status`.
+        outcome: how it ended; None before.
+        pending: the call that waits for an answer.
+        steps: steps taken.
+        usage: what its model calls used.
+        changes: each file that it changed in its copy, and how; empty before it has ended.
+        diff: the same as a unified diff, cut at 100,000 characters.
+        lines: how many lines it added and removed; None where that is not known, e.g. for what is no text.
+    """
+
+    id: str
+    goal: str
+    state: str
+    outcome: Outcome | None = None
+    pending: PendingCall | None = None
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    changes: tuple[str, ...] = ()
+    diff: str = ""
+    lines: int | None = None
+
+    @classmethod
+    def of(  # noqa: PLR0917 - all that a status is made of
+        cls, task: str, goal: str, outcome: Outcome | None, result: ChildResult | None, steps: int, usage: Usage
+    ) -> Self:
+        """The status of a task by how it ended, if it did."""
+        return cls(
+            id=task,
+            goal=goal,
+            state=outcome.status.value if outcome else "",
+            outcome=outcome,
+            steps=steps,
+            usage=usage,
+            changes=result.changes if result else (),
+            diff=result.diff if result else "",
+            lines=result.lines if result else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run has used of its limits.
+
+    Attributes:
+        usage: what its model calls used, those of its child runs included.
+        steps: steps taken.
+        seconds: wall time.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class DelegatingRun(Protocol):
+    """What child runs need of the one that they belong to."""
+
+    @property
+    def spent(self) -> Spent:
+        """What it has used of its limits."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The built-in tools that it has, as they were built in."""
+        ...
+
+    def named(self) -> str:
+        """A name for another task."""
+        ...
+
+    def past(self, task: str) -> TaskStatus | None:
+        """Return the status of a task of an earlier process from the log; None where it knows of none."""
+        ...
+
+    def tell(self, task: str, event: Event) -> None:
+        """Take in an event of a child run."""
+        ...
+
+
+def no_runtime(_agent: Agent, task: str, _told: Callable[[Event], None]) -> ChildRuntime:
+    """Refuse to make one, where nothing is ever run."""
+    raise UsageError(f"The task {task} cannot be started: nothing is run here.")
+
+
+def derive_agent(
+    parent: Agent, *, tools: Iterable[str], limits: RunLimits, work_dir: Path, persona: Persona | None
+) -> Agent:
+    """The agent of a child run.
+
+    Sandbox, network, rules and hidden files are the parent's. It has no tool that the parent has not, and none that
+    somebody registered, because those may hold the parent's state.
+
+    Args:
+        parent: whose child it is.
+        tools: the built-in tools that the parent has, as they were built in.
+        limits: of the run.
+        work_dir: its copy of the workspace.
+        persona: as whom it works.
+    """
+    given = parent.delegation
+    deeper = given is not None and given.max_depth > 1
+    provider = Borrowed((given.provider if given else None) or parent.provider)
+    another = provider if given and given.provider else None
+    delegation = replace(given, max_depth=given.max_depth - 1, provider=another) if given and deeper else None
+    policy = parent.policy
+    had = [each for each in tools if deeper or each not in DELEGATION_TOOLS]
+    if persona is not None:
+        had = [each for each in had if persona.tools is None or each in persona.tools]
+        policy = replace(policy, rules=(*persona.denied, *policy.rules))
+    told = (parent.instructions, persona.instructions if persona else "")
+    return replace(
+        parent,
+        provider=provider,
+        transport=None if given and given.provider else parent.transport,  # as suits another model
+        work_dir=work_dir,
+        policy=replace(policy, limits=limits),
+        role=(persona.role if persona else "") or parent.role,
+        instructions="\n\n".join(text for text in told if text.strip()),
+        tools=tuple(had),
+        chat=False,
+        logs=None,
+        delegation=delegation,
+        mcp=(),
+    )
+
+
+class Borrowed(WrappedProvider):
+    """A provider of child runs, which is somebody else's to close."""
+
+    def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Answer one request; see `Provider.reply`."""
+        return self._inner.reply(replace(request, child=True))
+
+    async def close(self) -> None:
+        """Leave it open."""
+
+
+def share_limits(
+    limits: RunLimits, spent: Spent, promised: Iterable[tuple[RunLimits, Usage]], share: float
+) -> RunLimits:
+    """The limits of a child run: a share of what nobody has used yet, and no other child run may.
+
+    Args:
+        limits: of the parent.
+        spent: what the parent has used, with all its child runs.
+        promised: the child runs that are under way: their limits, and what they have used of these.
+        share: the part that this one gets. Of time it gets all: it runs beside its parent.
+
+    Raises:
+        ToolError: nothing is left.
+    """
+    open_ = tuple(promised)
+    left = {
+        "steps": share * (limits.max_steps - spent.steps),
+        "seconds": limits.max_seconds - spent.seconds,
+    }
+    tokens = limits.max_tokens
+    if tokens is not None:
+        promised_tokens = sum(max(0, (each.max_tokens or 0) - used.total_tokens) for each, used in open_)
+        left["tokens"] = share * (tokens - spent.usage.total_tokens - promised_tokens)
+    if (cost := limits.max_cost_usd) is not None:
+        promised_usd = sum(max(0.0, (each.max_cost_usd or 0.0) - cost_of(used)) for each, used in open_)
+        left["US dollars"] = share * (cost - cost_of(spent.usage) - promised_usd)
+    least = {"steps": 1.0, "tokens": 1.0}
+    if out := [name for name, amount in left.items() if amount <= 0 or amount < least.get(name, 0.0)]:
+        raise ToolError(f"delegate: no {' and no '.join(out)} of this run are left for another task; do it yourself")
+    return replace(
+        limits,
+        max_steps=int(left["steps"]),
+        max_seconds=left["seconds"],
+        max_tokens=None if tokens is None else int(left["tokens"]),
+        max_cost_usd=left.get("US dollars"),
+    )
+
+
+def lower_limits(limits: RunLimits, left: RunLimits) -> RunLimits:
+    """Limits of a run that somebody has chosen, as far as so much is left."""
+    return replace(
+        limits,
+        max_steps=min(limits.max_steps, left.max_steps),
+        max_seconds=min(limits.max_seconds, left.max_seconds),
+        max_tokens=_least(limits.max_tokens, left.max_tokens),
+        max_cost_usd=_least(limits.max_cost_usd, left.max_cost_usd),
+    )
+
+
+def _least(one: N | None, other: N | None) -> N | None:
+    """The smaller bound; None is none."""
+    return one if other is None else other if one is None else min(one, other)
+
+
+def cost_of(usage: Usage) -> float:
+    """What a usage cost in US dollars; where the model's price is not known, as limits count it."""
+    return usage.total_tokens / TOKENS_PER_USD if usage.cost_usd is None else usage.cost_usd

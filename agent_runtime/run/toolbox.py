@@ -33,14 +33,15 @@ from agent_runtime.core.events import (
     ServedTool,
     ToolsListed,
 )
-from agent_runtime.core.values import Connection, Network, Plain, Task, ToolResult, usable_skills
-from agent_runtime.delegation.children import Children, DelegatingRun, Spent, StartRuntime, no_runtime
+from agent_runtime.core.values import Connection, Network, Outcome, Plain, Status, Task, ToolResult, usable_skills
+from agent_runtime.delegation.children import Children, DelegatingRun, Spent, StartRuntime, TaskStatus, no_runtime
+from agent_runtime.delegation.tools import DelegationTools
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import has_sources
 from agent_runtime.policy.policy import CallFacts, Permitted
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
 from agent_runtime.run.checkpoint import transport_of
-from agent_runtime.run.state import ChildRecord, RunState
+from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.select import enclosing, way_out
 from agent_runtime.terminals.command import ShellStart
@@ -48,7 +49,6 @@ from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import Ask, ContextTools, QuestionTools, SkillTools
-from agent_runtime.tools.delegation import DelegationTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.mcp import Serve, cleaned, result_of, tool_of, tools_of
 from agent_runtime.tools.search import SearchTools
@@ -231,9 +231,12 @@ class OwnRun:
         self._number = max(self._number, self._state.progress.delegated) + 1
         return f"t{self._number}"
 
-    def past(self, task: str) -> ChildRecord | None:
-        """What the run's log says of a task."""
-        return self._state.progress.children.get(task)
+    def past(self, task: str) -> TaskStatus | None:
+        """Return the status of a task by the run's log."""
+        if (record := self._state.progress.children.get(task)) is None:
+            return None
+        ended = record.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
+        return TaskStatus.of(task, record.goal, ended, record.result, ended.steps, ended.usage)
 
     def tell(self, task: str, event: Event) -> None:
         """Put an event of a child run into the log, and tell watchers.

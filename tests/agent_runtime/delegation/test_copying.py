@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.delegation.merging import CopyBounds, copied
+from agent_runtime.delegation.copies import CopyBounds, copy_workspace
 from agent_runtime.workspace.files import Workspace
 from tests.waiting import eventually
 
@@ -26,7 +26,7 @@ async def copy_of(
 ) -> Path:
     await asyncio.to_thread(target.mkdir)
     with Workspace(root) as workspace:
-        await copied(workspace, target, names, CopyBounds(size=size, files=files, seconds=seconds, free=free))
+        await copy_workspace(workspace, target, names, CopyBounds(size=size, files=files, seconds=seconds, free=free))
     return target
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from agent_runtime import Delegation, Persona, Policy, Rule, RunLimits, SettingsError, Usage
 from agent_runtime.core.errors import ToolError
-from agent_runtime.delegation.children import Spent, lesser, shared
-from agent_runtime.delegation.merging import changed, diff_of, merge
+from agent_runtime.delegation.children import Spent, lower_limits, share_limits
+from agent_runtime.delegation.copies import changed_paths, merge, render_diff
 from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted
 from agent_runtime.workspace.files import Workspace, apply_all
 from agent_runtime.workspace.state import Manifest
@@ -20,20 +20,20 @@ LIMITS = RunLimits(max_steps=20, max_tokens=1_000, max_cost_usd=4.0, max_seconds
 
 def test_a_child_gets_a_share_of_what_is_neither_used_nor_promised() -> None:
     spent = Spent(usage=Usage(input_tokens=200, cost_usd=1.0), steps=4, seconds=30)
-    first = shared(LIMITS, spent, [], 0.5)
+    first = share_limits(LIMITS, spent, [], 0.5)
     assert (first.max_steps, first.max_tokens, first.max_cost_usd, first.max_seconds) == (8, 400, 1.5, 70)
-    second = shared(LIMITS, spent, [(first, Usage())], 0.5)
+    second = share_limits(LIMITS, spent, [(first, Usage())], 0.5)
     assert (second.max_tokens, second.max_cost_usd) == (200, 0.75)
     # What the first has used since is in the parent's usage, too, and is counted once.
     used = Usage(input_tokens=100, cost_usd=0.5)
-    third = shared(LIMITS, Spent(usage=spent.usage + used, steps=4, seconds=30), [(first, used)], 0.5)
+    third = share_limits(LIMITS, Spent(usage=spent.usage + used, steps=4, seconds=30), [(first, used)], 0.5)
     assert (third.max_tokens, third.max_cost_usd) == (200, 0.75)
-    assert lesser(RunLimits(max_steps=50, max_cost_usd=9), first).max_steps == 8
-    assert lesser(RunLimits(max_steps=50, max_cost_usd=9), first).max_cost_usd == 1.5
+    assert lower_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_steps == 8
+    assert lower_limits(RunLimits(max_steps=50, max_cost_usd=9), first).max_cost_usd == 1.5
 
 
 def test_where_a_price_is_not_known_tokens_count_as_money() -> None:
-    found = shared(RunLimits(max_cost_usd=1.0), Spent(usage=Usage(input_tokens=200_000, cost_usd=None)), [], 1.0)
+    found = share_limits(RunLimits(max_cost_usd=1.0), Spent(usage=Usage(input_tokens=200_000, cost_usd=None)), [], 1.0)
     assert found.max_cost_usd == 0.5
 
 
@@ -48,7 +48,7 @@ def test_where_a_price_is_not_known_tokens_count_as_money() -> None:
 )
 def test_without_anything_left_nothing_is_delegated(spent: Spent, what: str) -> None:
     with pytest.raises(ToolError, match=f"no {what} of this run are left"):
-        shared(LIMITS, spent, [], 0.5)
+        share_limits(LIMITS, spent, [], 0.5)
 
 
 def test_a_persona_cannot_widen_what_its_parent_may_do() -> None:
@@ -87,11 +87,11 @@ def test_files_are_taken_whole_from_where_the_parent_has_them_as_they_were(tmp_p
         (theirs / "gone").unlink()
         (theirs / ".gitignore").write_text("hidden\n")  # is no reason to delete it elsewhere
         now = Manifest.of(child)
-        paths = changed(base, now)
+        paths = changed_paths(base, now)
         merged = merge(child, parent, base.entries, paths)
         assert [each.path for each in merged.writes] == [".gitignore", "gone", "new", "theirs"]
         assert [each.partition(": ")[0] for each in merged.conflicts] == ["both", "taken"]
-        assert changed(base, now, ["gone", "no"]) == ["gone"]
+        assert changed_paths(base, now, ["gone", "no"]) == ["gone"]
 
 
 @pytest.mark.parametrize("mine", [b"text\n", b"\0binary", b"m" * 10_000_001])
@@ -116,8 +116,8 @@ async def test_a_name_cannot_break_a_line_or_be_refused_by_an_encoding(tmp_path:
         (theirs / os.fsdecode(name)).touch()
     with Workspace(theirs) as child, Workspace(ours) as parent:
         now = Manifest.of(child)
-        names = changed(Manifest({}), now)
-        told = [*merge(child, parent, {}, names).conflicts, (await diff_of(child, parent, names))[0]]
+        names = changed_paths(Manifest({}), now)
+        told = [*merge(child, parent, {}, names).conflicts, (await render_diff(child, parent, names))[0]]
     assert len(told[-1].splitlines()) == 4
     assert all(each.isprintable() for each in [*told[:-1], *told[-1].splitlines(), *Manifest({}).difference(now)])
 
@@ -150,9 +150,9 @@ def test_a_file_that_was_made_to_run_as_its_owner_is_only_made_executable(tmp_pa
 
 def test_a_path_lies_beneath_the_directories_of_its_name_alone() -> None:
     now = Manifest({"a/b/c": "file 1", "a/bc": "file 1", "a-b": "file 1"})
-    assert changed(Manifest({}), now, ["a/b/"]) == ["a/b/c"]
-    assert changed(Manifest({}), now, ["a"]) == ["a/b/c", "a/bc"]
-    assert changed(Manifest({}), now, ["."]) == ["a-b", "a/b/c", "a/bc"]
+    assert changed_paths(Manifest({}), now, ["a/b/"]) == ["a/b/c"]
+    assert changed_paths(Manifest({}), now, ["a"]) == ["a/b/c", "a/bc"]
+    assert changed_paths(Manifest({}), now, ["."]) == ["a-b", "a/b/c", "a/bc"]
 
 
 async def test_lines_are_counted_whatever_they_begin_with_and_not_where_a_file_is_no_text(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ async def test_lines_are_counted_whatever_they_begin_with_and_not_where_a_file_i
     (theirs / "hidden.txt").write_text("a secret\n")
     (theirs / "picture.png").write_bytes(b"\x89PNG\0\xff")
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        text, lines = await diff_of(child, parent, ["hidden.txt", "notes.sql"], "hidden.txt".__eq__)
+        text, lines = await render_diff(child, parent, ["hidden.txt", "notes.sql"], "hidden.txt".__eq__)
         assert lines == 4
         assert "secret" not in text
     with Workspace(theirs) as child, Workspace(ours) as parent:
-        text, lines = await diff_of(child, parent, ["notes.sql", "picture.png"])
+        text, lines = await render_diff(child, parent, ["notes.sql", "picture.png"])
         assert lines is None
         assert "Binary files differ" in text

@@ -1,13 +1,14 @@
-"""The tools with which an agent delegates tasks to child runs."""
+"""The tools with which an agent delegates tasks to child runs: `delegate`, `task_status` and `collect`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.values import Outcome, PendingCall, Plain, Status, ToolResult, Usage
+from agent_runtime.core.values import Plain, Status, ToolResult
+from agent_runtime.delegation.children import Children, TaskStatus
 from agent_runtime.policy.policy import CallFacts
 from agent_runtime.tools import changes as changes_module
 from agent_runtime.tools.changes import adopted
@@ -16,83 +17,6 @@ from agent_runtime.workspace.files import StagedFile
 
 _SHOWN = 30
 _SUMMARY_CHARS = 4_000
-
-
-class MergedFiles(Protocol):
-    """What collecting would do; see `Merge`."""
-
-    @property
-    def writes(self) -> Sequence[StagedFile]:
-        """What becomes of which file."""
-        ...
-
-    @property
-    def conflicts(self) -> Sequence[str]:
-        """Why files cannot be taken."""
-        ...
-
-
-class DelegatedTask(Protocol):
-    """How a task is getting on; see `TaskStatus`."""
-
-    @property
-    def state(self) -> str:
-        """In a word."""
-        ...
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How it ended."""
-        ...
-
-    @property
-    def pending(self) -> PendingCall | None:
-        """The call that waits for an answer."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Steps taken."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """What its model calls used."""
-        ...
-
-    @property
-    def changes(self) -> Sequence[str]:
-        """Each file that it changed, and how."""
-        ...
-
-    @property
-    def diff(self) -> str:
-        """The same as a unified diff."""
-        ...
-
-
-class Delegates(Protocol):
-    """What starts child runs and knows them; see `Children`."""
-
-    def start(self, task: str, *, files: Sequence[str] | None = None, persona: str | None = None) -> Awaitable[str]:
-        """Begin a child run."""
-        ...
-
-    def status(self, task: str) -> DelegatedTask:
-        """How a task is getting on."""
-        ...
-
-    def wait(self, task: str) -> Awaitable[DelegatedTask]:
-        """Wait until it has ended, or waits for an answer."""
-        ...
-
-    def merge(self, task: str, paths: Iterable[str] | None = None) -> MergedFiles:
-        """Work out what collecting would do."""
-        ...
-
-    def take(self, task: str, writes: Sequence[StagedFile]) -> None:
-        """Collect files."""
-        ...
 
 
 class DelegationTools:
@@ -106,7 +30,7 @@ class DelegationTools:
     }
     stub_types: ClassVar[str] = ""
 
-    def __init__(self, tasks: Delegates) -> None:
+    def __init__(self, tasks: Children) -> None:
         """Delegate to the child runs of one run."""
         self._tasks = tasks
 
@@ -135,7 +59,7 @@ class DelegationTools:
             "changes": [*status.changes],
             "diff": status.diff,
         }
-        lines = [f"[task_status {task}] {told(status)}", *_listed(status.changes)]
+        lines = [f"[task_status {task}] {describe(status)}", *_listed(status.changes)]
         return ToolResult(value=value, text="\n".join(lines))
 
     async def collect(self, task: str, paths: list[str] | None = None) -> ToolResult:
@@ -157,10 +81,12 @@ class DelegationTools:
             return
         task, status = args["task"], await self._tasks.wait(args["task"])
         if status.outcome is None:
-            raise ToolError(f"collect: task {task} {told(status)}")
+            raise ToolError(f"collect: task {task} {describe(status)}")
         if status.outcome.status not in {Status.FINISHED, Status.ANSWERED} and args.get("paths") is None:
             files = "\n".join(_listed(status.changes)) or "It changed no file."
-            raise ToolError(f"collect: task {task} {told(status)}\n{files}\nTo take files of it, name them in paths.")
+            raise ToolError(
+                f"collect: task {task} {describe(status)}\n{files}\nTo take files of it, name them in paths."
+            )
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
         """Tell which files a call of `collect` would change; see `Tool.plan`.
@@ -173,9 +99,9 @@ class DelegationTools:
             return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
         merged = self._tasks.merge(args["task"], args.get("paths"))
         if merged.conflicts:
-            told_ = "\n".join(merged.conflicts[:_SHOWN])
+            conflicts = "\n".join(merged.conflicts[:_SHOWN])
             raise ToolError(
-                f"collect: nothing was taken over from task {args['task']}, because of\n{told_}", kind="ValueError"
+                f"collect: nothing was taken over from task {args['task']}, because of\n{conflicts}", kind="ValueError"
             )
         return Planned(
             facts=CallFacts(tool=tool, args=args, paths=tuple(each.path for each in merged.writes), writes=True),
@@ -194,13 +120,13 @@ class DelegationTools:
             f"{'created' if each.old is None else 'deleted' if each.data is None else 'modified'}: {each.path}"
             for each in writes
         ]
-        head = f"[collect {task}] {told(self._tasks.status(task))}"
+        head = f"[collect {task}] {describe(self._tasks.status(task))}"
         taken = ["Taken over:", *_listed(lines)] if lines else ["It changed no file that was not taken over already."]
         return ToolResult(value=[each.path for each in writes], text="\n".join([head, *taken]))
 
 
-def told(status: DelegatedTask) -> str:
-    """How a task is getting on, in a sentence."""
+def describe(status: TaskStatus) -> str:
+    """Describe the progress of a task in a sentence."""
     used = f"{status.steps} steps, {status.usage.total_tokens:,} tokens"
     if status.outcome is not None:
         return f"ended as {status.state} ({used}): {str(status.outcome)[:_SUMMARY_CHARS]}"
