@@ -60,9 +60,10 @@ from agent_runtime.providers.recording import (
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.mcp import declare
 from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.run.state import RunProgress, RunState
-from agent_runtime.run.toolbox import Toolbox, declare
+from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick_sandbox
 from agent_runtime.sessions.codec import decode, encode

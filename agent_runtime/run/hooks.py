@@ -1,4 +1,9 @@
-"""Hooks of a run: typed listeners, handlers by kind of event, and the handlers that are asked."""
+"""Hooks of a run: listeners of typed events, handlers by kind of event, and the default handlers of a terminal.
+
+`HookSystem` holds them. `Announcer` translates the events of a run into calls of handlers, by one table (`_ANNOUNCED`).
+The kinds `ask_user` and `permission_request` have answers: `run.approvals` calls their handlers. `install` registers
+defaults that print to standard output and ask on the terminal.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +12,33 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, TypeVar
 
 from agent_runtime.core.events import (
-    Archived,
-    ChildRecorded,
-    ChildResult,
-    ChildWatched,
     CompletionWithdrawn,
     Ended,
     Event,
     Faulted,
-    Live,
     MessageInjected,
     MessageQueued,
     ModelAwaited,
     NetworkLost,
     NetworkUsed,
-    Observed,
     Parked,
     Paused,
-    PermissionAsked,
-    QuestionAsked,
-    Recorded,
-    Recovered,
     Refused,
     Replied,
-    ReplyBroken,
-    Resumed,
-    Revealed,
     SessionReset,
-    Shrunk,
     Started,
     StepStarted,
     Streamed,
     StreamReset,
-    Summarised,
-    Told,
     ToolCalled,
     ToolProgressed,
     ToolReturned,
-    ToolsListed,
 )
 from agent_runtime.core.values import Outcome, PendingCall, Status
 
@@ -262,11 +250,27 @@ on_user_message_injected = _decorator(EventType.USER_MESSAGE_INJECTED)
 on_session_reset = _decorator(EventType.SESSION_RESET)
 
 
-# ---- Call handlers by kind of event. Pure, but for the handlers that it calls.
+_ANNOUNCED: Mapping[type, tuple[EventType, str]] = {
+    StepStarted: (EventType.STEP, "step max_steps"),
+    StreamReset: (EventType.STREAM_RESET, "attempt"),
+    ModelAwaited: (EventType.MODEL_AWAITED, "reason seconds"),
+    ToolCalled: (EventType.TOOL_CALL, "tool args label number"),
+    ToolProgressed: (EventType.TOOL_PROGRESS, "tool text number"),
+    ToolReturned: (EventType.TOOL_RESULT, "tool result=text args ok value seconds number"),
+    Refused: (EventType.SECURITY_ERROR, "error"),
+    Faulted: (EventType.RUNTIME_ERROR, "error"),
+    Parked: (EventType.RUNTIME_ERROR, "error=reason"),
+    CompletionWithdrawn: (EventType.COMPLETION_WITHDRAWN, "step"),
+    MessageQueued: (EventType.USER_MESSAGE_QUEUED, "message=text"),
+    MessageInjected: (EventType.USER_MESSAGE_INJECTED, "message=text"),
+    Paused: (EventType.PAUSED, "pending"),
+    SessionReset: (EventType.SESSION_RESET, ""),
+}
+"""Event → the kind of its handlers, and their arguments: the event's attributes, renamed with `argument=attribute`."""
 
 
 class Announcer:
-    """Tells hooks of a runtime's events; a listener like any other."""
+    """Calls the handlers of a runtime's events; a listener like any other."""
 
     def __init__(self, hooks: HookSystem, *, stream: bool) -> None:
         """Announce to `hooks`.
@@ -275,111 +279,54 @@ class Announcer:
             hooks: whose handlers are called.
             stream: whether text is passed on as it comes, or once a reply is complete.
         """
-        self._hooks = hooks
+        self._emit = hooks.emit
         self._stream = stream
         self._text: list[str] = []
-        self._complete = False
-        """Whether the step's reply is complete, so that what follows is passed on as it comes."""
+        self._is_complete = False
+        """Whether the step's reply is complete, so that further text is passed on as it comes."""
 
     def __call__(self, event: Event) -> None:
-        """Call the handlers of an event's kind. Questions are put by the gate, which needs the answers."""
-        if isinstance(event, Live):
-            self._live(event)
-        else:
-            self._recorded(event)
-
-    def _live(self, event: Live) -> None:  # noqa: C901, PLR0912 - one case for each kind of event, nothing else
-        emit = self._hooks.emit
+        """Call the handlers of an event. Questions are put by the gate, which needs the answers."""
         match event:
-            case StepStarted(step=step, max_steps=max_steps):
+            case StepStarted() | StreamReset():
                 self._text.clear()
-                self._complete = False
-                emit(EventType.STEP, step=step, max_steps=max_steps)
+                self._is_complete = False
+            case Streamed(text=text) if self._stream or self._is_complete:
+                self._emit(EventType.STREAM, text=text)
             case Streamed(text=text):
-                if self._stream or self._complete:
-                    emit(EventType.STREAM, text=text)
-                else:
-                    self._text.append(text)
-            case StreamReset(attempt=attempt):
-                self._text.clear()
-                emit(EventType.STREAM_RESET, attempt=attempt)
-            case ModelAwaited(reason=reason, seconds=seconds):
-                emit(EventType.MODEL_AWAITED, reason=reason, seconds=seconds)
-            case ToolCalled(tool=tool, args=args, label=label, number=number):
-                emit(EventType.TOOL_CALL, tool=tool, args=args, label=label, number=number)
-            case ToolProgressed(tool=tool, text=text, number=number):
-                emit(EventType.TOOL_PROGRESS, tool=tool, text=text, number=number)
-            case Refused(error=error):
-                emit(EventType.SECURITY_ERROR, error=error)
-            case Faulted(error=error):
-                emit(EventType.RUNTIME_ERROR, error=error)
-            case NetworkUsed(connection=connection):
-                if not connection.allowed:
-                    emit(EventType.SECURITY_ERROR, error=f"network: {connection}")
-            case NetworkLost(reason=reason):
-                emit(EventType.RUNTIME_ERROR, error=f"The sandbox has lost its network: {reason}.")
-            case CompletionWithdrawn(step=step):
-                emit(EventType.COMPLETION_WITHDRAWN, step=step)
-            case MessageQueued(text=text):
-                emit(EventType.USER_MESSAGE_QUEUED, message=text)
-            case SessionReset():
-                emit(EventType.SESSION_RESET)
-            case PermissionAsked() | QuestionAsked() | ChildWatched():
-                pass
-            case other:
-                assert_never(other)
-
-    def _recorded(self, event: Recorded) -> None:
-        emit = self._hooks.emit
-        match event:
-            case Started():
-                emit(EventType.START, task=event.task.goal)
+                self._text.append(text)
             case Replied():
-                self._said_all()
-            case ToolReturned():
-                emit(
-                    EventType.TOOL_RESULT,
-                    tool=event.tool,
-                    result=event.text,
-                    args=event.args,
-                    ok=event.ok,
-                    value=event.value,
-                    seconds=event.seconds,
-                    number=event.number,
-                )
-            case MessageInjected(text=text):
-                emit(EventType.USER_MESSAGE_INJECTED, message=text)
-            case Paused(pending=pending):
-                emit(EventType.PAUSED, pending=pending)
-            case Parked(reason=reason):
-                emit(EventType.RUNTIME_ERROR, error=reason)
+                self._is_complete = True
+                self._flush_text()
+            case Started(task=task):
+                self._emit(EventType.START, task=task.goal)
+            case NetworkUsed(connection=connection) if not connection.allowed:
+                self._emit(EventType.SECURITY_ERROR, error=f"network: {connection}")
+            case NetworkLost(reason=reason):
+                self._emit(EventType.RUNTIME_ERROR, error=f"The sandbox has lost its network: {reason}.")
             case Ended(outcome=outcome):
-                self._ended(outcome)
-            case Observed() | Told() | Resumed() | Recovered() | Archived() | Revealed() | Shrunk() | Summarised():
+                self._announce_end(outcome)
+            case _:
                 pass
-            case ReplyBroken() | ChildRecorded() | ChildResult() | ToolsListed():
-                pass  # the first is told by what follows: another attempt, or the run's end
-            case other:
-                assert_never(other)
+        if type(event) in _ANNOUNCED:
+            kind, arguments = _ANNOUNCED[type(event)]
+            names = [argument.partition("=") for argument in arguments.split()]
+            self._emit(kind, **{name: getattr(event, attribute or name) for name, _, attribute in names})
 
-    def _said_all(self) -> None:
+    def _flush_text(self) -> None:
         text = "".join(self._text)
         self._text.clear()
-        self._complete = True
         if text.strip():
-            self._hooks.emit(EventType.STREAM, text=text)
+            self._emit(EventType.STREAM, text=text)
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _announce_end(self, outcome: Outcome) -> None:
         if outcome.status is Status.FINISHED:
-            self._hooks.emit(EventType.FINISH, summary=outcome.summary)
+            self._emit(EventType.FINISH, summary=outcome.summary)
         elif outcome.status is Status.MAX_STEPS:
-            self._hooks.emit(EventType.MAX_STEPS)
+            self._emit(EventType.MAX_STEPS)
         elif outcome.status in {Status.FAILED, Status.SANDBOX_FAILED}:
-            self._hooks.emit(EventType.RUNTIME_ERROR, error=outcome.reason)
-        self._hooks.emit(EventType.END, outcome=outcome)
-
-
-# ---- The default handlers of a runtime: print to standard output, ask on the terminal.
+            self._emit(EventType.RUNTIME_ERROR, error=outcome.reason)
+        self._emit(EventType.END, outcome=outcome)
 
 
 _RESULT_CHARS = 200

@@ -337,13 +337,13 @@ class AsyncRuntime:
             SettingsError: the package `mcp` is not installed.
             UsageError: as for `run`.
         """
-        from agent_runtime.run.mcp_server import ToolServer  # noqa: PLC0415 - few runtimes are servers
+        from agent_runtime.run.mcp import ToolServer  # noqa: PLC0415 - see TYPE_CHECKING above
 
         self._require_outside()
         resets = self._resets
         async with self._lock:
             self._require_usable(resets)
-            await ToolServer(self.agent, self._toolbox, self._state, self._gate).serve()
+            await ToolServer(self.agent, self._toolbox.registry, self._state, self._gate).serve()
 
     def children_of(self, caller: DelegatingRun, bounds: Delegation) -> Children:
         """Child runs on this workspace that belong to a caller, who ends them; `TaskManager` is one."""
@@ -445,9 +445,6 @@ WAITS_FOR_ITSELF = (
 def slug(name: str) -> str:
     """A session's name from an agent's: lower case, hyphens between words."""
     return "-".join(name.lower().split()) or "agent"
-
-
-# ---- Runtime: the same agent for code without an event loop.
 
 
 T = TypeVar("T")
@@ -618,9 +615,6 @@ class Runtime:
         if RUNNING.get() is self._runtime:
             raise UsageError(WAITS_FOR_ITSELF)
         return self._loop.see(work)
-
-
-# ---- Import what a run needs, for a process whose event loop must not stop for it later.
 
 
 _EVERY_RUN = (

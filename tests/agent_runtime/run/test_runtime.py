@@ -33,7 +33,7 @@ from agent_runtime import (
 )
 from agent_runtime.core.events import Recorded
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.run import mcp_server, toolbox
+from agent_runtime.run import mcp, toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.transports.blocks import BlockTransport
 from agent_runtime.workspace.files import Scratch
@@ -366,11 +366,11 @@ async def test_serving_tools_after_a_run_asks_for_approval_and_keeps_the_convers
 ) -> None:
     given: list[tuple[str, bool]] = []
 
-    async def calls(server: mcp_server.ToolServer) -> None:
+    async def calls(server: mcp.ToolServer) -> None:
         given.extend([await server.call("list_files", {"pattern": "*.sh"}) for _ in range(3)])
 
-    monkeypatch.setattr(mcp_server, "_KEPT_CALLS", 2)
-    monkeypatch.setattr(mcp_server.ToolServer, "serve", calls)
+    monkeypatch.setattr(mcp, "_KEPT_CALLS", 2)
+    monkeypatch.setattr(mcp.ToolServer, "serve", calls)
     policy = Policy(rules=(Rule(decision="ask", tool="list_files"),))
     async with runtime_for(project, sandbox, [DONE], policy=policy, transport="tools") as runtime:
         runtime.hooks.register("permission_request", lambda **_: True)
