@@ -65,17 +65,243 @@ from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.run.state import RunProgress, RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
-from agent_runtime.sandbox.select import pick_sandbox
+from agent_runtime.sandbox.select import pick
 from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.protocol import InMemorySession, Session
 from agent_runtime.tools.tool import Registry
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
-# ---- Find the requests of a recording that today's code would make differently. Pure.
-
-
+T = TypeVar("T")
+PLACE = "<work dir>"
+_INDEX_SECONDS = 60.0
+_NETWORK = (re.compile(r"^Network: HTTPS to .* only\n?", re.MULTILINE), "")
+"""What the first message says of a network: a replay has none, since a recording never chooses one."""
 _FORMAT_ERROR = "[Format error"
+
+
+class Recorder:
+    """Records what an agent's model is asked and answers, and the events of its session.
+
+    Example:
+        ```python
+        recorder = Recorder(agent, Path("run.jsonl"))
+        async with AsyncRuntime(recorder.agent) as runtime:
+            recorder.follow(runtime)
+            await runtime.run("Make the tests pass")
+        ```
+
+    The file holds the conversation, and with it whatever the agent read; its owner alone may read it.
+
+    Attributes:
+        agent: the same agent, with a provider that records; use it in place of the one given.
+    """
+
+    def __init__(self, agent: Agent, path: Path | str, *, secrets: Sequence[str] = ()) -> None:
+        """Begin a recording.
+
+        Args:
+            agent: who works.
+            path: the file to make; no file is ever written over.
+            secrets: texts that must not reach the file, should the conversation hold them.
+
+        Raises:
+            SettingsError: the file exists, or cannot be made.
+        """
+        # Who works, and where: what `replaying.agent_of` makes an agent from again.
+        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+        try:
+            digest = Manifest.of(workspace).digest
+            indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
+        finally:
+            workspace.close()
+        # Whose model delegated tasks have and where their copies lie is the replay's.
+        delegation = agent.delegation
+        bounds = delegation and asdict(replace(delegation, provider=None, copies=None))
+        self._provider = RecordingProvider(
+            agent.provider,
+            path,
+            about={
+                "agent": {
+                    "name": agent.name,
+                    "role": agent.role,
+                    "instructions": agent.instructions,
+                    "tools": None if agent.tools is None else list(agent.tools),
+                    "memory": asdict(agent.memory),
+                    "chat": agent.chat,
+                    "unsafe_mode": agent.unsafe_mode,
+                    "repository_instructions": dict(agent.repository_instructions),
+                    "max_output_chars": dict(agent.max_output_chars),
+                    "policy": asdict(agent.policy),
+                    "indexed": indexed,
+                    **({"skills": dict(agent.skills)} if agent.skills else {}),
+                    **({"start_in": agent.start_in} if agent.start_in else {}),
+                    **({"transport": agent.transport} if agent.transport else {}),
+                    **({"delegation": bounds} if bounds else {}),
+                },
+                "sandbox": agent.sandbox.level,
+                "work_dir": agent.sandbox.seen_as(agent.work_dir),
+                "workspace": digest,
+            },
+            secrets=secrets,
+        )
+        if delegation is not None and delegation.provider is not None:  # child runs are recorded as well
+            delegation = replace(delegation, provider=self._provider.beside(delegation.provider))
+        around = agent.clock_and_random
+        self.agent = replace(
+            agent,
+            provider=self._provider,
+            delegation=delegation,
+            indexed=indexed,
+            clock_and_random=ClockAndRandom(
+                now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
+                token=lambda size: self._noted(DIGITS, around.token(size), str),
+                sleep=around.sleep,
+            ),
+        )
+
+    def follow(self, runtime: Followed) -> None:
+        """Write down what the session holds, and from now on whatever it is added.
+
+        A recording that begins in the middle of a conversation can be compared, but not replayed.
+        """
+        history = runtime.session.events
+        self._provider.note(HISTORY, len(history))
+        for event in history:
+            self._note(event)
+        runtime.hooks.add(self._note)
+
+    def recorded(self, provider: Provider) -> Provider:
+        """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
+        return self._provider.beside(provider)
+
+    def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
+        self._provider.note(kind, told(value))
+        return value
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, get_args(Recorded)):
+            self._provider.note(EVENT, json.loads(encode(event)))
+
+
+async def replay_recording(
+    path: Path | str,
+    *,
+    work_dir: Path,
+    sandbox: Sandbox,
+    exact: bool = False,
+    secrets: Sequence[str] = (),
+) -> Replayed:
+    """Run the recorded tasks again, on a copy of `work_dir`, with the recorded replies.
+
+    The tools really run. A request that differs from the recorded one ends the replay, as the replies after it answer
+    something else. Runs that waited for a person are replayed up to there.
+
+    Args:
+        path: a recording that `Recorder` made.
+        work_dir: a directory as it was when the recording began; it is not touched.
+        sandbox: where commands run; of the recorded kind, which the model knows. A recording never chooses it:
+            what it makes run are programs.
+        exact: whether to compare what differs between any two runs, too: times, durations, numbers of processes
+            (`VOLATILE`). Where the work directory lies never is.
+        secrets: the texts that were kept out of the recording.
+
+    Raises:
+        ScriptError: it is no recording, not of a conversation from its beginning, of another sandbox, or of an agent
+            whose file tools might leave the directory.
+        SettingsError: the directory cannot be copied.
+    """
+    tape = await asyncio.to_thread(load_tape, path)
+    events = events_of(tape)
+    _require_replayable(tape, str(path), sandbox)
+    with tempfile.TemporaryDirectory(prefix="codepilot-replay-") as scratch:
+        copy = Path(scratch) / "workspace"
+        await asyncio.to_thread(_copied, work_dir, copy)
+        places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
+        place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
+        provider = ReplayProvider(path, masks=(place, _NETWORK, *(() if exact else VOLATILE)), secrets=secrets)
+        started = [event for event in events if isinstance(event, Started)]
+        recorded_agent = agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox)
+        delegation = recorded_agent.delegation
+        agent = replace(
+            recorded_agent,
+            delegation=delegation and replace(delegation, provider=provider.children()),
+            clock_and_random=_clock_and_random(tape),
+            # The first messages show what they showed then, whichever machine is the faster one.
+            index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
+        )
+        same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
+        outcomes = await _run(agent, provider, events)
+    # How the recorded runs ended, up to the first that waited.
+    upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
+    recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]
+    if upto < len(events) and (waits := RunProgress(events[: upto + 1]).read().outcome) is not None:
+        recorded.append(waits)
+    return Replayed(
+        requests=provider.replayed,
+        left=provider.remaining,
+        outcomes=tuple(outcomes),
+        recorded=tuple(recorded),
+        same_start=same,
+        difference=provider.departure,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How a replay went.
+
+    Attributes:
+        requests: requests that were made as recorded.
+        left: recorded requests that were not made.
+        outcomes: how each run ended now.
+        recorded: how each run ended then.
+        same_start: whether the directory was as it was when the recording began.
+        difference: where the conversation left the recording, with a unified diff; None when it did not.
+    """
+
+    requests: int
+    left: int
+    outcomes: tuple[Outcome, ...]
+    recorded: tuple[Outcome, ...]
+    same_start: bool
+    difference: str | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every request was made again as it was, and every run ended as it did."""
+        ends = [(each.status, each.summary) for each in self.outcomes] == [
+            (each.status, each.summary) for each in self.recorded
+        ]
+        return self.difference is None and not self.left and ends
+
+
+async def compare_recording(path: Path | str) -> Comparison:
+    """Make every recorded request again with the current code, and compare; see `comparing.compare`.
+
+    Raises:
+        ScriptError: it is no recording, or holds no events.
+    """
+    tape = await asyncio.to_thread(load_tape, path)
+    with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
+        # Nothing is ever run here: the place only lets the tools say what they are.
+        sandbox = pick("local", SandboxSettings())
+        recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
+        agent = replace(recorded, transport="tools" if calls_tools(tape) else "blocks")
+        state = RunState(InMemorySession(), HookSystem())
+        toolbox = Toolbox(agent, state, ask=Gate(state).question)
+        try:
+            _serve_recorded(toolbox.registry, events_of(tape))
+            read = toolbox.open_transport().read
+            return compare(
+                tape,
+                system=toolbox.system_prompt,
+                tools=toolbox.schemas,
+                read=read,
+                max_entry_chars=agent.memory.max_context_tokens,
+            )
+        finally:
+            await toolbox.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,132 +437,6 @@ def _was_understood(following: Sequence[Entry]) -> bool:
                 case _:
                     pass
     return False
-
-
-PLACE = "<work dir>"
-_INDEX_SECONDS = 60.0
-_NETWORK = (re.compile(r"^Network: HTTPS to .* only\n?", re.MULTILINE), "")
-"""What the first message says of a network: a replay has none, since a recording never chooses one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """How a replay went.
-
-    Attributes:
-        requests: requests that were made as recorded.
-        left: recorded requests that were not made.
-        outcomes: how each run ended now.
-        recorded: how each run ended then.
-        same_start: whether the directory was as it was when the recording began.
-        difference: where the conversation left the recording, with a unified diff; None when it did not.
-    """
-
-    requests: int
-    left: int
-    outcomes: tuple[Outcome, ...]
-    recorded: tuple[Outcome, ...]
-    same_start: bool
-    difference: str | None
-
-    @property
-    def is_same(self) -> bool:
-        """Whether every request was made again as it was, and every run ended as it did."""
-        ends = [(each.status, each.summary) for each in self.outcomes] == [
-            (each.status, each.summary) for each in self.recorded
-        ]
-        return self.difference is None and not self.left and ends
-
-
-async def replay_recording(
-    path: Path | str,
-    *,
-    work_dir: Path,
-    sandbox: Sandbox,
-    exact: bool = False,
-    secrets: Sequence[str] = (),
-) -> Replayed:
-    """Run the recorded tasks again, on a copy of `work_dir`, with the recorded replies.
-
-    The tools really run. A request that differs from the recorded one ends the replay, as the replies after it answer
-    something else. Runs that waited for a person are replayed up to there.
-
-    Args:
-        path: a recording that `Recorder` made.
-        work_dir: a directory as it was when the recording began; it is not touched.
-        sandbox: where commands run; of the recorded kind, which the model knows. A recording never chooses it:
-            what it makes run are programs.
-        exact: whether to compare what differs between any two runs, too: times, durations, numbers of processes
-            (`VOLATILE`). Where the work directory lies never is.
-        secrets: the texts that were kept out of the recording.
-
-    Raises:
-        ScriptError: it is no recording, not of a conversation from its beginning, of another sandbox, or of an agent
-            whose file tools might leave the directory.
-        SettingsError: the directory cannot be copied.
-    """
-    tape = await asyncio.to_thread(load_tape, path)
-    events = events_of(tape)
-    _require_replayable(tape, str(path), sandbox)
-    with tempfile.TemporaryDirectory(prefix="codepilot-replay-") as scratch:
-        copy = Path(scratch) / "workspace"
-        await asyncio.to_thread(_copied, work_dir, copy)
-        places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
-        place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
-        provider = ReplayProvider(path, masks=(place, _NETWORK, *(() if exact else VOLATILE)), secrets=secrets)
-        started = [event for event in events if isinstance(event, Started)]
-        recorded_agent = agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox)
-        delegation = recorded_agent.delegation
-        agent = replace(
-            recorded_agent,
-            delegation=delegation and replace(delegation, provider=provider.children()),
-            clock_and_random=_clock_and_random(tape),
-            # The first messages show what they showed then, whichever machine is the faster one.
-            index_seconds=_INDEX_SECONDS if any(event.indexed for event in started) else 0.0,
-        )
-        same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
-        outcomes = await _run(agent, provider, events)
-    # How the recorded runs ended, up to the first that waited.
-    upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
-    recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]
-    if upto < len(events) and (waits := RunProgress(events[: upto + 1]).read().outcome) is not None:
-        recorded.append(waits)
-    return Replayed(
-        requests=provider.replayed,
-        left=provider.remaining,
-        outcomes=tuple(outcomes),
-        recorded=tuple(recorded),
-        same_start=same,
-        difference=provider.departure,
-    )
-
-
-async def compare_recording(path: Path | str) -> Comparison:
-    """Make every recorded request again with the current code, and compare; see `comparing.compare`.
-
-    Raises:
-        ScriptError: it is no recording, or holds no events.
-    """
-    tape = await asyncio.to_thread(load_tape, path)
-    with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
-        # Nothing is ever run here: the place only lets the tools say what they are.
-        sandbox = pick_sandbox("local", SandboxSettings())
-        recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
-        agent = replace(recorded, transport="tools" if calls_tools(tape) else "blocks")
-        state = RunState(InMemorySession(), HookSystem())
-        toolbox = Toolbox(agent, state, ask=Gate(state).question)
-        try:
-            _serve_recorded(toolbox.registry, events_of(tape))
-            read = toolbox.open_transport().read
-            return compare(
-                tape,
-                system=toolbox.system_prompt,
-                tools=toolbox.schemas,
-                read=read,
-                max_entry_chars=agent.memory.max_context_tokens,
-            )
-        finally:
-            await toolbox.close()
 
 
 def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox) -> Agent:
@@ -484,12 +584,6 @@ def _digest(agent: Agent) -> str:
         workspace.close()
 
 
-# ---- Recording everything that a replay of an agent's runs needs.
-
-
-T = TypeVar("T")
-
-
 class Followed(Protocol):
     """What of a runtime a recorder follows; `AsyncRuntime` and `Runtime` are such."""
 
@@ -502,107 +596,3 @@ class Followed(Protocol):
     def hooks(self) -> HookSystem:
         """Who is told what happens."""
         ...
-
-
-class Recorder:
-    """Records what an agent's model is asked and answers, and the events of its session.
-
-    Example:
-        ```python
-        recorder = Recorder(agent, Path("run.jsonl"))
-        async with AsyncRuntime(recorder.agent) as runtime:
-            recorder.follow(runtime)
-            await runtime.run("Make the tests pass")
-        ```
-
-    The file holds the conversation, and with it whatever the agent read; its owner alone may read it.
-
-    Attributes:
-        agent: the same agent, with a provider that records; use it in place of the one given.
-    """
-
-    def __init__(self, agent: Agent, path: Path | str, *, secrets: Sequence[str] = ()) -> None:
-        """Begin a recording.
-
-        Args:
-            agent: who works.
-            path: the file to make; no file is ever written over.
-            secrets: texts that must not reach the file, should the conversation hold them.
-
-        Raises:
-            SettingsError: the file exists, or cannot be made.
-        """
-        # Who works, and where: what `replaying.agent_of` makes an agent from again.
-        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
-        try:
-            digest = Manifest.of(workspace).digest
-            indexed = has_sources(workspace) if agent.indexed is None else agent.indexed
-        finally:
-            workspace.close()
-        # Whose model delegated tasks have and where their copies lie is the replay's.
-        delegation = agent.delegation
-        bounds = delegation and asdict(replace(delegation, provider=None, copies=None))
-        self._provider = RecordingProvider(
-            agent.provider,
-            path,
-            about={
-                "agent": {
-                    "name": agent.name,
-                    "role": agent.role,
-                    "instructions": agent.instructions,
-                    "tools": None if agent.tools is None else list(agent.tools),
-                    "memory": asdict(agent.memory),
-                    "chat": agent.chat,
-                    "unsafe_mode": agent.unsafe_mode,
-                    "repository_instructions": dict(agent.repository_instructions),
-                    "max_output_chars": dict(agent.max_output_chars),
-                    "policy": asdict(agent.policy),
-                    "indexed": indexed,
-                    **({"skills": dict(agent.skills)} if agent.skills else {}),
-                    **({"start_in": agent.start_in} if agent.start_in else {}),
-                    **({"transport": agent.transport} if agent.transport else {}),
-                    **({"delegation": bounds} if bounds else {}),
-                },
-                "sandbox": agent.sandbox.level,
-                "work_dir": agent.sandbox.seen_as(agent.work_dir),
-                "workspace": digest,
-            },
-            secrets=secrets,
-        )
-        if delegation is not None and delegation.provider is not None:  # child runs are recorded as well
-            delegation = replace(delegation, provider=self._provider.beside(delegation.provider))
-        around = agent.clock_and_random
-        self.agent = replace(
-            agent,
-            provider=self._provider,
-            delegation=delegation,
-            indexed=indexed,
-            clock_and_random=ClockAndRandom(
-                now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
-                token=lambda size: self._noted(DIGITS, around.token(size), str),
-                sleep=around.sleep,
-            ),
-        )
-
-    def follow(self, runtime: Followed) -> None:
-        """Write down what the session holds, and from now on whatever it is added.
-
-        A recording that begins in the middle of a conversation can be compared, but not replayed.
-        """
-        history = runtime.session.events
-        self._provider.note(HISTORY, len(history))
-        for event in history:
-            self._note(event)
-        runtime.hooks.add(self._note)
-
-    def recorded(self, provider: Provider) -> Provider:
-        """Another model that the runtime is to `use`, so that its exchanges are recorded, too."""
-        return self._provider.beside(provider)
-
-    def _noted(self, kind: str, value: T, told: Callable[[T], str]) -> T:
-        self._provider.note(kind, told(value))
-        return value
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, get_args(Recorded)):
-            self._provider.note(EVENT, json.loads(encode(event)))

@@ -20,42 +20,12 @@ from agent_runtime.run.state import RunState
 from agent_runtime.tools.tool import is_cancelled
 
 _QUESTION_CHARS = 4_000
+
 _SHORTER = {
     "execute": "Put it in a script with write_file, and execute that.",
     "send_input": "Put it in a file with write_file, or send it in several calls.",
     "write_file": "Write it in several calls of a few hundred lines each.",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a person said to a request.
-
-    Attributes:
-        approved: whether the call may be made; for a question, whether there is an answer.
-        note: the answer, or a word about a denial.
-    """
-
-    approved: bool
-    note: str = ""
-
-
-def answer_to(pending: PendingCall | None, *, approve: bool | None, note: str, request_id: str | None) -> Answer | None:
-    """What a person said to the request that waits; None where nothing waits, and nothing was said.
-
-    Raises:
-        ResumeError: they answered another request, or did not say what this one asks.
-    """
-    if request_id is not None and (pending is None or pending.request_id != request_id):
-        now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
-        raise ResumeError(ResumeCode.OTHER_REQUEST, request=request_id, now=now)
-    if pending is None:
-        return None
-    if approve is None and pending.kind == "permission":
-        raise ResumeError(ResumeCode.NO_DECISION, request=pending.request_id)
-    if approve is None and not note:
-        raise ResumeError(ResumeCode.NO_ANSWER, request=pending.request_id)
-    return Answer(approved=approve is None or approve, note=note)
 
 
 class Gate:
@@ -204,6 +174,37 @@ class Gate:
                         raise
                     self._hooks.failed(handler, kind, error)
         return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a person said to a request.
+
+    Attributes:
+        approved: whether the call may be made; for a question, whether there is an answer.
+        note: the answer, or a word about a denial.
+    """
+
+    approved: bool
+    note: str = ""
+
+
+def answer_to(pending: PendingCall | None, *, approve: bool | None, note: str, request_id: str | None) -> Answer | None:
+    """What a person said to the request that waits; None where nothing waits, and nothing was said.
+
+    Raises:
+        ResumeError: they answered another request, or did not say what this one asks.
+    """
+    if request_id is not None and (pending is None or pending.request_id != request_id):
+        now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
+        raise ResumeError(ResumeCode.OTHER_REQUEST, request=request_id, now=now)
+    if pending is None:
+        return None
+    if approve is None and pending.kind == "permission":
+        raise ResumeError(ResumeCode.NO_DECISION, request=pending.request_id)
+    if approve is None and not note:
+        raise ResumeError(ResumeCode.NO_ANSWER, request=pending.request_id)
+    return Answer(approved=approve is None or approve, note=note)
 
 
 def _denied(tool: str, answer: Answer) -> ToolError:

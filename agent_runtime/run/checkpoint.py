@@ -33,8 +33,11 @@ from agent_runtime.sessions.codec import encode
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-
 _FORMAT = 2
+_BYTES = 32
+_WRITING_SECONDS = 1.0
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What file systems without hard links answer; see link(2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,32 +137,37 @@ def digest_of(events: Iterable[Recorded]) -> str:
     return digest.hexdigest()
 
 
-def _cipher(key: bytes) -> Fernet:
-    from cryptography.fernet import Fernet  # noqa: PLC0415 - only a run that waits pays for it
+class StateKey:
+    """The secret that a runtime signs paused runs with, made or read when it is first needed."""
 
-    return Fernet(base64.urlsafe_b64encode(hmac.digest(key, b"codepilot paused step encrypted", "sha256")))
+    def __init__(self, given: bytes | None, *, lasting: bool, work_dir: Path) -> None:
+        """Settle where it comes from.
 
+        Args:
+            given: the caller's own, if there is one.
+            lasting: whether a later process is to go on with what is paused; else a key that nobody keeps will do.
+            work_dir: what the agent can read, and so must not hold the key.
 
-def _signature(state: str, key: bytes) -> str:
-    return hmac.new(key, b"codepilot paused step\0" + _bytes(state), "sha256").hexdigest()
+        Raises:
+            SettingsError: the key is too short, would lie in `work_dir`, or has no place.
+        """
+        self._key = None if given is None else checked_key(given)
+        self._lasting = lasting
+        if given is None and lasting and default_key_file().resolve().is_relative_to(work_dir.resolve()):
+            raise SettingsError(
+                f"The agent works in {work_dir}, which holds {default_key_file()}, the key that approvals are signed "
+                "with. Choose a directory below it, or pass `state_key`."
+            )
 
+    def __call__(self) -> bytes:
+        """The key.
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text(pending: PendingCall) -> str:
-    """For comparing: JSON makes lists of tuples, and keeps no order of keys that would mean anything."""
-    return json.dumps(asdict(pending), sort_keys=True)
-
-
-# ---- The secret that paused runs are signed with, when the caller gives none.
-
-
-_BYTES = 32
-_WRITING_SECONDS = 1.0
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What file systems without hard links answer; see link(2)."""
+        Raises:
+            SettingsError: its file cannot be used.
+        """
+        if self._key is None:
+            self._key = state_key(default_key_file()) if self._lasting else secrets.token_bytes(_BYTES)
+        return self._key
 
 
 def default_key_file() -> Path:
@@ -201,37 +209,23 @@ def checked_key(key: bytes) -> bytes:
     return key
 
 
-class StateKey:
-    """The secret that a runtime signs paused runs with, made or read when it is first needed."""
+def _cipher(key: bytes) -> Fernet:
+    from cryptography.fernet import Fernet  # noqa: PLC0415 - only a run that waits pays for it
 
-    def __init__(self, given: bytes | None, *, lasting: bool, work_dir: Path) -> None:
-        """Settle where it comes from.
+    return Fernet(base64.urlsafe_b64encode(hmac.digest(key, b"codepilot paused step encrypted", "sha256")))
 
-        Args:
-            given: the caller's own, if there is one.
-            lasting: whether a later process is to go on with what is paused; else a key that nobody keeps will do.
-            work_dir: what the agent can read, and so must not hold the key.
 
-        Raises:
-            SettingsError: the key is too short, would lie in `work_dir`, or has no place.
-        """
-        self._key = None if given is None else checked_key(given)
-        self._lasting = lasting
-        if given is None and lasting and default_key_file().resolve().is_relative_to(work_dir.resolve()):
-            raise SettingsError(
-                f"The agent works in {work_dir}, which holds {default_key_file()}, the key that approvals are signed "
-                "with. Choose a directory below it, or pass `state_key`."
-            )
+def _signature(state: str, key: bytes) -> str:
+    return hmac.new(key, b"codepilot paused step\0" + _bytes(state), "sha256").hexdigest()
 
-    def __call__(self) -> bytes:
-        """The key.
 
-        Raises:
-            SettingsError: its file cannot be used.
-        """
-        if self._key is None:
-            self._key = state_key(default_key_file()) if self._lasting else secrets.token_bytes(_BYTES)
-        return self._key
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(pending: PendingCall) -> str:
+    """For comparing: JSON makes lists of tuples, and keeps no order of keys that would mean anything."""
+    return json.dumps(asdict(pending), sort_keys=True)
 
 
 def _read(path: Path) -> bytes:

@@ -35,9 +35,40 @@ if TYPE_CHECKING:
     from agent_runtime.run.run import Run
     from agent_runtime.tools.tool import Registry
 
-
+T = TypeVar("T")
 RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
 """The runtime in whose run this code is called, also in a thread that a handler or tool was given."""
+
+WAITS_FOR_ITSELF = (
+    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for it. Use send_message() or "
+    "abort(), or do it after run() has returned."
+)
+
+_EVERY_RUN = (
+    "agent_runtime.agent.agent_file",
+    "agent_runtime.run.run",
+    "agent_runtime.run.runtime",
+    "agent_runtime.sandbox.select",
+    "agent_runtime.terminals.place",
+    "agent_runtime.terminals.terminal",
+    "pydantic_monty",
+    "re2",
+    "tree_sitter",
+    "tree_sitter_bash",
+)
+
+# The clients import their resources when these are used first.
+_BY_PROVIDER: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("anthropic.resources.messages.messages",),
+    "openai": ("openai.resources.chat.completions.completions", "openai.resources.responses.responses"),
+    "alibaba": ("openai.resources.chat.completions.completions",),
+    "azure": ("openai.resources.chat.completions.completions",),
+    "bedrock": ("anthropic.resources.messages.messages", "boto3"),
+    "llm": ("llm",),
+    "vertex": ("anthropic.resources.messages.messages", "google.auth"),
+}
+
+_BY_CLIENT = ("anyio", "anyio._core._sockets", "httpcore2", "httpx2", "truststore")
 
 
 class AsyncRuntime:
@@ -436,20 +467,6 @@ class AsyncRuntime:
         return self._talk
 
 
-WAITS_FOR_ITSELF = (
-    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for it. Use send_message() or "
-    "abort(), or do it after run() has returned."
-)
-
-
-def slug(name: str) -> str:
-    """A session's name from an agent's: lower case, hyphens between words."""
-    return "-".join(name.lower().split()) or "agent"
-
-
-T = TypeVar("T")
-
-
 class Runtime:
     """An agent on one workspace. Its calls block; handlers run in its own thread, those that are asked in others.
 
@@ -617,33 +634,13 @@ class Runtime:
         return self._loop.see(work)
 
 
-_EVERY_RUN = (
-    "agent_runtime.agent.agent_file",
-    "agent_runtime.run.run",
-    "agent_runtime.run.runtime",
-    "agent_runtime.sandbox.resident",
-    "agent_runtime.terminals.place",
-    "agent_runtime.terminals.terminal",
-    "pydantic_monty",
-    "re2",
-    "tree_sitter",
-    "tree_sitter_bash",
-)
-# The clients import their resources when these are used first.
-_BY_PROVIDER: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("anthropic.resources.messages.messages",),
-    "openai": ("openai.resources.chat.completions.completions", "openai.resources.responses.responses"),
-    "alibaba": ("openai.resources.chat.completions.completions",),
-    "azure": ("openai.resources.chat.completions.completions",),
-    "bedrock": ("anthropic.resources.messages.messages", "boto3"),
-    "llm": ("llm",),
-    "vertex": ("anthropic.resources.messages.messages", "google.auth"),
-}
-_BY_CLIENT = ("anyio", "anyio._core._sockets", "httpcore2", "httpx2", "truststore")
-
-
 def preload(provider: str) -> None:
     """Import what a run with a model of this provider imports; a name that is not known adds nothing."""
     clients = _BY_CLIENT if provider in _BY_PROVIDER else ()
     for name in (*_EVERY_RUN, *clients, *_BY_PROVIDER.get(provider, ())):
         import_module(name)
+
+
+def slug(name: str) -> str:
+    """A session's name from an agent's: lower case, hyphens between words."""
+    return "-".join(name.lower().split()) or "agent"

@@ -34,7 +34,108 @@ from agent_runtime.core.values import Outcome, PendingCall, Plain, Status, Usage
 from agent_runtime.run.hooks import Announcer, HookSystem
 from agent_runtime.sessions.protocol import Scrub, Session, scrubbed
 
-# ---- Read the newest run's progress from its log, and detect that it repeats itself. Pure.
+
+class RunState:
+    """All that a runtime knows of its newest run. Everything but the clock and unread messages is in the log.
+
+    Attributes:
+        session: the log.
+        hooks: who is told what happens, and who is asked.
+        clock: counts the run's seconds.
+        original: the newest reply as the model wrote it, where the log has it without secrets. Never stored in clear.
+    """
+
+    def __init__(
+        self, session: Session, hooks: HookSystem, *, stream: bool = False, scrub: Scrub | None = None
+    ) -> None:
+        """Follow a session.
+
+        Args:
+            session: the log, which may hold earlier runs.
+            hooks: who is told.
+            stream: whether handlers get text as it comes, or once a reply is complete.
+            scrub: takes secrets out of what is recorded.
+        """
+        self.session = session
+        self.hooks = hooks
+        self.clock = RunClock()
+        self.original: Replied | None = None
+        self._announce = Announcer(hooks, stream=stream)
+        self._scrub = scrub
+        self._progress = RunProgress(session.events)
+        self._messages: deque[tuple[str, str]] = deque()
+
+    @property
+    def events(self) -> Sequence[Recorded]:
+        """Everything that was recorded, oldest first."""
+        return self.session.events
+
+    @property
+    def progress(self) -> RunProgress:
+        """How far the run is, by the log as it is now."""
+        return self._progress.read()
+
+    def emit(self, event: Event) -> None:
+        """Tell watchers, and record nothing."""
+        self.hooks.tell(event)
+        self._announce(event)
+
+    def record(self, event: Recorded) -> None:
+        """Append an event to the log, and tell watchers."""
+        self.emit(self._kept(event))
+
+    async def record_durably(self, event: Recorded) -> None:
+        """Append an event to the log, and tell watchers once it cannot be lost any more."""
+        kept = self._kept(event)
+        await self.session.commit()
+        self.emit(kept)
+
+    def send(self, message: str, id_: str) -> None:
+        """Keep a message for the agent's next step. From any thread."""
+        self._messages.append((message, id_))
+        self.emit(MessageQueued(text=message))
+
+    def inject(self, step: int) -> None:
+        """Put the messages that were sent meanwhile into the conversation."""
+        while self._messages:
+            text, id_ = self._messages[0]
+            self.record(MessageInjected(step=step, text=text, id=id_))
+            self._messages.popleft()
+
+    def outcome(
+        self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
+    ) -> Outcome:
+        """How the run ends, or waits, with what it has used."""
+        progress = self.progress
+        return Outcome(
+            status=status,
+            summary=summary,
+            reason=reason,
+            steps=progress.step,
+            usage=progress.usage,
+            seconds=self.clock.seconds,
+            output_json=output_json,
+        )
+
+    def reset(self) -> None:
+        """Forget the whole conversation, and the messages that were not read."""
+        self._messages.clear()
+        self.session.reset()
+        self._progress = RunProgress(self.session.events)
+        self.emit(SessionReset())
+
+    def _kept(self, event: Recorded) -> Recorded:
+        """Append an event without its secrets; a call that waits stays as it was signed."""
+        if self._scrub is not None and not isinstance(event, Paused):
+            written, event = event, scrubbed(event, self._scrub)
+            if isinstance(written, Replied):
+                self.original = None if written == event else written
+        self.session.append(event)
+        return event
+
+    def may_store(self, pending: PendingCall) -> bool:
+        """Whether a request holds nothing that is scrubbed from the log."""
+        return self._scrub is None or scrubbed(pending, self._scrub) == pending
 
 
 class RunProgress:
@@ -176,22 +277,6 @@ class RunProgress:
                 pass
 
 
-def used_by(event: Event) -> Usage:
-    """What the model calls that an event reports used, those of a child run included."""
-    while isinstance(event, ChildRecorded):
-        event = event.event
-    return event.usage if isinstance(event, Replied | Summarised | ReplyBroken) else Usage()
-
-
-@dataclass(slots=True)
-class ChildRecord:
-    """What a log says of a child run: its task, how it ended and what it changed; nothing before that."""
-
-    goal: str
-    outcome: Outcome | None = None
-    result: ChildResult | None = None
-
-
 @dataclass(slots=True)
 class StepRecord:
     """A reply, the calls that it was answered, and what it showed; nothing while it is under way or was cut off."""
@@ -204,6 +289,22 @@ class StepRecord:
     def ran(self) -> bool:
         """Whether it came to its end, and not only to an error of form."""
         return self.observed is not None and (bool(self.calls) or self.observed.ok)
+
+
+@dataclass(slots=True)
+class ChildRecord:
+    """What a log says of a child run: its task, how it ended and what it changed; nothing before that."""
+
+    goal: str
+    outcome: Outcome | None = None
+    result: ChildResult | None = None
+
+
+def used_by(event: Event) -> Usage:
+    """What the model calls that an event reports used, those of a child run included."""
+    while isinstance(event, ChildRecorded):
+        event = event.event
+    return event.usage if isinstance(event, Replied | Summarised | ReplyBroken) else Usage()
 
 
 class Repeats:
@@ -271,106 +372,3 @@ class RunClock:
             self._used -= waited
             if deadline is not None and when is not None:
                 deadline.reschedule(when + waited)
-
-
-class RunState:
-    """All that a runtime knows of its newest run. Everything but the clock and unread messages is in the log.
-
-    Attributes:
-        session: the log.
-        hooks: who is told what happens, and who is asked.
-        clock: counts the run's seconds.
-        original: the newest reply as the model wrote it, where the log has it without secrets. Never stored in clear.
-    """
-
-    def __init__(
-        self, session: Session, hooks: HookSystem, *, stream: bool = False, scrub: Scrub | None = None
-    ) -> None:
-        """Follow a session.
-
-        Args:
-            session: the log, which may hold earlier runs.
-            hooks: who is told.
-            stream: whether handlers get text as it comes, or once a reply is complete.
-            scrub: takes secrets out of what is recorded.
-        """
-        self.session = session
-        self.hooks = hooks
-        self.clock = RunClock()
-        self.original: Replied | None = None
-        self._announce = Announcer(hooks, stream=stream)
-        self._scrub = scrub
-        self._progress = RunProgress(session.events)
-        self._messages: deque[tuple[str, str]] = deque()
-
-    @property
-    def events(self) -> Sequence[Recorded]:
-        """Everything that was recorded, oldest first."""
-        return self.session.events
-
-    @property
-    def progress(self) -> RunProgress:
-        """How far the run is, by the log as it is now."""
-        return self._progress.read()
-
-    def emit(self, event: Event) -> None:
-        """Tell watchers, and record nothing."""
-        self.hooks.tell(event)
-        self._announce(event)
-
-    def record(self, event: Recorded) -> None:
-        """Append an event to the log, and tell watchers."""
-        self.emit(self._kept(event))
-
-    async def record_durably(self, event: Recorded) -> None:
-        """Append an event to the log, and tell watchers once it cannot be lost any more."""
-        kept = self._kept(event)
-        await self.session.commit()
-        self.emit(kept)
-
-    def send(self, message: str, id_: str) -> None:
-        """Keep a message for the agent's next step. From any thread."""
-        self._messages.append((message, id_))
-        self.emit(MessageQueued(text=message))
-
-    def inject(self, step: int) -> None:
-        """Put the messages that were sent meanwhile into the conversation."""
-        while self._messages:
-            text, id_ = self._messages[0]
-            self.record(MessageInjected(step=step, text=text, id=id_))
-            self._messages.popleft()
-
-    def outcome(
-        self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
-    ) -> Outcome:
-        """How the run ends, or waits, with what it has used."""
-        progress = self.progress
-        return Outcome(
-            status=status,
-            summary=summary,
-            reason=reason,
-            steps=progress.step,
-            usage=progress.usage,
-            seconds=self.clock.seconds,
-            output_json=output_json,
-        )
-
-    def reset(self) -> None:
-        """Forget the whole conversation, and the messages that were not read."""
-        self._messages.clear()
-        self.session.reset()
-        self._progress = RunProgress(self.session.events)
-        self.emit(SessionReset())
-
-    def _kept(self, event: Recorded) -> Recorded:
-        """Append an event without its secrets; a call that waits stays as it was signed."""
-        if self._scrub is not None and not isinstance(event, Paused):
-            written, event = event, scrubbed(event, self._scrub)
-            if isinstance(written, Replied):
-                self.original = None if written == event else written
-        self.session.append(event)
-        return event
-
-    def may_store(self, pending: PendingCall) -> bool:
-        """Whether a request holds nothing that is scrubbed from the log."""
-        return self._scrub is None or scrubbed(pending, self._scrub) == pending

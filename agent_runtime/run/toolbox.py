@@ -57,61 +57,8 @@ from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
 
-
-class OwnRun:
-    """The run whose agent delegates: child runs share its limits, and its log holds their events."""
-
-    def __init__(self, state: RunState, registry: Registry) -> None:
-        """Speak for the newest run of a session.
-
-        Args:
-            state: of the run.
-            registry: its tools.
-        """
-        self._state = state
-        self._registry = registry
-        self._number = 0
-
-    @property
-    def spent(self) -> Spent:
-        """What the run has used of its limits."""
-        progress = self._state.progress
-        return Spent(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The built-in tools that it has, as they were built in."""
-        return self._registry.unchanged
-
-    def named(self) -> str:
-        """A name that no task of the session has."""
-        self._number = max(self._number, self._state.progress.delegated) + 1
-        return f"t{self._number}"
-
-    def past(self, task: str) -> TaskStatus | None:
-        """Return the status of a task by the run's log."""
-        if (record := self._state.progress.children.get(task)) is None:
-            return None
-        ended = record.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
-        return TaskStatus.of(task, record.goal, ended, record.result, ended.steps, ended.usage)
-
-    def tell(self, task: str, event: Event) -> None:
-        """Put an event of a child run into the log, and tell watchers.
-
-        That a child paused is not recorded: what is signed for it is of no use to any other process.
-        """
-        if isinstance(event, get_args(Recorded)) and not isinstance(event, Paused):
-            known = (
-                event
-                if isinstance(event, ChildResult) and event.task == task
-                else ChildRecorded(task=task, event=event)
-            )
-            self._state.record(known)
-        else:
-            self._state.emit(ChildWatched(task=task, event=event))
-
-
 _NAMED_FILES = 10
+_LEFT_SECONDS = 1.0
 
 
 class Toolbox:
@@ -391,34 +338,57 @@ def _require_calls(provider: Provider) -> None:
         )
 
 
-_LEFT_SECONDS = 1.0
+class OwnRun:
+    """The run whose agent delegates: child runs share its limits, and its log holds their events."""
 
+    def __init__(self, state: RunState, registry: Registry) -> None:
+        """Speak for the newest run of a session.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
-    """How a command ended.
-
-    Attributes:
-        command: as it was given.
-        exit_code: None when it was stopped before it ended.
-        seconds: how long it took.
-        output: what it wrote, as plain text; of much, the first and the last 5,000 characters.
-        note: what else is to be known: a limit that it went over, a network that went away; or empty. It may hold words
-            of programs, too.
-        timed_out: whether it was stopped because its time was over.
-    """
-
-    command: str
-    exit_code: int | None
-    seconds: float
-    output: str
-    note: str = ""
-    timed_out: bool = False
+        Args:
+            state: of the run.
+            registry: its tools.
+        """
+        self._state = state
+        self._registry = registry
+        self._number = 0
 
     @property
-    def ok(self) -> bool:
-        """Whether it succeeded."""
-        return self.exit_code == 0
+    def spent(self) -> Spent:
+        """What the run has used of its limits."""
+        progress = self._state.progress
+        return Spent(usage=progress.usage, steps=progress.step, seconds=self._state.clock.seconds)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The built-in tools that it has, as they were built in."""
+        return self._registry.unchanged
+
+    def named(self) -> str:
+        """A name that no task of the session has."""
+        self._number = max(self._number, self._state.progress.delegated) + 1
+        return f"t{self._number}"
+
+    def past(self, task: str) -> TaskStatus | None:
+        """Return the status of a task by the run's log."""
+        if (record := self._state.progress.children.get(task)) is None:
+            return None
+        ended = record.outcome or Outcome(status=Status.STOPPED, reason="The process that ran it ended.")
+        return TaskStatus.of(task, record.goal, ended, record.result, ended.steps, ended.usage)
+
+    def tell(self, task: str, event: Event) -> None:
+        """Put an event of a child run into the log, and tell watchers.
+
+        That a child paused is not recorded: what is signed for it is of no use to any other process.
+        """
+        if isinstance(event, get_args(Recorded)) and not isinstance(event, Paused):
+            known = (
+                event
+                if isinstance(event, ChildResult) and event.task == task
+                else ChildRecorded(task=task, event=event)
+            )
+            self._state.record(known)
+        else:
+            self._state.emit(ChildWatched(task=task, event=event))
 
 
 class CommandRunner:
@@ -508,3 +478,30 @@ class CommandRunner:
 
     def _note_lost(self, reason: str) -> None:
         self._lost = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """How a command ended.
+
+    Attributes:
+        command: as it was given.
+        exit_code: None when it was stopped before it ended.
+        seconds: how long it took.
+        output: what it wrote, as plain text; of much, the first and the last 5,000 characters.
+        note: what else is to be known: a limit that it went over, a network that went away; or empty. It may hold words
+            of programs, too.
+        timed_out: whether it was stopped because its time was over.
+    """
+
+    command: str
+    exit_code: int | None
+    seconds: float
+    output: str
+    note: str = ""
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.exit_code == 0

@@ -31,45 +31,17 @@ from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch, place_hunks
 from agent_runtime.workspace.syntax import SyntaxMemory
 
-# ---- Parse large files in a worker process: parsers hold the interpreter, and some are slow on hostile files.
-
-
 _NEAR = 32_000  # characters; parsing so many takes 40 ms
 _SECONDS_PARSING = 5.0
-
-
-def outline(path: str, source: str, after_line: int) -> list[str]:
-    """`syntax.outline`; nothing where it takes too long."""
-    if len(source) <= _NEAR or not syntax.is_python(path) or len(source) > syntax.LONGEST:
-        return syntax.outline(path, source, after_line)
-    try:
-        return call_bounded(syntax.outline, path, source, after_line, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # it is a courtesy
-        return []
-
-
-def parsed(source: str) -> list[int] | str | None:
-    """`incremental.parsed`; None where it takes too long."""
-    if len(source) <= _NEAR:
-        return syntax.parsed(source)
-    try:
-        return call_bounded(syntax.parsed, source, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # nothing can be said of it
-        return None
-
-
-def fault_in(path: str, source: str) -> str | None:
-    """`grammars.fault_in`; None where it takes too long."""
-    if len(source) <= _NEAR or not syntax.has_grammar(path):
-        return syntax.fault_in(path, source)
-    try:
-        return call_bounded(syntax.fault_in, path, source, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # nothing can be said of it
-        return None
-
-
 _MOST_WHOLE_CHARS = 1_000_000
 """More than a reply holds; contents that are kept can be written again and again."""
+_LIGHT_BYTES = 256_000
+_LIGHT_WORK = 100_000  # lines, times hunks
+_SECONDS = 10.0
+_MEMORY = 200 * 1024**2
+_PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
+_HEX = 64
+_NO_NEWLINE = "\n\\ No newline at end of file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,41 +74,103 @@ def adopted(change: StagedFile) -> FileWrite:
     return FileWrite(canonical=change.path, change=change, text=text, version=version)
 
 
-@dataclass(slots=True)
-class StepLimits:
-    """What may be done a limited number of times in a step, and how often it was."""
+def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
+    """`Planner.plan` in a worker process.
 
-    whole_chars: int = 0
-    edited: set[str] = field(default_factory=set)
+    Raises:
+        ToolError: it cannot be done, or takes too long.
+    """
+    known = seen.copy(only=files.resolve(change.path)) if change.path else Seen()
+    what = "Working out what to write"
+    try:
+        packed = call_bounded(_packed, change, files, known, seconds=_SECONDS, memory=_MEMORY, what=what)
+    except BoundExceededError as error:
+        raise ToolError(f"{change.path or 'patch'!r} not written: {error}", kind="TimeoutError") from error
+    size = int.from_bytes(packed[:8], "big")
+    told = json.loads(packed[8 : 8 + size])
+    if isinstance(told, str):
+        raise StaleError(told, kind="ValueError")
+    at = 8 + size
+    writes: list[FileWrite] = []
+    for each in told:
+        data = None if each["size"] is None else packed[at : at + each["size"]]
+        at += each["size"] or 0
+        writes.append(_unpacked(each, data, files))
+    return writes
 
-    def copy(self) -> StepLimits:
-        """The same counts, to try something out on."""
-        return StepLimits(self.whole_chars, set(self.edited))
 
-    def check(self, change: WriteCall, canonical: str) -> None:
-        """Refuse what would be too much.
+def is_light(change: WriteCall, files: Overlay) -> bool:
+    """Whether a write is quickly worked out, whatever is in the file.
 
-        Raises:
-            ToolError: whole files come to more than a step may write, or it is a second edit of a file by line numbers.
-        """
-        size = self.whole_chars + len(change.contents[0])
-        if change.mode in WHOLE_MODES and size > _MOST_WHOLE_CHARS:
-            raise ToolError(
-                f"{change.path!r} not written: the whole files (w, a) of this step would come to {size:,} characters, "
-                f"and {_MOST_WHOLE_CHARS:,} may be written in one; write the others in the next step"
-            )
-        if change.mode in LINE_MODES and canonical in self.edited:
-            raise ToolError(
-                f"{change.path!r} not written: this step has edited it by line numbers already. Use "
-                "mode='replace', or go on in the next step; where there is mode='multi_edit', it takes all ranges"
-            )
+    Raises:
+        ToolError: it cannot be made.
+    """
+    paths = [change.path]
+    hunks = 1
+    if change.mode == "patch":
+        sections = parse_patch(change.contents[0])
+        paths = [each.path for each in sections]
+        hunks = 1 + change.contents[0].count("\n@@")
+    olds = [files.bytes_of(path) for path in paths if files.is_readable(path)]
+    size = sum(map(len, olds)) + sum(map(len, change.contents))
+    lines = sum(old.count(b"\n") for old in olds) + sum(content.count("\n") for content in change.contents)
+    light = size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
+    if not light and (far := next(filter(files.is_temporary, paths), None)):  # no worker process can open it
+        told = f"{far!r} not written: outside the workspace only small files are changed here; use a shell command"
+        raise ToolError(told, kind="ValueError")
+    return light
 
-    def count(self, change: WriteCall, canonical: str) -> None:
-        """Count a write that was made."""
-        if change.mode in WHOLE_MODES:
-            self.whole_chars += len(change.contents[0])
-        if change.mode in LINE_MODES:
-            self.edited.add(canonical)
+
+def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
+    """In the worker: the writes as JSON, and the new contents behind it; a text for line numbers that are stale."""
+    with closing(files):
+        try:
+            writes = Planner().plan(change, files, seen)
+        except StaleError as error:
+            head = json.dumps(str(error)).encode()
+            return len(head).to_bytes(8, "big") + head
+    headers = [
+        {
+            "canonical": write.canonical,
+            "path": write.change.path,
+            "old": None if write.change.old is None else hashlib.sha256(write.change.old).hexdigest(),
+            "mode": write.change.mode,
+            "unread": write.change.unread,
+            "size": None if write.change.data is None else len(write.change.data),
+            "encoding": write.text.encoding if write.text else None,
+            "bom": len(write.text.bom) if write.text else 0,
+            "version": write.version,
+            "whole": write.whole,
+            "origin": write.origin,
+            "told": write.told,
+        }
+        for write in writes
+    ]
+    head = json.dumps(headers).encode()
+    return b"".join([len(head).to_bytes(8, "big"), head, *(each.change.data or b"" for each in writes)])
+
+
+def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) -> FileWrite:
+    """A write as it was before it was packed; the old content is the file's own, read again.
+
+    Raises:
+        ToolError: the file has changed meanwhile.
+    """
+    path, bom, encoding = str(header["path"]), int(str(header["bom"])), header["encoding"]
+    old = files.bytes_of(path) if header["old"] is not None else None
+    if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
+        raise ToolError(f"{path!r} was changed by someone else in this very moment; nothing was written.")
+    text = Text(data[bom:].decode(str(encoding)), str(encoding), data[:bom]) if encoding and data is not None else None
+    mode, unread, origin, told = header["mode"], header["unread"] is True, header["origin"], header["told"]
+    return FileWrite(
+        canonical=str(header["canonical"]),
+        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None, unread=unread),
+        text=text,
+        version=str(header["version"]),
+        whole=header["whole"] is True,
+        origin=origin if isinstance(origin, str) else None,
+        told=[str(line) for line in told] if isinstance(told, list) else [],
+    )
 
 
 class Planner:
@@ -286,6 +320,43 @@ class Planner:
         return [write, _removal(canonical, before, [])] if moved else [write]
 
 
+@dataclass(slots=True)
+class StepLimits:
+    """What may be done a limited number of times in a step, and how often it was."""
+
+    whole_chars: int = 0
+    edited: set[str] = field(default_factory=set)
+
+    def copy(self) -> StepLimits:
+        """The same counts, to try something out on."""
+        return StepLimits(self.whole_chars, set(self.edited))
+
+    def check(self, change: WriteCall, canonical: str) -> None:
+        """Refuse what would be too much.
+
+        Raises:
+            ToolError: whole files come to more than a step may write, or it is a second edit of a file by line numbers.
+        """
+        size = self.whole_chars + len(change.contents[0])
+        if change.mode in WHOLE_MODES and size > _MOST_WHOLE_CHARS:
+            raise ToolError(
+                f"{change.path!r} not written: the whole files (w, a) of this step would come to {size:,} characters, "
+                f"and {_MOST_WHOLE_CHARS:,} may be written in one; write the others in the next step"
+            )
+        if change.mode in LINE_MODES and canonical in self.edited:
+            raise ToolError(
+                f"{change.path!r} not written: this step has edited it by line numbers already. Use "
+                "mode='replace', or go on in the next step; where there is mode='multi_edit', it takes all ranges"
+            )
+
+    def count(self, change: WriteCall, canonical: str) -> None:
+        """Count a write that was made."""
+        if change.mode in WHOLE_MODES:
+            self.whole_chars += len(change.contents[0])
+        if change.mode in LINE_MODES:
+            self.edited.add(canonical)
+
+
 def _changed(change: WriteCall, canonical: str, old: TextFile | None, seen: Seen) -> Changed:
     now, version = old.version if old else None, change.version
     if version is not None and version != now and change.mode not in LINE_MODES:
@@ -342,21 +413,15 @@ def _head(path: str, verb: str, data: bytes, new: Text, version: str) -> str:
     return f"[write_file] {path!r} {verb} ({len(data)} bytes, {len(new.lines)} lines). Version {version}."
 
 
-# ---- Preview the changes of a `write_file` call as a diff for people.
-
-
-_PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
-_HEX = 64
-_NO_NEWLINE = "\n\\ No newline at end of file"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
-    """What becomes of one file: what it is called, what happens in a few words, and the lines that say it all."""
-
-    path: str
-    what: str
-    lines: list[str]
+def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
+    """`of_writes`, of large files in a worker process; empty where that takes too long."""
+    size = sum(len(data) for each in writes for data in (each.change.old, each.change.data) if data is not None)
+    if size <= _LIGHT_BYTES:
+        return of_writes(writes, replaced)
+    try:
+        return call_bounded(of_writes, writes, replaced, seconds=_SECONDS, memory=_MEMORY, what="Showing a change")
+    except BoundExceededError:  # nobody can be shown it whole
+        return ""
 
 
 def of_writes(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
@@ -378,6 +443,15 @@ def of_writes(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
     # First all names: what a long diff pushes out of sight is at least named.
     names = [f"{each.path}: {each.what}" for each in files]
     return tool.whole([*names, "", *(line for each in files for line in each.lines)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What becomes of one file: what it is called, what happens in a few words, and the lines that say it all."""
+
+    path: str
+    what: str
+    lines: list[str]
 
 
 def _file(write: FileWrite, before: bytes | None, replaced: int | None) -> _File:
@@ -442,120 +516,31 @@ def _lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str]]:
     return both[0], both[1]
 
 
-# ---- Work out writes of large files in a worker process, within a bound of time and one of memory.
-
-
-_LIGHT_BYTES = 256_000
-_LIGHT_WORK = 100_000  # lines, times hunks
-_SECONDS = 10.0
-_MEMORY = 200 * 1024**2
-
-
-def is_light(change: WriteCall, files: Overlay) -> bool:
-    """Whether a write is quickly worked out, whatever is in the file.
-
-    Raises:
-        ToolError: it cannot be made.
-    """
-    paths = [change.path]
-    hunks = 1
-    if change.mode == "patch":
-        sections = parse_patch(change.contents[0])
-        paths = [each.path for each in sections]
-        hunks = 1 + change.contents[0].count("\n@@")
-    olds = [files.bytes_of(path) for path in paths if files.is_readable(path)]
-    size = sum(map(len, olds)) + sum(map(len, change.contents))
-    lines = sum(old.count(b"\n") for old in olds) + sum(content.count("\n") for content in change.contents)
-    light = size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
-    if not light and (far := next(filter(files.is_temporary, paths), None)):  # no worker process can open it
-        told = f"{far!r} not written: outside the workspace only small files are changed here; use a shell command"
-        raise ToolError(told, kind="ValueError")
-    return light
-
-
-def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
-    """`Planner.plan` in a worker process.
-
-    Raises:
-        ToolError: it cannot be done, or takes too long.
-    """
-    known = seen.copy(only=files.resolve(change.path)) if change.path else Seen()
-    what = "Working out what to write"
+def outline(path: str, source: str, after_line: int) -> list[str]:
+    """`syntax.outline`; nothing where it takes too long."""
+    if len(source) <= _NEAR or not syntax.is_python(path) or len(source) > syntax.LONGEST:
+        return syntax.outline(path, source, after_line)
     try:
-        packed = call_bounded(_packed, change, files, known, seconds=_SECONDS, memory=_MEMORY, what=what)
-    except BoundExceededError as error:
-        raise ToolError(f"{change.path or 'patch'!r} not written: {error}", kind="TimeoutError") from error
-    size = int.from_bytes(packed[:8], "big")
-    told = json.loads(packed[8 : 8 + size])
-    if isinstance(told, str):
-        raise StaleError(told, kind="ValueError")
-    at = 8 + size
-    writes: list[FileWrite] = []
-    for each in told:
-        data = None if each["size"] is None else packed[at : at + each["size"]]
-        at += each["size"] or 0
-        writes.append(_unpacked(each, data, files))
-    return writes
+        return call_bounded(syntax.outline, path, source, after_line, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # it is a courtesy
+        return []
 
 
-def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
-    """`of_writes`, of large files in a worker process; empty where that takes too long."""
-    size = sum(len(data) for each in writes for data in (each.change.old, each.change.data) if data is not None)
-    if size <= _LIGHT_BYTES:
-        return of_writes(writes, replaced)
+def parsed(source: str) -> list[int] | str | None:
+    """`incremental.parsed`; None where it takes too long."""
+    if len(source) <= _NEAR:
+        return syntax.parsed(source)
     try:
-        return call_bounded(of_writes, writes, replaced, seconds=_SECONDS, memory=_MEMORY, what="Showing a change")
-    except BoundExceededError:  # nobody can be shown it whole
-        return ""
+        return call_bounded(syntax.parsed, source, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # nothing can be said of it
+        return None
 
 
-def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
-    """In the worker: the writes as JSON, and the new contents behind it; a text for line numbers that are stale."""
-    with closing(files):
-        try:
-            writes = Planner().plan(change, files, seen)
-        except StaleError as error:
-            head = json.dumps(str(error)).encode()
-            return len(head).to_bytes(8, "big") + head
-    headers = [
-        {
-            "canonical": write.canonical,
-            "path": write.change.path,
-            "old": None if write.change.old is None else hashlib.sha256(write.change.old).hexdigest(),
-            "mode": write.change.mode,
-            "unread": write.change.unread,
-            "size": None if write.change.data is None else len(write.change.data),
-            "encoding": write.text.encoding if write.text else None,
-            "bom": len(write.text.bom) if write.text else 0,
-            "version": write.version,
-            "whole": write.whole,
-            "origin": write.origin,
-            "told": write.told,
-        }
-        for write in writes
-    ]
-    head = json.dumps(headers).encode()
-    return b"".join([len(head).to_bytes(8, "big"), head, *(each.change.data or b"" for each in writes)])
-
-
-def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) -> FileWrite:
-    """A write as it was before it was packed; the old content is the file's own, read again.
-
-    Raises:
-        ToolError: the file has changed meanwhile.
-    """
-    path, bom, encoding = str(header["path"]), int(str(header["bom"])), header["encoding"]
-    old = files.bytes_of(path) if header["old"] is not None else None
-    if old is not None and hashlib.sha256(old).hexdigest() != header["old"]:
-        raise ToolError(f"{path!r} was changed by someone else in this very moment; nothing was written.")
-    text = Text(data[bom:].decode(str(encoding)), str(encoding), data[:bom]) if encoding and data is not None else None
-    mode, unread, origin, told = header["mode"], header["unread"] is True, header["origin"], header["told"]
-    return FileWrite(
-        canonical=str(header["canonical"]),
-        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None, unread=unread),
-        text=text,
-        version=str(header["version"]),
-        whole=header["whole"] is True,
-        origin=origin if isinstance(origin, str) else None,
-        told=[str(line) for line in told] if isinstance(told, list) else [],
-    )
+def fault_in(path: str, source: str) -> str | None:
+    """`grammars.fault_in`; None where it takes too long."""
+    if len(source) <= _NEAR or not syntax.has_grammar(path):
+        return syntax.fault_in(path, source)
+    try:
+        return call_bounded(syntax.fault_in, path, source, seconds=_SECONDS_PARSING)
+    except BoundExceededError:  # nothing can be said of it
+        return None

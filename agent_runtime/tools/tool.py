@@ -1,7 +1,6 @@
 """One callable that the model may use: its declaration, how a call of it is planned, how that is made."""
 
 from __future__ import annotations
-
 import asyncio
 import builtins
 import inspect
@@ -27,7 +26,6 @@ from typing import (
     get_origin,
     runtime_checkable,
 )
-
 from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, SettingsError, ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, plain
@@ -38,16 +36,24 @@ from agent_runtime.providers.protocol import ToolSchema
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-
-# ---- Previews of calls for people: nothing in one can hide, move or forge a part of it. Pure.
-
-
+F = TypeVar("F", bound=Callable[..., Any])
+Progress = Callable[[str], None]
+"""Told, on the event loop, of each step that a tool reports."""
+_ARGUMENT_CHARS = 80
+_EXACT = frozenset({bool, int, float, str, NoneType})
+"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
+_LITERAL = re.compile(r"Literal\[[^]]*\]")
+"""The docstring of a built-in tool names what such a parameter takes; twice would cost tokens in every request."""
+_LITERALS = (NoneType, bool, int, float, str)
+_EXCERPT_CHARS = 120
+_PRELUDE = "from typing import Any, Literal, TypedDict"
 _MAX_LINES = 300
 _MAX_CHARS = 20_000
 _MAX_WIDTH = 500
 _FOLD = 160
 _BLANK_LINES = 3
 """As many blank lines in a row are shown; of more, their number."""
+
 _BLANK = {
     "": "blank lines",
     " ": "blank lines",
@@ -62,152 +68,6 @@ _BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
 """Letters and symbols that show nothing, though their category says otherwise."""
 _MOST_MARKS = 2
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
-
-
-def visible(text: str) -> str:
-    r"""A text whose characters can all be seen: control characters, invisible ones, those that turn the direction of
-    writing and blanks other than the space stand as escapes such as `\u202e`; line breaks and tabs stay.
-
-    Combining marks stay where one or two of them sit on a letter, as in a name; variation selectors and piles do not.
-    """  # noqa: D205 - one sentence
-    if _PLAIN.fullmatch(text):
-        return text
-    shown: list[str] = []
-    marks = 0
-    for char in text:
-        category = unicodedata.category(char)
-        marks = marks + 1 if category in {"Mn", "Me"} else 0
-        unseen = category in _HIDDEN and char not in " \n\t"
-        selects = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
-        shown.append(_escaped(char) if unseen or char in _BLANKS or selects or marks > _MOST_MARKS else char)
-    return "".join(shown)
-
-
-def clipped(lines: Sequence[str]) -> str:
-    """Lines made visible, each at most 500 characters, 300 of them, 20,000 characters in all; the rest is counted."""
-    kept: list[str] = []
-    room = _MAX_CHARS
-    for line in lines[:_MAX_LINES]:
-        cut = narrowed(line)
-        if room < len(cut):
-            break
-        kept.append(cut)
-        room -= len(cut) + 1
-    rest = len(lines) - len(kept)
-    return "\n".join([*kept, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
-
-
-def narrowed(line: str) -> str:
-    """One line made visible, and cut to 500 characters with the count of the rest."""
-    shown = visible(line[: _MAX_WIDTH * 2])
-    if len(shown) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
-        return shown
-    cut = visible(line[:_MAX_WIDTH])[:_MAX_WIDTH]
-    return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
-
-
-def whole(lines: Iterable[str]) -> str:
-    """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
-
-    What begins with `…` is ours: no line of a call does.
-
-    Args:
-        lines: each begins with a mark or a word of ours.
-
-    Returns:
-        The text, or an empty one where it would have more than 20,000 characters.
-    """
-    kept: list[str] = []
-    room = _MAX_CHARS
-    for mark, run in groupby(lines, _blank_mark):
-        pieces = list(run)
-        if mark is not None and len(pieces) > _BLANK_LINES:
-            pieces = [f"… {len(pieces):,} {_BLANK[mark]}"]
-        for shown in pieces:
-            if len(shown) > _MAX_CHARS:
-                return ""
-            folded = _folded(visible(shown))
-            room -= sum(len(line) + 1 for line in folded)
-            if room < 0:
-                return ""
-            kept += folded
-    return "\n".join(kept)
-
-
-def of_call(tool: str, args: dict[str, Plain]) -> str:
-    """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
-    return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
-
-
-def in_one_line(facts: CallFacts) -> str:
-    """What a call is, without the contents that it writes: the files of a write, the whole command of a shell."""
-    args = facts.args
-    if facts.command is not None:
-        told = f"Execute: {facts.command}"
-    elif facts.typed is not None:
-        told = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
-    elif facts.writes and facts.paths:
-        told = f"Write {', '.join(map(repr, facts.paths))} ({_operation(facts.tool, args)})"
-    else:
-        told = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
-    return visible(told).replace("\n", "\\n")
-
-
-def _operation(tool: str, args: Mapping[str, Plain]) -> str:
-    """How a call writes, in a few words."""
-    if tool != "write_file":
-        return tool
-    match args.get("mode") or "w":
-        case "edit":
-            return f"replace lines {args.get('start_line')}-{args.get('end_line')}"
-        case "insert":
-            return f"insert after line {args.get('after_line')}"
-        case "multi_edit":
-            return f"replace lines {args.get('edits')}"
-        case "w":
-            return "full file"
-        case mode:
-            return str(mode)
-
-
-def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
-    """A command for a shell.
-
-    Args:
-        command: as it is.
-        terminal: the terminal's name.
-        cwd: its working directory; empty where that is not known yet.
-        fresh: whether the terminal would be made for it.
-    """
-    place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
-    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(command.split("\n"))]
-    return whole([visible(place).replace("\n", " "), *lines])
-
-
-def of_typing(text: str, *, terminal: str, running: str) -> str:
-    """What is typed into a program that runs."""
-    program = narrowed(" ".join(running.split()))
-    return whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
-
-
-def _blank_mark(line: str) -> str | None:
-    """The mark of a blank line; None for any other."""
-    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
-
-
-def _folded(line: str) -> list[str]:
-    """A line in pieces, so that nothing stands beyond an edge."""
-    return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if code <= 0xFF:  # noqa: PLR2004 - what two hexadecimal digits hold
-        return {"\r": "\\r"}.get(char, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four hold
-
-
-# ---- A call that was looked at once: what it is about, how people are shown it, how it is made.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +110,10 @@ def refused(facts: CallFacts, error: ToolError) -> Planned:
     )
 
 
+def _fail(error: ToolError) -> NoReturn:
+    raise error
+
+
 def text_of(tool: str, parameter: str, value: object) -> str:
     """The argument that rules decide a call by.
 
@@ -261,31 +125,10 @@ def text_of(tool: str, parameter: str, value: object) -> str:
     raise ToolError(f"{tool}: {parameter} must be text, since rules decide by it", kind="TypeError")
 
 
-def _fail(error: ToolError) -> NoReturn:
-    raise error
-
-
-_ARGUMENT_CHARS = 80
-_EXACT = frozenset({bool, int, float, str, NoneType})
-"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
-_LITERAL = re.compile(r"Literal\[[^]]*\]")
-"""The docstring of a built-in tool names what such a parameter takes; twice would cost tokens in every request."""
-_LITERALS = (NoneType, bool, int, float, str)
-
-Progress = Callable[[str], None]
-"""Told, on the event loop, of each step that a tool reports."""
-
 Planner = Callable[[str, dict[str, Any], Callable[[], Any]], Planned]
 """Plans a call, given the tool's name, the checked arguments, and what calls the tool's function with them."""
-
 Judge = Callable[[str, dict[str, Any]], CallFacts]
 """Tells what rules decide a call by, given the tool's name and all arguments, unchecked; may raise `ToolError`."""
-
-
-@lru_cache(maxsize=128)
-def _bound(method: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a method; each run has objects of its own, with the same methods."""
-    return inspect.signature(MethodType(method, method), eval_str=True)
 
 
 @dataclass(frozen=True)
@@ -495,19 +338,10 @@ class Tool:
             raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
 
 
-def is_cancelled(error: BaseException) -> bool:
-    """Whether an error is that the present task is to end, as opposed to one that a stranger's code has raised."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _drain(steps: Generator[object, Any, object], tell: Progress) -> object:
-    """Go through a generator in a thread of its own; its answer is what it returns."""
-    while True:
-        try:
-            tell(str(next(steps)))
-        except StopIteration as end:
-            return end.value
+@lru_cache(maxsize=128)
+def _bound(method: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a method; each run has objects of its own, with the same methods."""
+    return inspect.signature(MethodType(method, method), eval_str=True)
 
 
 def _parameters(func: Callable[..., Any]) -> str:
@@ -537,217 +371,27 @@ def _is_exact(annotation: object) -> bool:
     return all(isinstance(member, type) and member in _EXACT for member in members)
 
 
+def _drain(steps: Generator[object, Any, object], tell: Progress) -> object:
+    """Go through a generator in a thread of its own; its answer is what it returns."""
+    while True:
+        try:
+            tell(str(next(steps)))
+        except StopIteration as end:
+            return end.value
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an error is that the present task is to end, as opposed to one that a stranger's code has raised."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 def value_type(func: Callable[..., Any]) -> str:
     """The value type of a custom tool: what its author annotated, `object` where the checker could not know it."""
     annotation = inspect.signature(func).return_annotation
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
     return written if written.partition("[")[0] in known else "Any"
-
-
-# ---- Declare a tool by a JSON schema, and turn the arguments that a model sends for it into a call's. Pure.
-
-
-_EXCERPT_CHARS = 120
-
-
-def tool_schema(tool: Tool) -> ToolSchema:
-    """A tool's declaration for a service: from the signature and the docstring that make its stub."""
-    described = " ".join(tool.told.split())
-    if tool.parameters is not None:
-        return ToolSchema(name=tool.name, description=described, parameters=tool.parameters)
-    properties: dict[str, Plain] = {}
-    required: list[Plain] = []
-    definitions: dict[str, Plain] = {}
-    for parameter in tool.signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        each = _parameter(tool.checks.get(parameter.name))
-        definitions |= each.pop("$defs", {})
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            each = {"type": "array", "items": each}
-        elif parameter.default is parameter.empty:
-            required.append(parameter.name)
-        properties[parameter.name] = each
-    return ToolSchema(
-        name=tool.name,
-        description=described,
-        parameters={
-            "type": "object",
-            "properties": properties,
-            **({"required": required} if required else {}),
-            **({"$defs": definitions} if definitions else {}),
-        },
-    )
-
-
-def read_arguments(name: str, text: str) -> dict[str, Plain]:
-    """The arguments of a call of the tool `name`, from the JSON text that a model wrote.
-
-    Raises:
-        ToolError: it is no JSON object, or too large a one, or a text in it could not be written anywhere.
-    """
-    try:
-        value = json.loads(text, parse_constant=_no_number) if text.strip() else {}
-        if type(value) is not dict:
-            raise ToolError(
-                f"{name} was not called: its arguments must be a JSON object such as "
-                f'{{"name": "value"}}, not {_excerpt(text)}',
-                kind="TypeError",
-            )
-        values = {key: plain(item, f"{name}: {key}") for key, item in value.items()}
-        json.dumps(values, ensure_ascii=False).encode()  # JSON can escape half of an emoji, and models do when cut off
-    except NotPlainError as error:
-        raise ToolError(f"{name} was not called: {error}", kind="TypeError") from error
-    except UnicodeEncodeError as error:
-        raise ToolError(
-            f"{name} was not called: its arguments hold half of a character ({error.object[error.start]!r}), which can "
-            "stand in no file, command or request; send the whole character",
-            kind="ValueError",
-        ) from error
-    except RecursionError:
-        raise ToolError(f"{name} was not called: its arguments nest too deeply", kind="ValueError") from None
-    except ValueError as error:
-        raise ToolError(
-            f"{name} was not called: its arguments are not JSON ({error}): {_excerpt(text)}", kind="ValueError"
-        ) from error
-    return values
-
-
-def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:
-    """Arguments by name as a call of the tool takes them: those that have no name there by position.
-
-    Raises:
-        ToolError: what belongs to `*args` is no list.
-    """
-    known: dict[str, Any] = {}
-    for each in tool.signature.parameters.values():
-        if each.name in values and each.kind is not each.VAR_KEYWORD:
-            value = values[each.name]
-            if each.kind is each.VAR_POSITIONAL and not isinstance(value, list):
-                raise ToolError(f"{tool.name}: argument {each.name}: must be a list", kind="TypeError")
-            known[each.name] = value
-    bound = inspect.BoundArguments(tool.signature, OrderedDict(known))
-    return bound.args, {**bound.kwargs, **{name: value for name, value in values.items() if name not in known}}
-
-
-def _parameter(check: TypeAdapter[Any] | None) -> dict[str, Any]:
-    """The schema of one parameter; of one that is not annotated, or of a type without any, that of anything."""
-    from pydantic.errors import PydanticInvalidForJsonSchema  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    if check is None:
-        return {}
-    try:
-        schema: dict[str, Any] = _bare(check.json_schema())
-    except PydanticInvalidForJsonSchema:
-        return {}
-    # That an argument may be left out is said by `required`; a null beside it would cost tokens in every request.
-    options = schema.get("anyOf")
-    if isinstance(options, list) and {"type": "null"} in options:
-        options = [each for each in options if each != {"type": "null"}]
-        return options[0] if len(options) == 1 and "$defs" not in schema else schema | {"anyOf": options}
-    return schema
-
-
-def _bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """A schema without the titles that pydantic makes of names."""
-    if isinstance(schema, list):
-        return [_bare(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: {name: _bare(each) for name, each in value.items()} if key in {"properties", "$defs"} else _bare(value)
-        for key, value in schema.items()
-        if key != "title" or not isinstance(value, str)
-    }
-
-
-def _excerpt(text: str) -> str:
-    return repr(text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…")
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number in JSON")
-
-
-# ---- The tools of one runtime: their names, and their declarations for the model and the checker.
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_PRELUDE = "from typing import Any, Literal, TypedDict"
-
-
-class ToolFamily(Protocol):
-    """Tools that share state: every public method named in `value_types` is a tool.
-
-    Attributes:
-        value_types: tool name → what a call evaluates to in control code, as the stub writes it.
-        labels: tool name → a few words for people watching, a format string over the arguments.
-        stub_types: declarations that those types need, e.g. a `TypedDict`.
-    """
-
-    value_types: ClassVar[dict[str, str]]
-    labels: ClassVar[dict[str, str]]
-    stub_types: ClassVar[str]
-
-
-@runtime_checkable
-class Plans(Protocol):
-    """A family that can tell what a call of its tools would do, for policies and people to decide on."""
-
-    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        """Tell it, without doing any of it.
-
-        Args:
-            tool: one of the family's.
-            args: by parameter name, types checked.
-            call: calls the tool's function with them.
-
-        Raises:
-            ToolError: the call cannot succeed, and nothing else can be said about it.
-        """
-        ...
-
-
-@runtime_checkable
-class Judges(Protocol):
-    """A family whose tools name files or commands, which rules are about, no matter whose function has the name.
-
-    Attributes:
-        judged_by: tool name → the parameter that rules decide its calls by.
-    """
-
-    judged_by: ClassVar[dict[str, str]]
-
-    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
-        """Tell what rules decide a call of somebody else's function under one of these names by.
-
-        Args:
-            tool: one of `judged_by`.
-            args: by parameter name, defaults included; of any type.
-
-        Raises:
-            ToolError: it cannot be told.
-        """
-        ...
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A family whose calls may have to wait before it can be told what they would do."""
-
-    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
-        """Wait for what a call is about.
-
-        Args:
-            tool: one of the family's.
-            args: by parameter name, types checked.
-
-        Raises:
-            ToolError: the call cannot succeed.
-        """
-        ...
 
 
 class Registry:
@@ -880,3 +524,337 @@ class Registry:
     def stubs(self) -> str:
         """The same for the type checker."""
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
+
+
+class ToolFamily(Protocol):
+    """Tools that share state: every public method named in `value_types` is a tool.
+
+    Attributes:
+        value_types: tool name → what a call evaluates to in control code, as the stub writes it.
+        labels: tool name → a few words for people watching, a format string over the arguments.
+        stub_types: declarations that those types need, e.g. a `TypedDict`.
+    """
+
+    value_types: ClassVar[dict[str, str]]
+    labels: ClassVar[dict[str, str]]
+    stub_types: ClassVar[str]
+
+
+@runtime_checkable
+class Plans(Protocol):
+    """A family that can tell what a call of its tools would do, for policies and people to decide on."""
+
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Tell it, without doing any of it.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+            call: calls the tool's function with them.
+
+        Raises:
+            ToolError: the call cannot succeed, and nothing else can be said about it.
+        """
+        ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A family whose tools name files or commands, which rules are about, no matter whose function has the name.
+
+    Attributes:
+        judged_by: tool name → the parameter that rules decide its calls by.
+    """
+
+    judged_by: ClassVar[dict[str, str]]
+
+    def judge(self, tool: str, args: dict[str, Any]) -> CallFacts:
+        """Tell what rules decide a call of somebody else's function under one of these names by.
+
+        Args:
+            tool: one of `judged_by`.
+            args: by parameter name, defaults included; of any type.
+
+        Raises:
+            ToolError: it cannot be told.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A family whose calls may have to wait before it can be told what they would do."""
+
+    async def prepare(self, tool: str, args: dict[str, Any]) -> None:
+        """Wait for what a call is about.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+
+        Raises:
+            ToolError: the call cannot succeed.
+        """
+        ...
+
+
+def tool_schema(tool: Tool) -> ToolSchema:
+    """A tool's declaration for a service: from the signature and the docstring that make its stub."""
+    described = " ".join(tool.told.split())
+    if tool.parameters is not None:
+        return ToolSchema(name=tool.name, description=described, parameters=tool.parameters)
+    properties: dict[str, Plain] = {}
+    required: list[Plain] = []
+    definitions: dict[str, Plain] = {}
+    for parameter in tool.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        each = _parameter(tool.checks.get(parameter.name))
+        definitions |= each.pop("$defs", {})
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            each = {"type": "array", "items": each}
+        elif parameter.default is parameter.empty:
+            required.append(parameter.name)
+        properties[parameter.name] = each
+    return ToolSchema(
+        name=tool.name,
+        description=described,
+        parameters={
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            **({"$defs": definitions} if definitions else {}),
+        },
+    )
+
+
+def _parameter(check: TypeAdapter[Any] | None) -> dict[str, Any]:
+    """The schema of one parameter; of one that is not annotated, or of a type without any, that of anything."""
+    from pydantic.errors import PydanticInvalidForJsonSchema  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if check is None:
+        return {}
+    try:
+        schema: dict[str, Any] = _bare(check.json_schema())
+    except PydanticInvalidForJsonSchema:
+        return {}
+    # That an argument may be left out is said by `required`; a null beside it would cost tokens in every request.
+    options = schema.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        options = [each for each in options if each != {"type": "null"}]
+        return options[0] if len(options) == 1 and "$defs" not in schema else schema | {"anyOf": options}
+    return schema
+
+
+def _bare(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """A schema without the titles that pydantic makes of names."""
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _bare(each) for name, each in value.items()} if key in {"properties", "$defs"} else _bare(value)
+        for key, value in schema.items()
+        if key != "title" or not isinstance(value, str)
+    }
+
+
+def read_arguments(name: str, text: str) -> dict[str, Plain]:
+    """The arguments of a call of the tool `name`, from the JSON text that a model wrote.
+
+    Raises:
+        ToolError: it is no JSON object, or too large a one, or a text in it could not be written anywhere.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_number) if text.strip() else {}
+        if type(value) is not dict:
+            raise ToolError(
+                f"{name} was not called: its arguments must be a JSON object such as "
+                f'{{"name": "value"}}, not {_excerpt(text)}',
+                kind="TypeError",
+            )
+        values = {key: plain(item, f"{name}: {key}") for key, item in value.items()}
+        json.dumps(values, ensure_ascii=False).encode()  # JSON can escape half of an emoji, and models do when cut off
+    except NotPlainError as error:
+        raise ToolError(f"{name} was not called: {error}", kind="TypeError") from error
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{name} was not called: its arguments hold half of a character ({error.object[error.start]!r}), which can "
+            "stand in no file, command or request; send the whole character",
+            kind="ValueError",
+        ) from error
+    except RecursionError:
+        raise ToolError(f"{name} was not called: its arguments nest too deeply", kind="ValueError") from None
+    except ValueError as error:
+        raise ToolError(
+            f"{name} was not called: its arguments are not JSON ({error}): {_excerpt(text)}", kind="ValueError"
+        ) from error
+    return values
+
+
+def call_arguments(tool: Tool, values: Mapping[str, Plain]) -> tuple[tuple[Plain, ...], dict[str, Plain]]:
+    """Arguments by name as a call of the tool takes them: those that have no name there by position.
+
+    Raises:
+        ToolError: what belongs to `*args` is no list.
+    """
+    known: dict[str, Any] = {}
+    for each in tool.signature.parameters.values():
+        if each.name in values and each.kind is not each.VAR_KEYWORD:
+            value = values[each.name]
+            if each.kind is each.VAR_POSITIONAL and not isinstance(value, list):
+                raise ToolError(f"{tool.name}: argument {each.name}: must be a list", kind="TypeError")
+            known[each.name] = value
+    bound = inspect.BoundArguments(tool.signature, OrderedDict(known))
+    return bound.args, {**bound.kwargs, **{name: value for name, value in values.items() if name not in known}}
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…")
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def of_call(tool: str, args: dict[str, Plain]) -> str:
+    """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
+    return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+
+
+def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
+    """A command for a shell.
+
+    Args:
+        command: as it is.
+        terminal: the terminal's name.
+        cwd: its working directory; empty where that is not known yet.
+        fresh: whether the terminal would be made for it.
+    """
+    place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
+    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(command.split("\n"))]
+    return whole([visible(place).replace("\n", " "), *lines])
+
+
+def of_typing(text: str, *, terminal: str, running: str) -> str:
+    """What is typed into a program that runs."""
+    program = narrowed(" ".join(running.split()))
+    return whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
+
+
+def in_one_line(facts: CallFacts) -> str:
+    """What a call is, without the contents that it writes: the files of a write, the whole command of a shell."""
+    args = facts.args
+    if facts.command is not None:
+        told = f"Execute: {facts.command}"
+    elif facts.typed is not None:
+        told = f"Type into {args.get('session_id', 'a terminal')!r}: {facts.typed}"
+    elif facts.writes and facts.paths:
+        told = f"Write {', '.join(map(repr, facts.paths))} ({_operation(facts.tool, args)})"
+    else:
+        told = f"{facts.tool} {json.dumps(args, ensure_ascii=False)}"
+    return visible(told).replace("\n", "\\n")
+
+
+def _operation(tool: str, args: Mapping[str, Plain]) -> str:
+    """How a call writes, in a few words."""
+    if tool != "write_file":
+        return tool
+    match args.get("mode") or "w":
+        case "edit":
+            return f"replace lines {args.get('start_line')}-{args.get('end_line')}"
+        case "insert":
+            return f"insert after line {args.get('after_line')}"
+        case "multi_edit":
+            return f"replace lines {args.get('edits')}"
+        case "w":
+            return "full file"
+        case mode:
+            return str(mode)
+
+
+def whole(lines: Iterable[str]) -> str:
+    """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
+
+    What begins with `…` is ours: no line of a call does.
+
+    Args:
+        lines: each begins with a mark or a word of ours.
+
+    Returns:
+        The text, or an empty one where it would have more than 20,000 characters.
+    """
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for mark, run in groupby(lines, _blank_mark):
+        pieces = list(run)
+        if mark is not None and len(pieces) > _BLANK_LINES:
+            pieces = [f"… {len(pieces):,} {_BLANK[mark]}"]
+        for shown in pieces:
+            if len(shown) > _MAX_CHARS:
+                return ""
+            folded = _folded(visible(shown))
+            room -= sum(len(line) + 1 for line in folded)
+            if room < 0:
+                return ""
+            kept += folded
+    return "\n".join(kept)
+
+
+def clipped(lines: Sequence[str]) -> str:
+    """Lines made visible, each at most 500 characters, 300 of them, 20,000 characters in all; the rest is counted."""
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for line in lines[:_MAX_LINES]:
+        cut = narrowed(line)
+        if room < len(cut):
+            break
+        kept.append(cut)
+        room -= len(cut) + 1
+    rest = len(lines) - len(kept)
+    return "\n".join([*kept, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
+
+
+def narrowed(line: str) -> str:
+    """One line made visible, and cut to 500 characters with the count of the rest."""
+    shown = visible(line[: _MAX_WIDTH * 2])
+    if len(shown) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
+        return shown
+    cut = visible(line[:_MAX_WIDTH])[:_MAX_WIDTH]
+    return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
+
+
+def visible(text: str) -> str:
+    r"""A text whose characters can all be seen: control characters, invisible ones, those that turn the direction of
+    writing and blanks other than the space stand as escapes such as `\u202e`; line breaks and tabs stay.
+
+    Combining marks stay where one or two of them sit on a letter, as in a name; variation selectors and piles do not.
+    """  # noqa: D205 - one sentence
+    if _PLAIN.fullmatch(text):
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in {"Mn", "Me"} else 0
+        unseen = category in _HIDDEN and char not in " \n\t"
+        selects = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
+        shown.append(_escaped(char) if unseen or char in _BLANKS or selects or marks > _MOST_MARKS else char)
+    return "".join(shown)
+
+
+def _blank_mark(line: str) -> str | None:
+    """The mark of a blank line; None for any other."""
+    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
+
+
+def _folded(line: str) -> list[str]:
+    """A line in pieces, so that nothing stands beyond an edge."""
+    return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:  # noqa: PLR2004 - what two hexadecimal digits hold
+        return {"\r": "\\r"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four hold
