@@ -1,6 +1,7 @@
 """One callable that the model may use: its declaration, how a call of it is planned, how that is made."""
 
 from __future__ import annotations
+
 import asyncio
 import builtins
 import inspect
@@ -26,6 +27,7 @@ from typing import (
     get_origin,
     runtime_checkable,
 )
+
 from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, SettingsError, ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, plain
