@@ -119,11 +119,11 @@ if TYPE_CHECKING:
     from agent_runtime.providers.recording import ReplayProvider as ReplayProvider
     from agent_runtime.providers.retry import FallbackProvider as FallbackProvider
     from agent_runtime.providers.scripted import ScriptedProvider as ScriptedProvider
-    from agent_runtime.recordings.replaying import Comparison as Comparison
-    from agent_runtime.recordings.replaying import Recorder as Recorder
-    from agent_runtime.recordings.replaying import Replayed as Replayed
-    from agent_runtime.recordings.replaying import compare_recording as compare_recording
-    from agent_runtime.recordings.replaying import replay_recording as replay_recording
+    from agent_runtime.recordings import Comparison as Comparison
+    from agent_runtime.recordings import Recorder as Recorder
+    from agent_runtime.recordings import Replayed as Replayed
+    from agent_runtime.recordings import compare_recording as compare_recording
+    from agent_runtime.recordings import replay_recording as replay_recording
     from agent_runtime.run.hooks import EventType as EventType
     from agent_runtime.run.hooks import HookSystem as HookSystem
     from agent_runtime.run.hooks import NoAnswer as NoAnswer
@@ -208,7 +208,7 @@ _MODULES = {
     "providers.models": "ModelOptions Thinking",
     "providers.retry": "FallbackProvider",
     "providers.scripted": "ScriptedProvider",
-    "recordings.replaying": "Comparison Recorder Replayed compare_recording replay_recording",
+    "recordings": "Comparison Recorder Replayed compare_recording replay_recording",
     "run.hooks": (
         "EventType HookSystem NoAnswer on_ask_user on_completion_withdrawn on_end on_finish on_max_steps "
         "on_model_awaited on_paused on_permission_request on_runtime_error on_security_error "

@@ -1,4 +1,4 @@
-"""Asks people: may this call be made, what is the answer to this question. Without an answer the run pauses."""
+"""Approvals and answers of people: the gate puts a request to handlers, and suspends the step if none answers."""
 
 from __future__ import annotations
 

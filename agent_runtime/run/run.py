@@ -1,4 +1,8 @@
-"""One leg of a run: from its start, or from where it was paused or cut off, to its end or its next pause."""
+"""One segment of a run: it begins, recovers or resumes, and ends with an outcome, a pause or a wait for the model.
+
+A run has several segments if it waits for a person or for the model service, or if its process died. `Run` builds the
+loop for one of them. `PatientProvider` waits for outages of the model service and stops the run's clock meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ LONGEST_PAUSE = 60.0
 MOST_BILLED = 5
 """Replies to one request that may break off before it is asked no more, however many outages lie between them."""
 MOST_SILENT = 2
-_UNITS = 65_536
+_JITTER_STEPS = 65_536
 
 
 @dataclass(kw_only=True)
@@ -367,7 +371,7 @@ class PatientProvider(WrappedProvider):
                     self._note(ReplyFault(reason="the run ended while it came", billed=bool(faults.text)), faults)
                     raise
                 except ModelOutageError as error:
-                    chance = int(self._clock_and_random.token(2), 16) / _UNITS
+                    chance = int(self._clock_and_random.token(2), 16) / _JITTER_STEPS
                     usual = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
                     pause = max(usual, error.retry_after or 0.0)
                     if faults.waited + pause > self._seconds:

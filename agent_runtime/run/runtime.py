@@ -1,4 +1,7 @@
-"""AsyncRuntime: one agent, one session; tasks in, outcomes out."""
+"""The runtime of one agent and one session: `AsyncRuntime` inside an event loop, `Runtime` for code without one.
+
+It takes tasks one after another and gives their outcomes. `preload` imports the modules that a run needs.
+"""
 
 from __future__ import annotations
 

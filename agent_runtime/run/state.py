@@ -1,4 +1,7 @@
-"""The state of a session's newest run: its log, what is derived from that log, its clock, and its listeners."""
+"""The state of a session's newest run: its log, its progress derived from that log, its clock, and its listeners.
+
+`RunProgress` reads each event of the log once. Only the clock and unread messages are kept beside the log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tools of one runtime, and what they share: the workspace, the terminals, the logs."""
+"""The tools of one runtime and what they share: workspace, terminals, logs, index, transport, child runs, MCP servers.
+
+`CommandRunner` runs single commands in the same kind of sandbox, without an agent.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ from agent_runtime.workspace.files import Scratch, Workspace
 from agent_runtime.workspace.state import Manifest
 
 _NAMED_FILES = 10
-_LEFT_SECONDS = 1.0
+_INTERRUPT_SECONDS = 1.0
 
 
 class Toolbox:
@@ -458,7 +461,7 @@ class CommandRunner:
         if timed_out or report.status == "waiting for input":
             why = f"it was stopped after {seconds:.3g} s" if timed_out else "it asked for input, and there is none"
             await self._terminal.interrupt(why)
-            last = await self._terminal.read(timeout=_LEFT_SECONDS)
+            last = await self._terminal.read(timeout=_INTERRUPT_SECONDS)
             if last is not None:
                 report, said = last, said + last.output
         stopped = report.status in {"running", "waiting for input", "stopped", "killed", "incomplete", "restarted"}

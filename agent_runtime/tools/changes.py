@@ -1,13 +1,18 @@
-"""Work out and check the changes of a `write_file` call before anything is written."""
+"""The changes of a `write_file` call: worked out and checked before anything is written, and shown to people as a diff.
+
+Large files are parsed and compared in a worker process, within bounds of time and memory, because parsers hold the
+interpreter and some are slow on hostile files.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from agent_runtime.core.errors import BoundExceededError, ToolError
 from agent_runtime.processes.bounded import call_bounded
@@ -31,13 +36,15 @@ from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch, place_hunks
 from agent_runtime.workspace.syntax import SyntaxMemory
 
-_NEAR = 32_000  # characters; parsing so many takes 40 ms
-_SECONDS_PARSING = 5.0
+T = TypeVar("T")
+
+_SMALL_CHARS = 32_000  # characters; parsing so many takes 40 ms
+_PARSE_SECONDS = 5.0
 _MOST_WHOLE_CHARS = 1_000_000
 """More than a reply holds; contents that are kept can be written again and again."""
 _LIGHT_BYTES = 256_000
 _LIGHT_WORK = 100_000  # lines, times hunks
-_SECONDS = 10.0
+_PLAN_SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 _PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
 _HEX = 64
@@ -83,7 +90,7 @@ def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
     known = seen.copy(only=files.resolve(change.path)) if change.path else Seen()
     what = "Working out what to write"
     try:
-        packed = call_bounded(_packed, change, files, known, seconds=_SECONDS, memory=_MEMORY, what=what)
+        packed = call_bounded(_packed, change, files, known, seconds=_PLAN_SECONDS, memory=_MEMORY, what=what)
     except BoundExceededError as error:
         raise ToolError(f"{change.path or 'patch'!r} not written: {error}", kind="TimeoutError") from error
     size = int.from_bytes(packed[:8], "big")
@@ -419,7 +426,7 @@ def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
     if size <= _LIGHT_BYTES:
         return of_writes(writes, replaced)
     try:
-        return call_bounded(of_writes, writes, replaced, seconds=_SECONDS, memory=_MEMORY, what="Showing a change")
+        return call_bounded(of_writes, writes, replaced, seconds=_PLAN_SECONDS, memory=_MEMORY, what="Showing a change")
     except BoundExceededError:  # nobody can be shown it whole
         return ""
 
@@ -517,30 +524,27 @@ def _lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str]]:
 
 
 def outline(path: str, source: str, after_line: int) -> list[str]:
-    """`syntax.outline`; nothing where it takes too long."""
-    if len(source) <= _NEAR or not syntax.is_python(path) or len(source) > syntax.LONGEST:
+    """Outline a file; see `syntax.outline`. Empty where it takes too long: it is a courtesy."""
+    if not syntax.is_python(path) or len(source) > syntax.LONGEST:
         return syntax.outline(path, source, after_line)
-    try:
-        return call_bounded(syntax.outline, path, source, after_line, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # it is a courtesy
-        return []
+    return _parse(syntax.outline, source, path, source, after_line) or []
 
 
 def parsed(source: str) -> list[int] | str | None:
-    """`incremental.parsed`; None where it takes too long."""
-    if len(source) <= _NEAR:
-        return syntax.parsed(source)
-    try:
-        return call_bounded(syntax.parsed, source, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # nothing can be said of it
-        return None
+    """Parse Python; see `syntax.parsed`. None where it takes too long."""
+    return _parse(syntax.parsed, source, source)
 
 
 def fault_in(path: str, source: str) -> str | None:
-    """`grammars.fault_in`; None where it takes too long."""
-    if len(source) <= _NEAR or not syntax.has_grammar(path):
-        return syntax.fault_in(path, source)
+    """Find a syntax error; see `syntax.fault_in`. None where it takes too long."""
+    return _parse(syntax.fault_in, source, path, source) if syntax.has_grammar(path) else syntax.fault_in(path, source)
+
+
+def _parse(parser: Callable[..., T], source: str, *args: object) -> T | None:
+    """Call a parser, for a large source in a worker process; None where that takes too long."""
+    if len(source) <= _SMALL_CHARS:
+        return parser(*args)
     try:
-        return call_bounded(syntax.fault_in, path, source, seconds=_SECONDS_PARSING)
-    except BoundExceededError:  # nothing can be said of it
+        return call_bounded(parser, *args, seconds=_PARSE_SECONDS)
+    except BoundExceededError:
         return None

@@ -1,4 +1,4 @@
-"""The tools that ask the code index."""
+"""The tools that query the code index: `semantic_search`, and the traces of callers and callees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools with which the agent keeps its own conversation short."""
+"""The tools about the conversation: archive finished tasks, ask the user, read a skill."""
 
 from __future__ import annotations
 
@@ -168,9 +168,6 @@ def _named(numbers: Sequence[int]) -> str:
     return f"task{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-# ---- The tool that asks the person the agent works for.
-
-
 Ask = Callable[[str], Awaitable[str]]
 """Puts one question to the user and gives the answer; however long that takes, and in whichever process it ends."""
 
@@ -204,9 +201,6 @@ class QuestionTools:
             )
         answer = await self._ask(asked)
         return ToolResult(value=answer, text=f"[ask_user] {answer or '(an empty answer)'}")
-
-
-# ---- The tool that reads a skill.
 
 
 class SkillTools:

@@ -1,4 +1,7 @@
-"""The tools that read, write and list files of the workspace."""
+"""The tools that read, write and list files of the workspace: `read_file`, `write_file` and `list_files`.
+
+`FileTools` remembers the versions of files that the agent knows. `Writer` plans the writes of a step and makes them.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ CHANGED_MEANWHILE = (
 )
 
 _LINE_ARGUMENTS = ("start_line", "end_line", "after_line", "edits")
-_NEAR = 256_000  # characters; what is longer is cut into lines in a worker process
+_SMALL_CHARS = 256_000  # characters; what is longer is cut into lines in a worker process
 _LISTED = 200
-_SECONDS = 5.0
-_SECONDS_READING = 10.0
+_SYMBOL_SECONDS = 5.0
+_READ_SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 
 
@@ -173,7 +176,7 @@ class FileTools:
         if symbol:
             source = Overlay(self._workspace).text_file(path).text.raw
             what = f"Looking for {symbol!r} in {path!r}"
-            spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SECONDS, what=what)
+            spans = call_bounded(parsing.spans, path, source, symbol, seconds=_SYMBOL_SECONDS, what=what)
             if not spans:
                 raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
             start_line, end_line = spans[0]
@@ -257,11 +260,11 @@ def shown(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
         BoundExceededError: so many lines take too much room.
     """
     text = file.text
-    if len(text.raw) <= _NEAR:
+    if len(text.raw) <= _SMALL_CHARS:
         head, last, value = _shown(path, text, file.version, start, end)
     else:
         given = (path, text, file.version, start, end)
-        told = call_bounded(_packed, *given, seconds=_SECONDS_READING, memory=_MEMORY, what=f"Reading {path!r}")
+        told = call_bounded(_packed, *given, seconds=_READ_SECONDS, memory=_MEMORY, what=f"Reading {path!r}")
         first, _, value = told.partition("\n")
         head, last = json.loads(first)
     lines = ListedLines(path=path, first=start, last=last) if last >= start else None

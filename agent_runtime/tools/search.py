@@ -1,4 +1,4 @@
-"""The tool that searches the workspace, with ripgrep where there is one."""
+"""The tool `find`: search the workspace's lines with ripgrep in the sandbox, or with RE2 where there is no ripgrep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""One callable that the model may use: its declaration, how a call of it is planned, how that is made."""
+"""Tools: a callable with its declaration for the model, the plan of each call, and the registry of a runtime.
+
+A call is planned once (`Tool.plan`): the plan says which files and commands it concerns, so that the policy can decide,
+and shows people a preview; then `Tool.apply` makes exactly the planned call. A preview shows every character of a call:
+nothing in it can hide, move or forge a part of it (`visible`, `whole`).
+"""
 
 from __future__ import annotations
 

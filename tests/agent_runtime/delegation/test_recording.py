@@ -18,7 +18,7 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
-from agent_runtime.recordings.replaying import Recorder, compare_recording, replay_recording
+from agent_runtime.recordings import Recorder, compare_recording, replay_recording
 from tests.agent_runtime.delegation.scripts import DONE, Children, block
 from tests.agent_runtime.transports.native.parts import asks, finish
 

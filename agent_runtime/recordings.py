@@ -1,4 +1,10 @@
-"""Running recorded tasks again with the recorded replies, on a copy of the workspace."""
+"""Recordings of runs as regression tests: record one, replay it, or compare the requests of today's code with it.
+
+What a run was told and what it did are in one file (`agent_runtime.providers.recording`): the exchanges with the model,
+and beside them the agent's settings and the events of the session. `replay_recording` runs the recorded tasks again on
+a copy of the workspace, with the recorded replies instead of a model. `compare_recording` runs nothing: it makes every
+request again from the recorded events, which hold what the tools answered then.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from agent_runtime.agent.agent import Agent, ClockAndRandom
 from agent_runtime.agent.delegation import Delegation, Persona
@@ -61,13 +67,13 @@ from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.mcp import declare
-from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.run.state import RunProgress, RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
 from agent_runtime.sessions.codec import decode, encode
-from agent_runtime.sessions.protocol import InMemorySession, Session
+from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.tool import Registry
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
@@ -108,7 +114,7 @@ class Recorder:
         Raises:
             SettingsError: the file exists, or cannot be made.
         """
-        # Who works, and where: what `replaying.agent_of` makes an agent from again.
+        # Who works, and where: what `agent_of` makes an agent from again.
         workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
         try:
             digest = Manifest.of(workspace).digest
@@ -160,7 +166,7 @@ class Recorder:
             ),
         )
 
-    def follow(self, runtime: Followed) -> None:
+    def follow(self, runtime: AsyncRuntime | Runtime) -> None:
         """Write down what the session holds, and from now on whatever it is added.
 
         A recording that begins in the middle of a conversation can be compared, but not replayed.
@@ -277,7 +283,7 @@ class Replayed:
 
 
 async def compare_recording(path: Path | str) -> Comparison:
-    """Make every recorded request again with the current code, and compare; see `comparing.compare`.
+    """Make every recorded request again with the current code, and compare; see `compare`.
 
     Raises:
         ScriptError: it is no recording, or holds no events.
@@ -582,17 +588,3 @@ def _digest(agent: Agent) -> str:
         return Manifest.of(workspace).digest
     finally:
         workspace.close()
-
-
-class Followed(Protocol):
-    """What of a runtime a recorder follows; `AsyncRuntime` and `Runtime` are such."""
-
-    @property
-    def session(self) -> Session:
-        """The log of the conversation."""
-        ...
-
-    @property
-    def hooks(self) -> HookSystem:
-        """Who is told what happens."""
-        ...

@@ -11,7 +11,7 @@ from agent_runtime.core.values import Task, Usage
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.recording import EVENT, Tape, TapeWriter, read_tape
-from agent_runtime.recordings.replaying import Comparison, compare
+from agent_runtime.recordings import Comparison, compare
 from agent_runtime.sessions.codec import encode
 from agent_runtime.tools.tool import Registry
 from agent_runtime.transports.blocks import BlockTransport

@@ -27,7 +27,7 @@ from agent_runtime.core.errors import ModelRejectedError, ScriptError, SettingsE
 from agent_runtime.core.values import Quote, Task
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.providers.recording import RecordingProvider
-from agent_runtime.recordings.replaying import Recorder, Replayed, compare_recording, replay_recording
+from agent_runtime.recordings import Recorder, Replayed, compare_recording, replay_recording
 from tests.agent_runtime.image_files import picture
 
 LOOK = """Looking.
