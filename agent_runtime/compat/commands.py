@@ -1,4 +1,7 @@
-"""Commands beneath one directory, each in a bash of its own, in one sandbox. Without a sandbox nothing runs."""
+"""Commands beneath one directory, each in a bash of its own, in one sandbox; and a lock that keeps other agents out.
+
+Without a sandbox nothing runs.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +74,6 @@ class Commands:
         if here is not None and terminal is not None:
             await here.close()
             await terminal.close()
-
-
-# ---- One agent at a time in a directory: a lock outside of it, which the system releases when its process dies.
 
 
 @contextmanager

@@ -1,4 +1,9 @@
-"""CodingAgent: a coding agent on one directory with any model of the `llm` package that calls tools."""
+"""`CodingAgent` of llm-coding-agent: a coding agent on one directory with a model of the `llm` package.
+
+Runs are those of this library's `AsyncRuntime`. Callbacks of the program run in the thread that called `run`
+(`CallerThread`). Responses are stored in the database of `llm` (`History`), and the command `llm code` asks on the
+terminal before a call is made (`TerminalApproval`).
+"""
 
 from __future__ import annotations
 
@@ -36,164 +41,16 @@ from agent_runtime.run.hooks import EventType
 from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.sandbox.select import SandboxName
 
-# ---- Calls from a running coroutine back into the thread that waits for it.
-
-
 T = TypeVar("T")
-
-
-class CallerThread:
-    """The thread in which an embedder waits: its callbacks run there, where its own objects belong.
-
-    A database connection, for one, may be used by one thread only; and who types on the terminal must be heard there.
-    """
-
-    def __init__(self, loop: LoopThread) -> None:
-        """Run coroutines on `loop`."""
-        self._loop = loop
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._interrupted = False
-
-    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine to its end, and make its calls; what one of them raises stops it, and goes on from here.
-
-        Raises:
-            UsageError: as for `LoopThread.prepare`.
-        """
-        self._interrupted = False
-        self._calls = calls = SimpleQueue[Callable[[], None] | None]()
-        prepared = self._loop.prepare(work)
-        try:
-            future = prepared.begin()
-            future.add_done_callback(lambda _: calls.put(None))
-            while (call := calls.get()) is not None:
-                call()
-        except BaseException:  # Ctrl+C, too
-            self._interrupted = True
-            ended = prepared.cancel()
-            ended.add_done_callback(lambda _: calls.put(None))
-            while not ended.done():
-                if (call := calls.get()) is not None:
-                    call()
-            raise
-        return future.result()
-
-    def tell(self, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback` soon, in its turn."""
-
-        def call() -> None:
-            if not self._interrupted:
-                callback(*args)
-
-        self._calls.put(call)
-
-    async def ask(self, callback: Callable[..., T], *args: object) -> T:
-        """Call `callback`, and wait for its answer; cancelled where the caller has been interrupted."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def call() -> None:
-            if self._interrupted:
-                loop.call_soon_threadsafe(answer.cancel)
-                return
-            said = callback(*args)
-            loop.call_soon_threadsafe(partial(_give, answer, said))
-
-        self._calls.put(call)
-        return await answer
-
-
-def _give(answer: asyncio.Future[T], said: T) -> None:
-    if not answer.done():
-        answer.set_result(said)
-
-
-# ---- Keep responses in the database of the `llm` package, each once it is complete, at a cost that does not grow.
-
-
-_NAME_CHARS = 100
-
-
-class History(LogStore):
-    """The log of one conversation.
-
-    `LogStore` hashes and looks up the whole conversation for every response. This one remembers which messages it has
-    stored: messages that are the same objects are not looked at again.
-    """
-
-    def __init__(self, db: Database) -> None:
-        """Bring the database's tables up to date."""
-        super().__init__(db)  # type: ignore[no-untyped-call]  # llm leaves it untyped
-        self._stored: dict[tuple[str | None, int], tuple[Message, str]] = {}
-
-    def begin(self, conversation_id: str, prompt: str) -> None:
-        """Name a conversation, if it is new, after its first prompt."""
-        name = " ".join(prompt.split())
-        self.ensure_thread(conversation_id, name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…")
-
-    def record(self, response: llm.Response) -> None:
-        """Keep a response; nothing of it is kept if that fails."""
-        try:
-            self.log(response)
-        except BaseException:
-            self._stored.clear()  # what this transaction had stored is gone
-            raise
-
-    @override
-    def ensure_chain(
-        self, messages: Sequence[Message], parent: str | None = None, fragments: Sequence[str] | None = None
-    ) -> str | None:
-        """Store messages as a chain; see `LogStore.ensure_chain`."""
-        tip = parent
-        for message in messages:
-            known = self._stored.get((tip, id(message)))
-            if known is None:
-                stored = super().ensure_chain([message], tip, fragments)
-                known = self._stored[tip, id(message)] = (message, str(stored))
-            tip = known[1]
-        return tip
-
-
 Model = llm.models._BaseModel  # noqa: SLF001 - llm has no public name for what `get_model` gives
 Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
 """Says whether a call may be made; a text is a refusal, and the model reads why."""
-
 _NO_LIMIT = 100_000
 _LONGEST_SECONDS = 24 * 3600.0
 _DECLINED = "Cancelled: the user declined this call"
-
-
-@dataclass
-class CodingCall(llm.ToolCall):
-    """A call that is to be approved.
-
-    Attributes:
-        preview: what it would do, whole: a diff for a write, the command for a shell; empty where that is too long.
-    """
-
-    preview: str = ""
-
-
-@dataclass
-class AgentResult:
-    """The outcome of one `run` or `resume`.
-
-    Attributes:
-        text: the model's final answer; while the run is paused or at its limit, what it has said so far.
-        tool_calls: each call with its result, in order; the result of a declined one has a `llm.CancelToolCall` as its
-            `exception`.
-        paused: whether calls wait for `resume`.
-        pending_tool_calls: those that do.
-        hit_limit: whether `chain_limit` ended the run.
-        usage: what the model calls used.
-    """
-
-    text: str
-    tool_calls: list[tuple[llm.ToolCall, llm.ToolResult]] = field(default_factory=list)
-    paused: bool = False
-    pending_tool_calls: list[llm.ToolCall] = field(default_factory=list)
-    hit_limit: bool = False
-    usage: Usage = field(default_factory=Usage)
+_NAME_CHARS = 100
+_ASKS = Policy(rules=(Rule(decision="ask", tool="execute"),))
+_TOO_LONG = "Cancelled: it is too long to be approved. People approve only what they were shown whole; make it shorter"
 
 
 class CodingAgent:
@@ -418,6 +275,39 @@ class CodingAgent:
         return approved if isinstance(approved, str) else _DECLINED
 
 
+@dataclass
+class CodingCall(llm.ToolCall):
+    """A call that is to be approved.
+
+    Attributes:
+        preview: what it would do, whole: a diff for a write, the command for a shell; empty where that is too long.
+    """
+
+    preview: str = ""
+
+
+@dataclass
+class AgentResult:
+    """The outcome of one `run` or `resume`.
+
+    Attributes:
+        text: the model's final answer; while the run is paused or at its limit, what it has said so far.
+        tool_calls: each call with its result, in order; the result of a declined one has a `llm.CancelToolCall` as its
+            `exception`.
+        paused: whether calls wait for `resume`.
+        pending_tool_calls: those that do.
+        hit_limit: whether `chain_limit` ended the run.
+        usage: what the model calls used.
+    """
+
+    text: str
+    tool_calls: list[tuple[llm.ToolCall, llm.ToolResult]] = field(default_factory=list)
+    paused: bool = False
+    pending_tool_calls: list[llm.ToolCall] = field(default_factory=list)
+    hit_limit: bool = False
+    usage: Usage = field(default_factory=Usage)
+
+
 def _policy(steps: int) -> Policy:
     """A policy that asks before each call that writes or runs something, and has no other bound than the steps."""
     why = "it writes or runs something"
@@ -439,11 +329,110 @@ def _shape(tool: str, arguments: Mapping[str, object]) -> str:
     return json.dumps([tool, arguments], sort_keys=True)
 
 
-# ---- Ask on the terminal whether a call may be made, and remember what was approved for the session.
+class CallerThread:
+    """The thread in which an embedder waits: its callbacks run there, where its own objects belong.
+
+    A database connection, for one, may be used by one thread only; and who types on the terminal must be heard there.
+    """
+
+    def __init__(self, loop: LoopThread) -> None:
+        """Run coroutines on `loop`."""
+        self._loop = loop
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._interrupted = False
+
+    def see(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine to its end, and make its calls; what one of them raises stops it, and goes on from here.
+
+        Raises:
+            UsageError: as for `LoopThread.prepare`.
+        """
+        self._interrupted = False
+        self._calls = calls = SimpleQueue[Callable[[], None] | None]()
+        prepared = self._loop.prepare(work)
+        try:
+            future = prepared.begin()
+            future.add_done_callback(lambda _: calls.put(None))
+            while (call := calls.get()) is not None:
+                call()
+        except BaseException:  # Ctrl+C, too
+            self._interrupted = True
+            ended = prepared.cancel()
+            ended.add_done_callback(lambda _: calls.put(None))
+            while not ended.done():
+                if (call := calls.get()) is not None:
+                    call()
+            raise
+        return future.result()
+
+    def tell(self, callback: Callable[..., object], *args: object) -> None:
+        """Call `callback` soon, in its turn."""
+
+        def call() -> None:
+            if not self._interrupted:
+                callback(*args)
+
+        self._calls.put(call)
+
+    async def ask(self, callback: Callable[..., T], *args: object) -> T:
+        """Call `callback`, and wait for its answer; cancelled where the caller has been interrupted."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            if self._interrupted:
+                loop.call_soon_threadsafe(answer.cancel)
+                return
+            said = callback(*args)
+            loop.call_soon_threadsafe(partial(_give, answer, said))
+
+        self._calls.put(call)
+        return await answer
 
 
-_ASKS = Policy(rules=(Rule(decision="ask", tool="execute"),))
-_TOO_LONG = "Cancelled: it is too long to be approved. People approve only what they were shown whole; make it shorter"
+def _give(answer: asyncio.Future[T], said: T) -> None:
+    if not answer.done():
+        answer.set_result(said)
+
+
+class History(LogStore):
+    """The log of one conversation.
+
+    `LogStore` hashes and looks up the whole conversation for every response. This one remembers which messages it has
+    stored: messages that are the same objects are not looked at again.
+    """
+
+    def __init__(self, db: Database) -> None:
+        """Bring the database's tables up to date."""
+        super().__init__(db)  # type: ignore[no-untyped-call]  # llm leaves it untyped
+        self._stored: dict[tuple[str | None, int], tuple[Message, str]] = {}
+
+    def begin(self, conversation_id: str, prompt: str) -> None:
+        """Name a conversation, if it is new, after its first prompt."""
+        name = " ".join(prompt.split())
+        self.ensure_thread(conversation_id, name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…")
+
+    def record(self, response: llm.Response) -> None:
+        """Keep a response; nothing of it is kept if that fails."""
+        try:
+            self.log(response)
+        except BaseException:
+            self._stored.clear()  # what this transaction had stored is gone
+            raise
+
+    @override
+    def ensure_chain(
+        self, messages: Sequence[Message], parent: str | None = None, fragments: Sequence[str] | None = None
+    ) -> str | None:
+        """Store messages as a chain; see `LogStore.ensure_chain`."""
+        tip = parent
+        for message in messages:
+            known = self._stored.get((tip, id(message)))
+            if known is None:
+                stored = super().ensure_chain([message], tip, fragments)
+                known = self._stored[tip, id(message)] = (message, str(stored))
+            tip = known[1]
+        return tip
 
 
 class TerminalApproval:

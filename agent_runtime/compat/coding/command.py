@@ -1,4 +1,4 @@
-"""The command `llm code`: a session with a coding agent on the terminal."""
+"""The plugin of the `llm` package: its command `llm code`, a session on the terminal, and the toolbox `CodingTools`."""
 
 from __future__ import annotations
 
@@ -195,9 +195,6 @@ def _show_call(call: llm.ToolCall, result: llm.ToolResult) -> None:
 def _short(text: str) -> str:
     shown = visible(text[: 2 * _SHOWN_CHARS])
     return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
-
-
-# ---- A plugin of the `llm` package: the command `llm code`, and `CodingTools` for `llm chat --tool`.
 
 
 @llm.hookimpl

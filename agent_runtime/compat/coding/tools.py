@@ -1,4 +1,7 @@
-"""CodingTools: files and commands beneath one directory, as a toolbox of the `llm` package."""
+"""`CodingTools` of llm-coding-agent: files and commands beneath one directory, as a toolbox of the `llm` package.
+
+`CodingActions` are the same six tools as a family of this library: planned, confined to the directory, and sandboxed.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,14 @@ from agent_runtime.workspace.diffs import Text, decode, unified_text, version_of
 from agent_runtime.workspace.files import MAX_BYTES, StagedFile, Workspace, apply_all, in_line, is_unchanged
 from agent_runtime.workspace.overlay import Overlay
 
-# ---- Texts of results in the form that llm-coding-agent documents. Pure but for the worker that compares large
-# files.
-
-
+PREFIX = "CodingTools_"
+"""What the names of the tools begin with, as models know them."""
+MUTATING = ("write_file", "edit_file", "execute_command")
+NAMES = ("read_file", "list_files", "search_files", *MUTATING)
+_NOISE = frozenset({"node_modules", "__pycache__"})
+_LISTED = 200
+_FOUND = 1_000
+_MOST_SECONDS = 600
 _LINE_CHARS = 2_000
 _READ_CHARS = 50_000
 _DIFF_CHARS = 30_000
@@ -45,85 +52,98 @@ _SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 
 
-def numbered(path: str, text: Text, offset: int, limit: int) -> str:
-    """Some lines of a file as `cat -n` shows them, and how many more there are.
+class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves it untyped
+    """File and shell tools for a coding agent, confined to a root directory.
 
-    Raises:
-        ToolError: there are no such lines.
+    Each method gives a text; what cannot be done gives one that begins with `Error:`.
+
+    Attributes:
+        root: the directory, absolute.
     """
-    if offset < 0 or limit < 1:
-        raise ToolError(f"offset={offset}, limit={limit}: offset must be at least 0, limit at least 1")
-    if not text.count:
-        return "(empty file)"
-    if offset >= text.count:
-        raise ToolError(f"offset {offset} is beyond the end of {path} ({text.count} lines)", kind="ValueError")
-    shown: list[str] = []
-    room = _READ_CHARS
-    for number, line in enumerate(text.first(offset + limit)[offset:], offset + 1):
-        cut = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}... [line truncated]"
-        room -= len(cut) + 8
-        if room < 0:
-            break
-        shown.append(f"{number:6d}\t{cut}")
-    after = offset + len(shown)
-    if left := text.count - after:
-        why = "output truncated, " if room < 0 else ""
-        shown.append(f"... {why}{left} more lines, use offset={after} to continue")
-    return "\n".join(shown)
 
+    _blocked = (*llm.Toolbox._blocked, "close")  # type: ignore[assignment]  # noqa: SLF001 - which methods are no tools
 
-def replaced(path: str, old: Text, new: Text, count: int) -> str:
-    """A replacement that was made, with its diff.
+    def __init__(self, root: str | os.PathLike[str] = ".", sandbox: SandboxName = "auto") -> None:
+        """Get ready; no program is started yet.
 
-    Args:
-        path: of the file.
-        old: the file before.
-        new: the file after.
-        count: how often the old string was replaced.
-    """
-    head = f"Made {count} replacement{'' if count == 1 else 's'} in {path}:\n--- {path} (before)\n+++ {path} (after)"
-    if len(old.raw) + len(new.raw) <= _LIGHT_CHARS:
-        return f"{head}\n{unified_text(old.lines, new.lines, _DIFF_CHARS)}"
-    try:
-        what = f"Comparing {path!r}"
-        # A worker cannot import this package, which imports much of the runtime.
-        given = (old.lines, new.lines, _DIFF_CHARS)
-        return f"{head}\n{call_bounded(unified_text, *given, seconds=_SECONDS, memory=_MEMORY, what=what)}"
-    except BoundExceededError as error:
-        return f"{head}\n(no diff: {error})"
+        Args:
+            root: the directory to work in; every path is beneath it.
+            sandbox: where commands run: `auto`, `bubblewrap`, `docker`, or `local`, which isolates nothing. Without one
+                that works on this machine, commands are refused.
+        """
+        self.root = Path(root).resolve()
+        self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
+        self._actions = CodingActions(self.root, sandbox)
+        self._loop = LoopThread("CodingTools", owner=self, last=self._actions.close)
 
+    def __enter__(self) -> Self:
+        """Enter; see `close`."""
+        return self
 
-def ended(report: CommandReport, *, timeout: float) -> str:
-    """How a command ended: its output, and its exit code in the last line.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
 
-    Raises:
-        ToolError: it was stopped before it ended; the text has what it wrote.
-    """
-    if report.status == "completed" or (report.status == "restarted" and report.exit_code is not None):
-        notes = [f"({report.note})"] if report.note else []
-        if report.log is not None:
-            notes.append(f"(output truncated; all of it: {report.log})")
-        return "\n".join([report.output.rstrip("\n") or "(no output)", *notes, f"Exit code: {report.exit_code}"])
-    why = report.note or f"the command ended as {report.status}"
-    if report.status == "running":
-        why = f"command timed out after {timeout:g}s"
-    elif report.status == "waiting for input":
-        why = "the command asks for input on its terminal, and nobody can type it; it was stopped"
-    raise ToolError(f"{why}\nPartial output:\n{report.output}" if report.output else why, kind="TimeoutError")
+    def read_file(self, path: str, offset: int = 0, limit: int = 2000) -> str:
+        """Read a text file with numbered lines, like cat -n.
 
+        Paths are relative to the session root. Use offset (lines to skip) and limit to page through a long file.
+        """
+        return self._perform("read_file", path=path, offset=offset, limit=limit)
 
-# ---- The tools of a coding agent on one directory: planned, confined and sandboxed by this runtime.
+    def write_file(self, path: str, content: str) -> str:
+        """Create or overwrite a file with the given content.
 
+        Missing directories are made. To change a part of a file use edit_file.
+        """
+        return self._perform("write_file", path=path, content=content)
 
-PREFIX = "CodingTools_"
-"""What the names of the tools begin with, as models know them."""
-MUTATING = ("write_file", "edit_file", "execute_command")
-NAMES = ("read_file", "list_files", "search_files", *MUTATING)
+    def edit_file(
+        self,
+        path: str,
+        old_string: str,
+        new_string: str,
+        replace_all: bool = False,  # noqa: FBT001, FBT002 - the documented signature
+    ) -> str:
+        """Replace an exact string in a file.
 
-_NOISE = frozenset({"node_modules", "__pycache__"})
-_LISTED = 200
-_FOUND = 1_000
-_MOST_SECONDS = 600
+        old_string must match exactly, white space included, and occur once unless replace_all is true. Returns a diff
+        of the change.
+        """
+        return self._perform(
+            "edit_file", path=path, old_string=old_string, new_string=new_string, replace_all=replace_all
+        )
+
+    def list_files(self, pattern: str = "**/*", path: str = ".") -> str:
+        """List files matching a glob pattern, newest first.
+
+        Hidden, ignored and generated files are left out. At most 200 paths, relative to the searched directory.
+        """
+        return self._perform("list_files", pattern=pattern, path=path)
+
+    def search_files(self, pattern: str, path: str = ".", glob: str | None = None, max_results: int = 100) -> str:
+        """Search file contents for a regular expression.
+
+        Returns matches as path:line_number:line, at most max_results. glob, e.g. "*.py", narrows the files.
+        """
+        return self._perform("search_files", pattern=pattern, path=path, glob=glob, max_results=max_results)
+
+    def execute_command(self, command: str, timeout: int = 120) -> str:
+        """Run a shell command in the session root directory.
+
+        Returns stdout and stderr together, followed by the exit code. timeout is in seconds, 600 at most; after it the
+        command and everything it started is killed.
+        """
+        return self._perform("execute_command", command=command, timeout=timeout)
+
+    def close(self) -> None:
+        """End what commands have left running, and give everything back; idempotent."""
+        self._loop.stop()
+
+    def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
+        return self._loop.see(partial(self._actions.perform, name, args))
 
 
 class CodingActions:
@@ -442,95 +462,68 @@ def _write(canonical: str, old: bytes | None, new: Text, told: str, *, unread: b
     return FileWrite(canonical=canonical, change=change, text=new, version=version_of(data), told=[told])
 
 
-class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves it untyped
-    """File and shell tools for a coding agent, confined to a root directory.
+def numbered(path: str, text: Text, offset: int, limit: int) -> str:
+    """Some lines of a file as `cat -n` shows them, and how many more there are.
 
-    Each method gives a text; what cannot be done gives one that begins with `Error:`.
-
-    Attributes:
-        root: the directory, absolute.
+    Raises:
+        ToolError: there are no such lines.
     """
+    if offset < 0 or limit < 1:
+        raise ToolError(f"offset={offset}, limit={limit}: offset must be at least 0, limit at least 1")
+    if not text.count:
+        return "(empty file)"
+    if offset >= text.count:
+        raise ToolError(f"offset {offset} is beyond the end of {path} ({text.count} lines)", kind="ValueError")
+    shown: list[str] = []
+    room = _READ_CHARS
+    for number, line in enumerate(text.first(offset + limit)[offset:], offset + 1):
+        cut = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}... [line truncated]"
+        room -= len(cut) + 8
+        if room < 0:
+            break
+        shown.append(f"{number:6d}\t{cut}")
+    after = offset + len(shown)
+    if left := text.count - after:
+        why = "output truncated, " if room < 0 else ""
+        shown.append(f"... {why}{left} more lines, use offset={after} to continue")
+    return "\n".join(shown)
 
-    _blocked = (*llm.Toolbox._blocked, "close")  # type: ignore[assignment]  # noqa: SLF001 - which methods are no tools
 
-    def __init__(self, root: str | os.PathLike[str] = ".", sandbox: SandboxName = "auto") -> None:
-        """Get ready; no program is started yet.
+def replaced(path: str, old: Text, new: Text, count: int) -> str:
+    """A replacement that was made, with its diff.
 
-        Args:
-            root: the directory to work in; every path is beneath it.
-            sandbox: where commands run: `auto`, `bubblewrap`, `docker`, or `local`, which isolates nothing. Without one
-                that works on this machine, commands are refused.
-        """
-        self.root = Path(root).resolve()
-        self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
-        self._actions = CodingActions(self.root, sandbox)
-        self._loop = LoopThread("CodingTools", owner=self, last=self._actions.close)
+    Args:
+        path: of the file.
+        old: the file before.
+        new: the file after.
+        count: how often the old string was replaced.
+    """
+    head = f"Made {count} replacement{'' if count == 1 else 's'} in {path}:\n--- {path} (before)\n+++ {path} (after)"
+    if len(old.raw) + len(new.raw) <= _LIGHT_CHARS:
+        return f"{head}\n{unified_text(old.lines, new.lines, _DIFF_CHARS)}"
+    try:
+        what = f"Comparing {path!r}"
+        # A worker cannot import this package, which imports much of the runtime.
+        given = (old.lines, new.lines, _DIFF_CHARS)
+        return f"{head}\n{call_bounded(unified_text, *given, seconds=_SECONDS, memory=_MEMORY, what=what)}"
+    except BoundExceededError as error:
+        return f"{head}\n(no diff: {error})"
 
-    def __enter__(self) -> Self:
-        """Enter; see `close`."""
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
+def ended(report: CommandReport, *, timeout: float) -> str:
+    """How a command ended: its output, and its exit code in the last line.
 
-    def read_file(self, path: str, offset: int = 0, limit: int = 2000) -> str:
-        """Read a text file with numbered lines, like cat -n.
-
-        Paths are relative to the session root. Use offset (lines to skip) and limit to page through a long file.
-        """
-        return self._perform("read_file", path=path, offset=offset, limit=limit)
-
-    def write_file(self, path: str, content: str) -> str:
-        """Create or overwrite a file with the given content.
-
-        Missing directories are made. To change a part of a file use edit_file.
-        """
-        return self._perform("write_file", path=path, content=content)
-
-    def edit_file(
-        self,
-        path: str,
-        old_string: str,
-        new_string: str,
-        replace_all: bool = False,  # noqa: FBT001, FBT002 - the documented signature
-    ) -> str:
-        """Replace an exact string in a file.
-
-        old_string must match exactly, white space included, and occur once unless replace_all is true. Returns a diff
-        of the change.
-        """
-        return self._perform(
-            "edit_file", path=path, old_string=old_string, new_string=new_string, replace_all=replace_all
-        )
-
-    def list_files(self, pattern: str = "**/*", path: str = ".") -> str:
-        """List files matching a glob pattern, newest first.
-
-        Hidden, ignored and generated files are left out. At most 200 paths, relative to the searched directory.
-        """
-        return self._perform("list_files", pattern=pattern, path=path)
-
-    def search_files(self, pattern: str, path: str = ".", glob: str | None = None, max_results: int = 100) -> str:
-        """Search file contents for a regular expression.
-
-        Returns matches as path:line_number:line, at most max_results. glob, e.g. "*.py", narrows the files.
-        """
-        return self._perform("search_files", pattern=pattern, path=path, glob=glob, max_results=max_results)
-
-    def execute_command(self, command: str, timeout: int = 120) -> str:
-        """Run a shell command in the session root directory.
-
-        Returns stdout and stderr together, followed by the exit code. timeout is in seconds, 600 at most; after it the
-        command and everything it started is killed.
-        """
-        return self._perform("execute_command", command=command, timeout=timeout)
-
-    def close(self) -> None:
-        """End what commands have left running, and give everything back; idempotent."""
-        self._loop.stop()
-
-    def _perform(self, name: str, **args: Any) -> str:  # noqa: ANN401 - whatever the tool takes
-        return self._loop.see(partial(self._actions.perform, name, args))
+    Raises:
+        ToolError: it was stopped before it ended; the text has what it wrote.
+    """
+    if report.status == "completed" or (report.status == "restarted" and report.exit_code is not None):
+        notes = [f"({report.note})"] if report.note else []
+        if report.log is not None:
+            notes.append(f"(output truncated; all of it: {report.log})")
+        return "\n".join([report.output.rstrip("\n") or "(no output)", *notes, f"Exit code: {report.exit_code}"])
+    why = report.note or f"the command ended as {report.status}"
+    if report.status == "running":
+        why = f"command timed out after {timeout:g}s"
+    elif report.status == "waiting for input":
+        why = "the command asks for input on its terminal, and nobody can type it; it was stopped"
+    raise ToolError(f"{why}\nPartial output:\n{report.output}" if report.output else why, kind="TimeoutError")

@@ -1,4 +1,8 @@
-"""Models of Pygent's protocol, and how the agent runtime speaks to them."""
+"""Pygent's messages, models, history, settings and errors, and the provider by which the runtime speaks to such models.
+
+Messages have the form of OpenAI's chat API. `history_of` and `events_of` translate between a session's events and a
+history of messages. `SpeakingProvider` sends an agent's own system message and tools to its model.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +36,33 @@ from agent_runtime.providers.protocol import (
     ToolSchema,
 )
 from agent_runtime.providers.protocol import Message as MessageProtocol
+from agent_runtime.providers.recording import whole_calls
 from agent_runtime.workspace.files import Workspace
 
-# ---- Messages in the form of OpenAI's chat API, which models of Pygent's protocol take and give.
+A = TypeVar("A")
+B = TypeVar("B")
+END_ID = "pygent_end"
+"""The id of the call that is added to a reply that stops: the runtime's own, which is hidden from the model."""
+_FINISH = "finish"
+_MOST_BYTES = 256 * 1024**2
+_DEFAULT_FILES = (Path("pygent.toml"), Path("~/.pygent.toml"))
+
+
+class PygentError(AgentError):
+    """Base of the errors that Pygent names."""
+
+
+class APIError(PygentError):
+    """The model service failed, and trying again did not help."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallFunction:
-    """A function that is to be called, and the JSON text of its arguments."""
+class Message:
+    """A message of a model."""
 
-    name: str
-    arguments: str
+    role: str
+    content: str | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +75,11 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A message of a model."""
+class ToolCallFunction:
+    """A function that is to be called, and the JSON text of its arguments."""
 
-    role: str
-    content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    name: str
+    arguments: str
 
 
 def parse_message(raw: object) -> Message:
@@ -83,6 +102,22 @@ def parse_message(raw: object) -> Message:
     return Message(role=str(raw.get("role", "assistant")), content=content, tool_calls=calls or None)
 
 
+def _call(raw: object) -> ToolCall:
+    """One call.
+
+    Raises:
+        TypeError: it has another form.
+    """
+    function = raw.get("function") if isinstance(raw, Mapping) else None
+    if not isinstance(raw, Mapping) or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise TypeError('A tool call must be {"id": …, "type": "function", "function": {"name": …, "arguments": …}}.')
+    arguments = function.get("arguments") or ""
+    if not isinstance(arguments, str):
+        raise TypeError(f"The arguments of the tool call {function['name']!r} must be JSON text.")
+    named = ToolCallFunction(function["name"], arguments)
+    return ToolCall(str(raw.get("id") or ""), str(raw.get("type") or "function"), named)
+
+
 def as_dict(message: Message | Mapping[str, Any]) -> dict[str, Any]:
     """A message as it is sent and kept."""
     if not isinstance(message, Message):
@@ -100,53 +135,171 @@ def as_dict(message: Message | Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _call(raw: object) -> ToolCall:
-    """One call.
+Entry = Message | dict[str, Any]
+"""A message of the model, or another one as a dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A name, and what stands behind it as one sentence."""
+
+    name: str
+    description: str = ""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A model: one call, one message."""
+
+    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> Any:  # noqa: ANN401 - see below
+        """Answer a conversation.
+
+        Args:
+            messages: in the form of OpenAI's chat API, the system message first.
+            model: the model's name.
+            tools: the tools, in the same form.
+
+        Returns:
+            A `Message`, the same as a dictionary, or what OpenAI's client gives.
+        """
+        ...
+
+
+class OpenAIModel:
+    """A model of OpenAI, or of a service with its API: `OPENAI_API_KEY` and `OPENAI_BASE_URL` say which."""
+
+    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> Message:  # noqa: ANN401 - see `Model`
+        """Answer a conversation; see `Model`.
+
+        Raises:
+            APIError: there is no key, or the service failed.
+        """
+        system = next((each["content"] for each in messages if as_dict(each)["role"] == "system"), "")
+        request = Request(
+            system=system,
+            messages=conversation(events_of(messages, str)),
+            tools=tuple(ToolSchema(**each["function"]) for each in tools or ()),
+        )
+        thread = LoopThread("OpenAIModel")
+        try:
+            return thread.see(partial(_read_reply, provider_of(self, model), request))
+        except (ModelError, SettingsError) as error:
+            raise APIError(str(error)) from error
+        finally:
+            thread.stop()
+
+
+def set_custom_model(model: Model | Provider | None) -> None:
+    """Choose the model of new agents that are given none; None for OpenAI's again."""
+    _Chosen.model = model
+
+
+def default_model() -> Model | Provider:
+    """The model of an agent that is given none."""
+    return _Chosen.model or OpenAIModel()
+
+
+class _Chosen:
+    """The model that was chosen for all agents."""
+
+    model: Model | Provider | None = None
+
+
+def provider_of(model: Model | Provider, name: str) -> Provider:
+    """A model as the agent runtime speaks to it.
+
+    Args:
+        model: a model of Pygent's protocol, or a provider of this library.
+        name: the model's name.
 
     Raises:
-        TypeError: it has another form.
+        SettingsError: it is OpenAI's, and there is no key.
+        TypeError: it is no model.
     """
-    function = raw.get("function") if isinstance(raw, Mapping) else None
-    if not isinstance(raw, Mapping) or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise TypeError('A tool call must be {"id": …, "type": "function", "function": {"name": …, "arguments": …}}.')
-    arguments = function.get("arguments") or ""
-    if not isinstance(arguments, str):
-        raise TypeError(f"The arguments of the tool call {function['name']!r} must be JSON text.")
-    named = ToolCallFunction(function["name"], arguments)
-    return ToolCall(str(raw.get("id") or ""), str(raw.get("type") or "function"), named)
+    if type(model) is OpenAIModel:  # one with a `chat` of its own is asked by that
+        key, address = service_key()
+        return provider_for("openai", model=name, api_key=key, base_url=address)
+    if isinstance(model, Model):
+        return _ChatProvider(model, name)
+    if callable(getattr(model, "reply", None)):
+        return model
+    raise TypeError(f"{model!r} is no model: it has neither chat(messages, model, tools) nor reply(request).")
 
 
-# ---- Map a sequence that grows, so that late steps of a long run cost no more than early ones.
+class _ChatProvider:
+    """Asks a model of Pygent's protocol, in a thread that is not waited for when the run is stopped."""
+
+    sees_images = False
+
+    def __init__(self, model: Model, name: str) -> None:
+        self._model, self.model = model, name
+        self._as_dicts = Growing(_as_dicts)
+        self._tokens = Growing(estimate_message)
+
+    @property
+    def tool_calling(self) -> ToolCalling:
+        """Always by tool calls."""
+        return "preferred"
+
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request. Whatever the model raises goes on to who called the agent."""
+        yield ReplyStart(attempt=1)
+        told = [{**each} for message in self._as_dicts(request.messages) for each in message]
+        told = [{"role": "system", "content": request.system}, *told]
+        tools = [{"type": "function", "function": asdict(each)} for each in request.tools]
+        message = parse_message(await run_in_daemon_thread(partial(self._model.chat, told, self.model, tools)))
+        if message.content:
+            yield TextChunk(text=message.content)
+        calls = message.tool_calls or ()
+        for index, call in enumerate(calls):
+            yield CallChunk(index=index, id=call.id, name=call.function.name, arguments=call.function.arguments)
+        written = "".join([message.content or "", *(each.function.name + each.function.arguments for each in calls)])
+        usage = Usage(
+            requests=1,
+            input_tokens=sum(self._tokens(request.messages)),
+            output_tokens=estimate_message(MessageProtocol(role="assistant", text=written)),
+            cost_usd=None,
+        )
+        yield ReplyEnd(stop="stop", usage=usage)
+
+    async def close(self) -> None:
+        """Nothing to give back: the model is the caller's."""
 
 
-A = TypeVar("A")
-B = TypeVar("B")
+def _as_dicts(message: MessageProtocol) -> list[dict[str, Any]]:
+    """A message in the form of OpenAI's chat API: answers to calls are messages of their own there."""
+    told: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": each.id, "content": each.text} for each in message.answers
+    ]
+    if message.text or message.requests:
+        told.append({"role": message.role, "content": message.text or None})
+    if message.requests:
+        told[-1]["tool_calls"] = [
+            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+            for each in message.requests
+        ]
+    return told
 
 
-class Growing(Generic[A, B]):
-    """Gives what a function makes of each item. An item that is the same object as the last time is not asked again."""
-
-    def __init__(self, function: Callable[[A], B]) -> None:
-        """Map with `function`."""
-        self._function = function
-        self._known: list[tuple[A, B]] = []
-
-    def __call__(self, items: Sequence[A]) -> list[B]:
-        """What the function makes of each item."""
-        known = self._known
-        same = next((at for at, (old, new) in enumerate(zip(known, items, strict=False)) if old[0] is not new), None)
-        del known[min(len(items), len(known)) if same is None else same :]
-        known += [(item, self._function(item)) for item in items[len(known) :]]
-        return [made for _, made in known]
-
-
-# ---- A provider in front of an agent's model: it sends the agent's own system message and tools, and lets `stop`
-# end.
-
-
-END_ID = "pygent_end"
-"""The id of the call that is added to a reply that stops: the runtime's own, which is hidden from the model."""
-_FINISH = "finish"
+async def _read_reply(provider: Provider, request: Request) -> Message:
+    """Read the whole reply to one request, and close the provider."""
+    text, pieces = "", list[CallChunk]()
+    try:
+        async with aclosing(provider.reply(request)) as chunks:
+            async for chunk in chunks:
+                match chunk:
+                    case ReplyStart():
+                        text, pieces = "", []
+                    case TextChunk():
+                        text += chunk.text
+                    case CallChunk():
+                        pieces.append(chunk)
+                    case _:
+                        pass
+    finally:
+        await provider.close()
+    calls = [ToolCall(each.id, "function", ToolCallFunction(each.name, each.arguments)) for each in whole_calls(pieces)]
+    return Message("assistant", text or None, calls or None)
 
 
 class SpeakingProvider:
@@ -161,7 +314,7 @@ class SpeakingProvider:
             system: gives its system message.
         """
         self._model, self._tools, self._system = model, tools, system
-        self._as_told = Growing(self._told)
+        self._as_told = Growing(self._outer_message)
 
     @property
     def model(self) -> str:
@@ -211,7 +364,7 @@ class SpeakingProvider:
         """The name of a tool as the model knows it."""
         return next((name for name in self._tools.functions if registered_name(name) == registered), registered)
 
-    def _told(self, message: MessageProtocol) -> MessageProtocol:
+    def _outer_message(self, message: MessageProtocol) -> MessageProtocol:
         """A message with the names that the model knows, and without the call that was added."""
         requests = (each for each in message.requests if each.id != END_ID)
         return replace(
@@ -221,13 +374,21 @@ class SpeakingProvider:
         )
 
 
-# ---- The history of an agent: the events of a session as messages of a chat, and back; and the file that keeps it.
+class Growing(Generic[A, B]):
+    """Gives what a function makes of each item. An item that is the same object as the last time is not asked again."""
 
+    def __init__(self, function: Callable[[A], B]) -> None:
+        """Map with `function`."""
+        self._function = function
+        self._known: list[tuple[A, B]] = []
 
-Entry = Message | dict[str, Any]
-"""A message of the model, or another one as a dictionary."""
-
-_MOST_BYTES = 256 * 1024**2
+    def __call__(self, items: Sequence[A]) -> list[B]:
+        """What the function makes of each item."""
+        known = self._known
+        same = next((at for at, (old, new) in enumerate(zip(known, items, strict=False)) if old[0] is not new), None)
+        del known[min(len(items), len(known)) if same is None else same :]
+        known += [(item, self._function(item)) for item in items[len(known) :]]
+        return [made for _, made in known]
 
 
 def history_of(events: Iterable[Recorded], name_of: Callable[[str], str]) -> list[Entry]:
@@ -312,6 +473,22 @@ def events_of(history: Sequence[object], registered: Callable[[str], str]) -> li
     return events
 
 
+def _said(number: int, entry: object) -> tuple[str, str]:
+    """The role and the text of a message.
+
+    Raises:
+        SessionError: it is none.
+    """
+    told = as_dict(entry) if isinstance(entry, Message | Mapping) else {}
+    role, text = told.get("role"), told.get("content")
+    if role not in {"system", "user", "assistant", "tool"} or not isinstance(text, str | None):
+        raise SessionError(
+            f"Entry {number} of the history is not a chat message: it needs a `role` (system, user, assistant or "
+            "tool), and a text as `content`."
+        )
+    return str(role), text or ""
+
+
 class HistoryFile:
     """A JSON file with a history. It is replaced as a whole, so that a crash leaves the old one or the new one."""
 
@@ -353,37 +530,41 @@ class HistoryFile:
             raise SessionError(f"The history file {self.path} cannot be written: {error}") from error
 
 
-def _said(number: int, entry: object) -> tuple[str, str]:
-    """The role and the text of a message.
+def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Read settings from a TOML file, and set the environment variables for those that have none yet.
+
+    Args:
+        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist.
+
+    Returns:
+        The settings.
 
     Raises:
-        SessionError: it is none.
+        SettingsError: a file cannot be read, or is not TOML.
     """
-    told = as_dict(entry) if isinstance(entry, Message | Mapping) else {}
-    role, text = told.get("role"), told.get("content")
-    if role not in {"system", "user", "assistant", "tool"} or not isinstance(text, str | None):
-        raise SessionError(
-            f"Entry {number} of the history is not a chat message: it needs a `role` (system, user, assistant or "
-            "tool), and a text as `content`."
-        )
-    return str(role), text or ""
+    config: dict[str, Any] = {}
+    files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
+    for file in files:
+        if path is not None or file.is_file():
+            try:
+                config |= tomllib.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise SettingsError(f"{file} cannot be read as TOML: {error}") from error
+    personas, files_ = config.get("task_personas"), config.get("initial_files")
+    values: dict[str, str | None] = {name.upper(): config.get(name) for name in ("persona", "persona_name")}
+    if isinstance(personas, list) and personas and all(isinstance(each, Mapping) for each in personas):
+        values["TASK_PERSONAS_JSON"] = json.dumps(personas)
+        personas = [each.get("name", "") for each in personas]
+    values |= {"TASK_PERSONAS": _joined(personas), "INIT_FILES": _joined(files_)}
+    for name, value in values.items():
+        if value is not None:
+            os.environ.setdefault(f"PYGENT_{name}", str(value))
+    return config
 
 
-# ---- Personas, as whom agents work.
-
-
-@dataclass(frozen=True, slots=True)
-class Persona:
-    """A name, and what stands behind it as one sentence."""
-
-    name: str
-    description: str = ""
-
-
-# ---- Pygent's settings: environment variables, and the file that stands in for some of them.
-
-
-_DEFAULT_FILES = (Path("pygent.toml"), Path("~/.pygent.toml"))
+def _joined(value: object) -> str | None:
+    """Several values in one variable."""
+    return os.pathsep.join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else None
 
 
 def variable(name: str) -> str | None:
@@ -428,207 +609,3 @@ def task_personas() -> list[Persona]:
             raise SettingsError(f"PYGENT_TASK_PERSONAS_JSON must be a list such as {wanted}: {error!r}") from error
     names = [name.strip() for name in (variable("TASK_PERSONAS") or "").split(os.pathsep)]
     return [Persona(name) for name in names if name] or [default_persona()]
-
-
-def load_config(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Read settings from a TOML file, and set the environment variables for those that have none yet.
-
-    Args:
-        path: the file; None for `pygent.toml` here and `~/.pygent.toml`, where they exist.
-
-    Returns:
-        The settings.
-
-    Raises:
-        SettingsError: a file cannot be read, or is not TOML.
-    """
-    config: dict[str, Any] = {}
-    files = [each.expanduser() for each in _DEFAULT_FILES] if path is None else [Path(path)]
-    for file in files:
-        if path is not None or file.is_file():
-            try:
-                config |= tomllib.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise SettingsError(f"{file} cannot be read as TOML: {error}") from error
-    personas, files_ = config.get("task_personas"), config.get("initial_files")
-    values: dict[str, str | None] = {name.upper(): config.get(name) for name in ("persona", "persona_name")}
-    if isinstance(personas, list) and personas and all(isinstance(each, Mapping) for each in personas):
-        values["TASK_PERSONAS_JSON"] = json.dumps(personas)
-        personas = [each.get("name", "") for each in personas]
-    values |= {"TASK_PERSONAS": _joined(personas), "INIT_FILES": _joined(files_)}
-    for name, value in values.items():
-        if value is not None:
-            os.environ.setdefault(f"PYGENT_{name}", str(value))
-    return config
-
-
-def _joined(value: object) -> str | None:
-    """Several values in one variable."""
-    return os.pathsep.join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else None
-
-
-# ---- Pygent's errors.
-
-
-class PygentError(AgentError):
-    """Base of the errors that Pygent names."""
-
-
-class APIError(PygentError):
-    """The model service failed, and trying again did not help."""
-
-
-@runtime_checkable
-class Model(Protocol):
-    """A model: one call, one message."""
-
-    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> Any:  # noqa: ANN401 - see below
-        """Answer a conversation.
-
-        Args:
-            messages: in the form of OpenAI's chat API, the system message first.
-            model: the model's name.
-            tools: the tools, in the same form.
-
-        Returns:
-            A `Message`, the same as a dictionary, or what OpenAI's client gives.
-        """
-        ...
-
-
-class OpenAIModel:
-    """A model of OpenAI, or of a service with its API: `OPENAI_API_KEY` and `OPENAI_BASE_URL` say which."""
-
-    def chat(self, messages: list[dict[str, Any]], model: str, tools: Any) -> Message:  # noqa: ANN401 - see `Model`
-        """Answer a conversation; see `Model`.
-
-        Raises:
-            APIError: there is no key, or the service failed.
-        """
-        system = next((each["content"] for each in messages if as_dict(each)["role"] == "system"), "")
-        request = Request(
-            system=system,
-            messages=conversation(events_of(messages, str)),
-            tools=tuple(ToolSchema(**each["function"]) for each in tools or ()),
-        )
-        thread = LoopThread("OpenAIModel")
-        try:
-            return thread.see(partial(_answered, provider_of(self, model), request))
-        except (ModelError, SettingsError) as error:
-            raise APIError(str(error)) from error
-        finally:
-            thread.stop()
-
-
-class _Chosen:
-    """The model that was chosen for all agents."""
-
-    model: Model | Provider | None = None
-
-
-def set_custom_model(model: Model | Provider | None) -> None:
-    """Choose the model of new agents that are given none; None for OpenAI's again."""
-    _Chosen.model = model
-
-
-def default_model() -> Model | Provider:
-    """The model of an agent that is given none."""
-    return _Chosen.model or OpenAIModel()
-
-
-def provider_of(model: Model | Provider, name: str) -> Provider:
-    """A model as the agent runtime speaks to it.
-
-    Args:
-        model: a model of Pygent's protocol, or a provider of this library.
-        name: the model's name.
-
-    Raises:
-        SettingsError: it is OpenAI's, and there is no key.
-        TypeError: it is no model.
-    """
-    if type(model) is OpenAIModel:  # one with a `chat` of its own is asked by that
-        key, address = service_key()
-        return provider_for("openai", model=name, api_key=key, base_url=address)
-    if isinstance(model, Model):
-        return _ChatProvider(model, name)
-    if callable(getattr(model, "reply", None)):
-        return model
-    raise TypeError(f"{model!r} is no model: it has neither chat(messages, model, tools) nor reply(request).")
-
-
-class _ChatProvider:
-    """Asks a model of Pygent's protocol, in a thread that is not waited for when the run is stopped."""
-
-    sees_images = False
-
-    def __init__(self, model: Model, name: str) -> None:
-        self._model, self.model = model, name
-        self._as_dicts = Growing(_as_dicts)
-        self._tokens = Growing(estimate_message)
-
-    @property
-    def tool_calling(self) -> ToolCalling:
-        """Always by tool calls."""
-        return "preferred"
-
-    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request. Whatever the model raises goes on to who called the agent."""
-        yield ReplyStart(attempt=1)
-        told = [{**each} for message in self._as_dicts(request.messages) for each in message]
-        told = [{"role": "system", "content": request.system}, *told]
-        tools = [{"type": "function", "function": asdict(each)} for each in request.tools]
-        message = parse_message(await run_in_daemon_thread(partial(self._model.chat, told, self.model, tools)))
-        if message.content:
-            yield TextChunk(text=message.content)
-        calls = message.tool_calls or ()
-        for index, call in enumerate(calls):
-            yield CallChunk(index=index, id=call.id, name=call.function.name, arguments=call.function.arguments)
-        written = "".join([message.content or "", *(each.function.name + each.function.arguments for each in calls)])
-        usage = Usage(
-            requests=1,
-            input_tokens=sum(self._tokens(request.messages)),
-            output_tokens=estimate_message(MessageProtocol(role="assistant", text=written)),
-            cost_usd=None,
-        )
-        yield ReplyEnd(stop="stop", usage=usage)
-
-    async def close(self) -> None:
-        """Nothing to give back: the model is the caller's."""
-
-
-def _as_dicts(message: MessageProtocol) -> list[dict[str, Any]]:
-    """A message in the form of OpenAI's chat API: answers to calls are messages of their own there."""
-    told: list[dict[str, Any]] = [
-        {"role": "tool", "tool_call_id": each.id, "content": each.text} for each in message.answers
-    ]
-    if message.text or message.requests:
-        told.append({"role": message.role, "content": message.text or None})
-    if message.requests:
-        told[-1]["tool_calls"] = [
-            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
-            for each in message.requests
-        ]
-    return told
-
-
-async def _answered(provider: Provider, request: Request) -> Message:
-    """The whole reply to one request."""
-    text, calls = "", dict[int, tuple[str, str, str]]()
-    try:
-        async with aclosing(provider.reply(request)) as chunks:
-            async for chunk in chunks:
-                match chunk:
-                    case ReplyStart():
-                        text, calls = "", {}
-                    case TextChunk():
-                        text += chunk.text
-                    case CallChunk():
-                        known = calls.get(chunk.index, ("", "", ""))
-                        calls[chunk.index] = (known[0] + chunk.id, known[1] + chunk.name, known[2] + chunk.arguments)
-                    case _:
-                        pass
-    finally:
-        await provider.close()
-    found = [ToolCall(id_, "function", ToolCallFunction(name, args)) for _, (id_, name, args) in sorted(calls.items())]
-    return Message("assistant", text or None, found or None)

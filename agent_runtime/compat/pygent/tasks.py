@@ -1,4 +1,7 @@
-"""Tasks that run beside the program, each by an agent of its own in a workspace of its own."""
+"""Pygent's `TaskManager`: tasks beside the program, each by an agent of its own in a workspace of its own.
+
+`TaskTools` are the tools by which agents delegate such tasks, once `register_task_tools` was called.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ class TaskManager:
         self._loop.see(partial(self._of(task_id).children.cancel, task_id))
 
     def collect_file(self, rt: Runtime, task_id: str, path: str, dest: str | None = None) -> str:
-        """Copy a file or directory of a task's workspace into `rt`; see `transfer.copy`.
+        """Copy a file or directory of a task's workspace into `rt`; see `runtime.copy`.
 
         Raises:
             ToolError: a path leaves its workspace, or it cannot be copied there.
@@ -375,9 +378,6 @@ def _default_agent(persona: Persona) -> Agent:
 
 def _first(*values: float | None) -> float:
     return next(each for each in values if each is not None)
-
-
-# ---- Tools by which agents delegate tasks. They are available once `register_task_tools` was called.
 
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
