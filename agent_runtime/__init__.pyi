@@ -112,11 +112,11 @@ from .providers.recording import RecordingProvider as RecordingProvider
 from .providers.recording import ReplayProvider as ReplayProvider
 from .providers.retry import FallbackProvider as FallbackProvider
 from .providers.scripted import ScriptedProvider as ScriptedProvider
-from .recordings.replaying import Comparison as Comparison
-from .recordings.replaying import Recorder as Recorder
-from .recordings.replaying import Replayed as Replayed
-from .recordings.replaying import compare_recording as compare_recording
-from .recordings.replaying import replay_recording as replay_recording
+from .recordings import Comparison as Comparison
+from .recordings import Recorder as Recorder
+from .recordings import Replayed as Replayed
+from .recordings import compare_recording as compare_recording
+from .recordings import replay_recording as replay_recording
 from .run.hooks import EventType as EventType
 from .run.hooks import HookSystem as HookSystem
 from .run.hooks import NoAnswer as NoAnswer

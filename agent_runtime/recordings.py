@@ -71,7 +71,7 @@ from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.run.state import RunProgress, RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
-from agent_runtime.sandbox.select import pick
+from agent_runtime.sandbox.select import pick_sandbox
 from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.tools.tool import Registry
@@ -291,7 +291,7 @@ async def compare_recording(path: Path | str) -> Comparison:
     tape = await asyncio.to_thread(load_tape, path)
     with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
         # Nothing is ever run here: the place only lets the tools say what they are.
-        sandbox = pick("local", SandboxSettings())
+        sandbox = pick_sandbox("local", SandboxSettings())
         recorded = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
         agent = replace(recorded, transport="tools" if calls_tools(tape) else "blocks")
         state = RunState(InMemorySession(), HookSystem())

@@ -51,7 +51,7 @@ _EVERY_RUN = (
     "agent_runtime.agent.agent_file",
     "agent_runtime.run.run",
     "agent_runtime.run.runtime",
-    "agent_runtime.sandbox.select",
+    "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.place",
     "agent_runtime.terminals.terminal",
     "pydantic_monty",
