@@ -46,7 +46,6 @@ def on_a_line(comment: CommentFacts, commit_sha: str = "") -> ReviewCommentFacts
     return ReviewCommentFacts(
         comment=comment,
         root=comment.id,
-        review_id=None,
         path="a.py",
         line=1,
         start_line=None,

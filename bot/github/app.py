@@ -52,9 +52,9 @@ class AppAccess:
         """What signs the requests."""
         return AppIdentity(self.app_id, self.private_key)
 
-    def connected(self, identity: AppIdentity | None = None) -> GitHubConnection:
-        """A connection, to be closed."""
-        return GitHubConnection(identity or self.identity, self.api_url, ca_file=self.ca_file)
+    def connected(self, identity: AppIdentity | None = None) -> closing[GitHubConnection]:
+        """A connection, closed at the end of a `with` block."""
+        return _connected(identity or self.identity, self.api_url, self.ca_file)
 
 
 async def describe_app(access: AppAccess) -> AppDescription:
@@ -64,7 +64,7 @@ async def describe_app(access: AppAccess) -> AppDescription:
         identity.create_jwt()
     except InvalidKeyError as error:
         return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    with closing(access.connected(identity)) as connection:
+    with access.connected(identity) as connection:
         try:
             headers, app = await connection.request("sign in as the App", "GET", "/app")
         except GitHubError as error:
@@ -105,7 +105,7 @@ async def app_use(access: AppAccess) -> AppUse:
         GitHubError: GitHub did not answer, or does not know the App.
     """
     what, newest = "list the deliveries to the App's webhook", {"per_page": PAGE}
-    with closing(access.connected()) as connection:
+    with access.connected() as connection:
         hook = await connection.json("read where the App's webhook points", "GET", "/app/hook/config")
         attempts = _attempts(what, await connection.json(what, "GET", "/app/hook/deliveries", query=newest))
         installed = [each async for each in connection.entries("list the App's installations", "/app/installations")]
@@ -145,7 +145,7 @@ async def installation_of(repo: str, access: AppAccess) -> Installation | None:
         GitHubError: GitHub did not answer, or does not know the App.
     """
     what, path = f"find the App's installation on {repo}", f"/repos/{repo}/installation"
-    with closing(access.connected()) as connection:
+    with access.connected() as connection:
         found = await connection.find(what, path)
     if found is None:
         return None
@@ -176,7 +176,7 @@ async def installation_ids(access: AppAccess) -> tuple[int, ...]:
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    with closing(access.connected()) as connection:
+    with access.connected() as connection:
         entries = connection.entries("list the App's installations", "/app/installations")
         return tuple([int(each["id"]) async for each in entries if not each.get("suspended_at")])
 
@@ -184,7 +184,7 @@ async def installation_ids(access: AppAccess) -> tuple[int, ...]:
 @asynccontextmanager
 async def app_deliveries(access: AppAccess) -> AsyncIterator[AppDeliveries]:
     """The deliveries of an App."""
-    with closing(access.connected()) as connection:
+    with access.connected() as connection:
         yield AppDeliveries(connection)
 
 
@@ -279,9 +279,10 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
     Raises:
         GitHubError: GitHub did not answer, or does not know the code.
     """
-    connection, what = GitHubConnection(Anonymous(), api_url, ca_file=ca_file), "exchange the code for the new App"
+    what, path = "exchange the code for the new App", f"/app-manifests/{quote(code, safe='')}/conversions"
+    with _connected(Anonymous(), api_url, ca_file) as connection:
+        found = await connection.json(what, "POST", path, repeat=False)
     try:
-        found = await connection.json(what, "POST", f"/app-manifests/{quote(code, safe='')}/conversions", repeat=False)
         return RegisteredApp(
             id=int(found["id"]),
             slug=str(found["slug"]),
@@ -294,8 +295,6 @@ async def register_app(code: str, api_url: str, ca_file: Path | None = None) -> 
         )
     except (KeyError, TypeError, ValueError) as error:
         raise unreadable(what, HTTPStatus.CREATED, f"a malformed App: {error!r}") from error
-    finally:
-        connection.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +403,7 @@ class OAuthClient:
             "code": code,
             "code_verifier": verifier,
         }
-        async with _connected(Anonymous(), self.server_url, self.ca_file) as connection:
+        with _connected(Anonymous(), self.server_url, self.ca_file) as connection:
             found = await connection.json(
                 what, "POST", "/login/oauth/access_token", body, accept="application/json", repeat=False
             )
@@ -420,7 +419,7 @@ class OAuthClient:
         Raises:
             GitHubError: GitHub did not answer, or refuses the token.
         """
-        async with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+        with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
             return str((await connection.read("see who signs in", "/user"))["login"])
 
     async def repositories(self, token: str) -> frozenset[int] | None:
@@ -430,7 +429,7 @@ class OAuthClient:
             GitHubError: GitHub did not answer.
         """
         found = set[int]()
-        async with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
+        with _connected(Auth.Token(token), self.api_url, self.ca_file) as connection:
             try:
                 async for each in connection.entries(
                     "list a person's installations", "/user/installations", within="installations"
@@ -453,10 +452,8 @@ class OAuthClient:
         return frozenset(found)
 
 
-@asynccontextmanager
-async def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> AsyncIterator[GitHubConnection]:
-    with closing(GitHubConnection(auth, url, ca_file=ca_file)) as connection:
-        yield connection
+def _connected(auth: Auth.Auth, url: str, ca_file: Path | None) -> closing[GitHubConnection]:
+    return closing(GitHubConnection(auth, url, ca_file=ca_file))
 
 
 def _clock(headers: Mapping[str, str]) -> datetime | None:

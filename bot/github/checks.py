@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,16 +38,14 @@ class Checks:
     async def create(self, repo: str, draft: types.CheckDraft) -> types.CheckFacts:
         """Make a check run. Not repeated on a server error: look with `find` first, then call again."""
         what, path = f"create a check run in {repo}", f"/repos/{repo}/check-runs"
-        body = self._check(draft) | {"head_sha": draft.head_sha, "external_id": draft.external_id}
-        made = types.check(await self.connection.json(what, "POST", path, body))
-        return await self._annotate(repo, made, draft) if draft.annotations else made
+        body = self._check(draft) | {"head_sha": draft.head_sha}
+        return await self._annotate(repo, types.check(await self.connection.json(what, "POST", path, body)), draft)
 
     async def update(self, repo: str, check_id: int, draft: types.CheckDraft) -> types.CheckFacts:
         """Make a check run of ours say what `draft` says; only annotations that it does not have yet are sent."""
         what, path = f"update a check run in {repo}", f"/repos/{repo}/check-runs/{check_id}"
-        body = self._check(draft) | {"external_id": draft.external_id}
-        made = types.check(await self.connection.json(what, "PATCH", path, body))
-        return await self._annotate(repo, made, draft) if draft.annotations else made
+        made = types.check(await self.connection.json(what, "PATCH", path, self._check(draft)))
+        return await self._annotate(repo, made, draft)
 
     async def find(self, repo: str, draft: types.CheckDraft) -> tuple[types.CheckFacts, ...]:
         """The check runs that earlier tries made of a draft; known by the job in its external id, and by its App."""
@@ -105,8 +103,13 @@ class Checks:
         }
         if draft.text:
             output["text"] = self._fit(draft.text, types.CHECK_TEXT_LIMIT)
-        body: dict[str, Any] = {"name": draft.name, "status": draft.status, "output": output}
-        body["actions"] = [asdict(button) for button in draft.buttons]
+        body: dict[str, Any] = {
+            "name": draft.name,
+            "status": draft.status,
+            "external_id": draft.external_id,
+            "output": output,
+            "actions": [asdict(button) for button in draft.buttons],
+        }
         return body if draft.conclusion is None else body | {"conclusion": draft.conclusion}
 
     async def _annotate(self, repo: str, check: types.CheckFacts, draft: types.CheckDraft) -> types.CheckFacts:
@@ -158,14 +161,9 @@ class Runs:
         path = f"/repos/{repo}/actions/runs/{run_id}"
         path += f"/attempts/{attempt}/jobs" if attempt else "/jobs"
         query = {} if attempt else {"filter": "latest"}
-        jobs: list[types.JobFacts] = []
-        async for each in self.connection.entries(
-            f"read the jobs of a workflow run of {repo}", path, query, within="jobs"
-        ):
-            jobs.append(types.workflow_job(each))
-            if len(jobs) == _MOST_JOBS:
-                break
-        return tuple(jobs)
+        what = f"read the jobs of a workflow run of {repo}"
+        jobs = self.connection.entries(what, path, query, within="jobs", most=_MOST_JOBS)
+        return tuple([types.workflow_job(each) async for each in jobs])
 
     async def job_log_url(self, repo: str, job_id: int) -> str:
         """Where a job's log is, as text, for a minute and for anyone who has the address.
@@ -189,19 +187,11 @@ class Runs:
 
         Runs of another repository's branch of the same name do not count.
         """
-        path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
-        query = {"branch": run.head_branch, "status": "success"}
-        seen = 0
-        async for each in self.connection.entries(
-            f"read the runs of a workflow of {repo}", path, query, within="workflow_runs"
-        ):
-            green = types.run(each)
+        query = {"branch": run.head_branch, "status": _PASSED}
+        async for green in self._runs(repo, run, query, most=_MOST_RUNS):
             same = (green.head_repo_id, green.head_branch) == (run.head_repo_id, run.head_branch)
             if same and green.number < run.number:
                 return green
-            seen += 1
-            if seen == _MOST_RUNS:
-                break
         return None
 
     async def red_on_base(self, repo: str, run: types.RunFacts, branch: str, home: int) -> types.RunFacts | None:
@@ -214,12 +204,7 @@ class Runs:
                 do not.
             home: the repository's id.
         """
-        path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
-        query = {"branch": branch, "status": "completed"}
-        async for each in self.connection.entries(
-            f"read the runs of a workflow of {repo}", path, query, within="workflow_runs"
-        ):
-            base = types.run(each)
+        async for base in self._runs(repo, run, {"branch": branch, "status": "completed"}):
             if base.head_repo_id == home and base.head_branch == branch and base.conclusion not in _NO_VERDICT:
                 return base if base.conclusion in FAILED else None
         return None
@@ -231,10 +216,8 @@ class Runs:
         """
         for attempt in range(run.attempt - 1, max(0, run.attempt - 1 - _MOST_ATTEMPTS), -1):
             path = f"/repos/{repo}/actions/runs/{run.id}/attempts/{attempt}"
-            if (
-                types.run(await self.connection.read(f"read an attempt of a workflow run of {repo}", path)).conclusion
-                == _PASSED
-            ):
+            answer = await self.connection.read(f"read an attempt of a workflow run of {repo}", path)
+            if types.run(answer).conclusion == _PASSED:
                 return True
         path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
         query = {"head_sha": run.head_sha, "status": _PASSED, "event": run.event, "per_page": _FEW}
@@ -249,13 +232,9 @@ class Runs:
 
     async def artifacts(self, repo: str, name: str, most: int) -> tuple[types.ArtifactFacts, ...]:
         """The artifacts of a name that the repository's runs have kept, newest first, and no more than `most`."""
-        found: list[types.ArtifactFacts] = []
         path, what = f"/repos/{repo}/actions/artifacts", f"read the artifacts of {repo}"
-        async for each in self.connection.entries(what, path, {"name": name}, within="artifacts"):
-            found.append(types.artifact(each))
-            if len(found) == most:
-                break
-        return tuple(found)
+        artifacts = self.connection.entries(what, path, {"name": name}, within="artifacts", most=most)
+        return tuple([types.artifact(each) async for each in artifacts])
 
     async def artifact_url(self, repo: str, artifact_id: int) -> str:
         """Where an artifact is, as a zip file, for a minute and for anyone who has the address.
@@ -265,6 +244,17 @@ class Runs:
         """
         path = f"/repos/{repo}/actions/artifacts/{artifact_id}/zip"
         return await self._address(f"read an artifact of {repo}", path)
+
+    async def _runs(
+        self, repo: str, like: types.RunFacts, query: Mapping[str, Any], most: int | None = None
+    ) -> AsyncIterator[types.RunFacts]:
+        """The runs of the workflow that a run is of, newest first."""
+        path, what = (
+            f"/repos/{repo}/actions/workflows/{like.workflow_id}/runs",
+            f"read the runs of a workflow of {repo}",
+        )
+        async for each in self.connection.entries(what, path, query, within="workflow_runs", most=most):
+            yield types.run(each)
 
     async def _address(self, what: str, path: str) -> str:
         """Where a redirection leads; the token stays here."""

@@ -271,7 +271,13 @@ class GitHubConnection:
             return None
 
     async def entries(
-        self, what: str, path: str, query: Mapping[str, Any] | None = None, *, within: str = ""
+        self,
+        what: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        within: str = "",
+        most: int | None = None,
     ) -> AsyncIterator[Any]:
         """The entries of a list, page by page; the next page is asked for when it is needed.
 
@@ -280,15 +286,16 @@ class GitHubConnection:
             path: of the list.
             query: beside the paging.
             within: the field of the answer that holds the list; empty when the answer is the list.
+            most: how many entries are given at most; None for all.
         """
         for page in itertools.count(1):
             answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
             entries = answer[within] if within else answer
             if not isinstance(entries, list):
                 raise unreadable(what, HTTPStatus.OK, "no list")
-            for entry in entries:
+            for entry in entries[: None if most is None else most - PAGE * (page - 1)]:
                 yield entry
-            if len(entries) < PAGE:
+            if len(entries) < PAGE or (most is not None and PAGE * page >= most):
                 return
 
     async def graphql(

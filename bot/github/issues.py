@@ -208,7 +208,7 @@ class Pulls:
 
     async def create(self, repo: str, pull: types.PullDraft, *, head: str) -> types.PullLink:
         """Open a pull request from a branch of the same repository, or find the one that is open already."""
-        data = {"head": head, "base": pull.base, **pull.said(self.redact)}
+        data = {"head": head, "base": pull.base, **pull.fields(self.redact)}
         what = f"open a pull request from {head} in {repo}"
         try:
             return types.pull_link(await self.connection.json(what, "POST", f"/repos/{repo}/pulls", data, repeat=True))

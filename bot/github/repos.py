@@ -175,6 +175,10 @@ class Commits:
         data = self._commit_input(
             repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
         )
+        return await self._commit(repo, data, change.tree_sha)
+
+    async def _commit(self, repo: str, data: Mapping[str, Any], tree_sha: str) -> types.CommitFacts:
+        branch, message, parent = data["branch"]["branchName"], data["message"], data["expectedHeadOid"]
         what = f"commit to {branch} of {repo}"
         try:
             return graphql.committed(
@@ -187,7 +191,7 @@ class Commits:
                     what, error.status, "the branch was deleted", "Restore it and try again."
                 ) from error
             done = await self.repos.commit(repo, head)
-            if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
+            if is_made(done, parent=parent, tree_sha=tree_sha, message=f"{message['headline']}\n\n{message['body']}"):
                 return done
             if types.is_stale(error.said) or types.is_stale(str(error.__cause__)):
                 raise types.HeadMovedError(
@@ -236,7 +240,7 @@ class Commits:
                 "repositoryId": node_id,
                 "headRefName": branch,
                 "baseRefName": pull.base,
-                **pull.said(self.redact),
+                **pull.fields(self.redact),
             }
         mutation = graphql.NEW_BRANCH if pull is None else graphql.NEW_BRANCH_WITH_PULL
         try:
@@ -248,10 +252,7 @@ class Commits:
                 raise
             if await self.repos.branch_head(repo, branch) is None:
                 await self.create_branch(repo, branch, expected_head)
-            facts = await self.on_branch(
-                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
-            )
-            return facts, None
+            return await self._commit(repo, data["commit"], change.tree_sha), None
         return graphql.committed(made), graphql.opened(made)
 
     def _commit_input(

@@ -266,7 +266,6 @@ class ReviewCommentFacts:
     Attributes:
         comment: what every comment has.
         root: the first comment of its thread; its own id for that one.
-        review_id: the review it came with; None for a lone comment.
         path: the file.
         line: the last line, as it stands on `side` now; None when the comment is about the file, or outdated.
         start_line: the first line, or None for one line.
@@ -277,7 +276,6 @@ class ReviewCommentFacts:
 
     comment: CommentFacts
     root: int
-    review_id: int | None
     path: str
     line: int | None
     start_line: int | None
@@ -546,7 +544,7 @@ class PullDraft:
     body: str
     draft: bool
 
-    def said(self, redact: Callable[[str], str]) -> dict[str, Any]:
+    def fields(self, redact: Callable[[str], str]) -> dict[str, Any]:
         """The fields that both APIs name alike, without secrets."""
         return {"title": redact(self.title), "body": redact(self.body), "draft": self.draft}
 
@@ -775,8 +773,7 @@ def thread(data: Json) -> ThreadFacts:
         locked=bool(data.get("locked", False)),
         title=str(data["title"]),
         body=str(data.get("body") or ""),
-        author=login(data),
-        author_id=account_id(data),
+        **_author(data),
         labels=label_names(data.get("labels", [])),
         html_url=str(data["html_url"]),
     )
@@ -792,8 +789,7 @@ def pull(data: Json) -> PullFacts:
         merged=bool(data.get("merged", False)),
         draft=bool(data.get("draft", False)),
         locked=bool(data.get("locked", False)),
-        author=login(data),
-        author_id=account_id(data),
+        **_author(data),
         head_ref=str(head["ref"]),
         head_sha=str(head["sha"]),
         head_repo=str(head_repo["full_name"]) if head_repo else None,
@@ -816,8 +812,7 @@ def comment(data: Json) -> CommentFacts:
     created = str(data.get("created_at") or "")
     return CommentFacts(
         id=int(data["id"]),
-        author=login(data),
-        author_id=account_id(data),
+        **_author(data),
         body=str(data.get("body") or ""),
         created_at=created,
         updated_at=str(data.get("updated_at") or created),
@@ -829,8 +824,7 @@ def review(data: Json) -> ReviewFacts:
     """A review."""
     return ReviewFacts(
         id=int(data["id"]),
-        author=login(data),
-        author_id=account_id(data),
+        **_author(data),
         body=str(data.get("body") or ""),
         state=str(data["state"]),
         submitted_at=str(data.get("submitted_at") or ""),
@@ -844,7 +838,6 @@ def review_comment(data: Json) -> ReviewCommentFacts:
     return ReviewCommentFacts(
         comment=comment(data),
         root=int(data.get("in_reply_to_id") or data["id"]),
-        review_id=_number(data.get("pull_request_review_id")),
         path=str(data["path"]),
         line=_number(data.get("line")),
         start_line=_number(data.get("start_line")),
@@ -963,14 +956,14 @@ def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:
     return tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data)
 
 
-def login(data: Json, field: str = "user") -> str:
-    """Who it is by; a deleted account is called `ghost`, as on GitHub's pages."""
-    return str((data.get(field) or {}).get("login", "ghost"))
+def account_id(data: Json) -> int:
+    """The numeric id of the account that a thing is of; 0 for a deleted account."""
+    return int((data.get("user") or {}).get("id", 0))
 
 
-def account_id(data: Json, field: str = "user") -> int:
-    """The numeric id of who it is by; 0 for a deleted account."""
-    return int((data.get(field) or {}).get("id", 0))
+def _author(data: Json) -> dict[str, Any]:
+    """The author's login and numeric id; a deleted account is called `ghost`, as on GitHub's pages."""
+    return {"author": str((data.get("user") or {}).get("login", "ghost")), "author_id": account_id(data)}
 
 
 def _number(value: object) -> int | None:
