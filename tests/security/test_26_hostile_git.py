@@ -292,7 +292,7 @@ async def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tree: T
         (outside / name).write_text("TOP SECRET")
     done = threading.Event()
 
-    # Here by luck of timing; tests/bot/git/test_scan.py holds the same still.
+    # Here by luck of timing; tests/bot/git/test_filesystem.py holds the same still.
     def swap() -> None:
         here, aside = tree.path / "src", tree.path / "aside"
         while not done.is_set():

@@ -1,12 +1,34 @@
-"""Programs of the host's are bounded."""
+"""Git and other programs of the host: bounds, settings, credentials, repeated requests, certificates."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
-from bot.git.process import ProcessBounds, run
+import aiohttp
+import pytest
+from aiohttp import web
+from github import Auth
+from typing_extensions import override
+
+from bot.git.change import LargeFile
+from bot.git.errors import CloneError, GitError, GitMissingError, LargeFileError
+from bot.git.lfs import upload
+from bot.git.mirror import Source
+from bot.git.process import Git, ProcessBounds, connector, git_variables, is_about_certificates, run
+from bot.git.workspace import Workspaces
+from bot.github.connection import GitHubConnection
+from bot.github.downloads import LogError, PictureError, fetch_picture, save_log
+from bot.github.types import GitHubError
+from tests.origin import Origin, git
+from tests.tls_hosts import LOOPBACK, authority, serving
 
 SH = {"PATH": "/usr/bin:/bin"}
 
@@ -88,3 +110,220 @@ async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
         ended = await run(["head", "-c", "50M", "/dev/zero"], env=SH, bounds=ProcessBounds(output_bytes=10, seconds=20))
         assert ended.cut
         assert ended.code is not None
+
+
+async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.git.process._program", lambda: "/nowhere/git")
+    with pytest.raises(GitMissingError):
+        await Git().run("version")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "broken"),
+    [
+        (ProcessBounds(output_bytes=3), "git version was stopped: it wrote more than 3 bytes."),
+        (ProcessBounds(seconds=0.0), "git version was stopped: it took more than 0 s."),
+    ],
+)
+async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: ProcessBounds, broken: str) -> None:
+    with pytest.raises(GitError) as told:
+        await Git(bounds=bounds).run("version")
+    assert str(told.value).startswith(broken)
+    assert "fewer or smaller files" in told.value.remedy
+    assert told.value.exit_code is None
+
+
+async def test_a_command_that_fails_is_named_and_not_the_options_before_it() -> None:
+    with pytest.raises(GitError, match="git ls-tree ended with exit code 128: "):
+        await Git().run("--literal-pathspecs", "ls-tree", "nowhere")
+
+
+REPO = 4711
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a bare repository, once `trouble` is over."""
+
+    trouble: ClassVar[Callable[[SimpleHTTPRequestHandler], bool]]
+
+    @override
+    def do_GET(self) -> None:
+        if not type(self).trouble(self):
+            super().do_GET()
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving_files(folder: Path, trouble: Callable[[SimpleHTTPRequestHandler], bool]) -> Iterator[str]:
+    handler = type("TroubledHandler", (Handler,), {"trouble": staticmethod(trouble)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    origin = Origin(tmp_path / "origin")
+    origin.commit({"a": "1"})
+    git(tmp_path, "clone", "--quiet", "--bare", origin.url, str(tmp_path / "bare.git"))
+    git(tmp_path / "bare.git", "update-server-info")
+    return origin
+
+
+def source(origin: Origin, url: str) -> Source:
+    return Source(url=f"{url}/bare.git", token="", ref="refs/heads/main", sha=origin.head())
+
+
+class Busy:
+    """Answers so often with a status, and then no more."""
+
+    def __init__(self, status: int, times: int) -> None:
+        self.status, self.left = status, times
+
+    def __call__(self, request: SimpleHTTPRequestHandler) -> bool:
+        if not self.left:
+            return False
+        self.left -= 1
+        request.send_error(self.status)
+        return True
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_a_server_that_is_busy_is_asked_again(status: int, origin: Origin, tmp_path: Path) -> None:
+    with serving_files(tmp_path, Busy(status, 2)) as url:
+        workspaces = Workspaces(tmp_path / "state", pauses=(0.0, 0.0))
+        async with workspaces.open("job", REPO, source(origin, url)) as tree:
+            assert (tree.path / "a").read_text() == "1"
+
+
+async def test_what_the_server_refuses_for_good_is_not_asked_again(origin: Origin, tmp_path: Path) -> None:
+    refusing = Busy(404, 10)
+    with serving_files(tmp_path, refusing) as url, pytest.raises(CloneError):
+        await Workspaces(tmp_path / "state", pauses=(60.0,)).read(REPO, source(origin, url), "a", limit=10)
+    assert refusing.left == 9
+
+
+async def test_a_connection_that_is_silent_is_given_up_and_made_anew(origin: Origin, tmp_path: Path) -> None:
+    ended = threading.Event()
+    asked = 0
+
+    def silent(_: SimpleHTTPRequestHandler) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 1 and ended.wait(100)
+
+    environment = {"GIT_HTTP_LOW_SPEED_TIME": "1"}
+    with serving_files(tmp_path, silent) as url:
+        workspaces = Workspaces(tmp_path / "state", environment=environment, pauses=(0.0,))
+        blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
+        ended.set()
+    assert blob is not None
+    assert blob.content == b"1"
+
+
+async def test_a_proxy_that_the_environment_names_is_used(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def pass_on(request: SimpleHTTPRequestHandler) -> bool:
+        asked.append(request.path)
+        request.path = request.path.removeprefix("http://git.example")
+        return False
+
+    with serving_files(tmp_path, pass_on) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
+        blob = await workspaces.read(REPO, source(origin, "http://git.example"), "a", limit=10)
+    assert blob is not None
+    assert blob.content == b"1"
+    assert all(path.startswith("http://git.example/bare.git/") for path in asked)
+
+
+async def test_a_host_that_the_environment_leaves_out_is_asked_without_the_proxy(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving_files(tmp_path, lambda _: False) as url:
+        workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
+        blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
+    assert blob is not None
+    assert blob.content == b"1"
+
+
+async def _status(ca_file: Path, port: int) -> int:
+    async with (
+        aiohttp.ClientSession(connector=connector(ca_file)) as client,
+        client.get(f"https://{LOOPBACK}:{port}/", server_hostname="hub.example") as answer,
+    ):
+        return answer.status
+
+
+async def test_authorities_that_are_put_into_the_file_are_trusted_without_a_restart(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (authority(tmp_path / name, "hub.example") for name in ("first", "second"))
+    ca_file = tmp_path / "trusted.pem"
+    ca_file.write_bytes(first.pem.read_bytes())
+    async with serving(web.Application(), second.server) as port:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await _status(ca_file, port)
+        ca_file.write_bytes(second.pem.read_bytes())
+        assert await _status(ca_file, port) == 404
+
+
+_NOBODY = f"https://{LOOPBACK}:1"
+_LARGE = LargeFile(path="a.bin", oid="0" * 64, size=1)
+
+
+@pytest.mark.parametrize(
+    ("refused", "ask"),
+    [
+        (LogError, lambda gone: save_log(_NOBODY, gone.parent / "log", most=1, tail=0, seconds=9, ca_file=gone)),
+        (PictureError, lambda gone: fetch_picture(_NOBODY, server_url=_NOBODY, limit=1, seconds=9, ca_file=gone)),
+        (
+            LargeFileError,
+            lambda gone: upload([_LARGE], objects=gone.parent, url=_NOBODY, token="", branch="main", ca_file=gone),
+        ),
+    ],
+)
+@pytest.mark.parametrize("left", [None, "no certificate\n"])
+async def test_a_file_of_authorities_that_has_gone_is_told_to_who_waits_and_to_the_operator(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    refused: type[Exception],
+    ask: Callable[[Path], Awaitable[object]],
+    left: str | None,
+) -> None:
+    gone = tmp_path / "trusted.pem"
+    if left is not None:
+        gone.write_text(left)
+    with pytest.raises(refused, match="CODEPILOT_CA_FILE") as told:
+        await ask(gone)
+    assert str(tmp_path) not in str(told.value)
+    assert f"{gone}: the bot cannot read the file that CODEPILOT_CA_FILE names" in caplog.text
+
+
+async def test_a_request_without_the_file_of_authorities_can_be_made_again_when_it_is_back(tmp_path: Path) -> None:
+    connection = GitHubConnection(Auth.Token("a"), _NOBODY, ca_file=tmp_path / "gone.pem", max_wait_seconds=0)
+    try:
+        with pytest.raises(GitHubError, match="CODEPILOT_CA_FILE") as told:
+            await connection.read("read the repository", "/repos/o/r")
+    finally:
+        connection.close()
+    assert told.value.passing
+    assert str(tmp_path) not in str(told.value)
+
+
+def test_what_git_says_of_certificates_is_told_from_what_the_server_says() -> None:
+    assert is_about_certificates("fatal: unable to access: SSL certificate problem: unable to get local issuer\n")
+    assert not is_about_certificates("remote: sign your commits with a certificate\n! [remote rejected] main\n")

@@ -18,11 +18,6 @@ REPO = 4711
 
 
 @pytest.fixture
-def origin(tmp_path: Path) -> Origin:
-    return Origin(tmp_path / "origin")
-
-
-@pytest.fixture
 def workspaces(tmp_path: Path) -> Workspaces:
     return Workspaces(tmp_path / "state")
 

@@ -1,23 +1,24 @@
-"""What a setup leaves in a workspace is no part of the agent's change, and the base branch's file is read from git."""
+"""What a job was given, and what differs from it."""
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from bot.git.errors import WorkspaceError
+from bot.git.baseline import Baseline, Ignores, differences, outermost, repositories_in
+from bot.git.errors import ChangeError, WorkspaceError
+from bot.git.filesystem import DEEPEST
 from bot.git.mirror import Source
+from bot.git.process import Git
 from bot.git.workspace import Workspaces
+from tests.hostile_trees import nest
 from tests.origin import Origin
 
 REPO = 4711
 FILES = {"a.py": "x = 1\n", "lock": "1\n", "old.txt": "old\n", "src/b.py": "y = 1\n"}
-
-
-@pytest.fixture
-def origin(tmp_path: Path) -> Origin:
-    return Origin(tmp_path / "origin")
 
 
 @pytest.fixture
@@ -120,3 +121,102 @@ async def test_a_name_that_is_no_unicode_is_read(origin: Origin, workspaces: Wor
     file = await workspaces.read(REPO, source(origin, sha), "caf\udce9.yml", limit=100)
     assert file is not None
     assert file.content == b"1\n"
+
+
+def test_each_of_very_many_is_found_in_the_time_that_their_number_takes() -> None:
+    """For each of them through all files, this would take an hour."""
+    folders = {b"r%d" % number for number in range(20_000)}
+    paths = [b"/".join((folder, part)) for folder in folders for part in (b"HEAD", b"objects/a", b"refs/a", b"config")]
+    found = repositories_in(paths)
+    assert found == folders
+    assert {outermost(path, found) for path in paths} == folders
+
+
+def test_a_name_counts_as_the_least_careful_file_system_reads_it() -> None:
+    assert repositories_in(["a/he\u200cad".encode(), b"a/Objects./x", b"a/REFS/x"]) == {b"a"}
+    assert repositories_in([b"a/b/HEAD", b"a/objects/x", b"a/refs/x"]) == set()
+    assert repositories_in([b"HEAD", b"objects/x", b"refs/x"]) == set()
+
+
+def test_the_outermost_of_two_is_meant() -> None:
+    assert outermost(b"a/b/c/HEAD", {b"a/b", b"a/b/c"}) == b"a/b"
+    assert outermost(b"ab/HEAD", {b"a"}) is None
+
+
+def main_at(origin: Origin, sha: str) -> Source:
+    return Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+
+
+async def test_patterns_that_keep_git_busy_for_ever_are_given_up(origin: Origin, tmp_path: Path) -> None:
+    files, shadow = tmp_path / "files", tmp_path / "shadow"
+    (files / "below").mkdir(parents=True)
+    shadow.mkdir()
+    name = "a" * 200 + "c"
+    for path in (".gitignore", "below/.gitignore"):
+        (files / path).write_text("*a" * 13 + "*b\n")
+    for path in (name, f"below/{name}"):
+        (files / path).write_text("x")
+    ignores = Ignores(Git(git_dir=origin.path / ".git"), shadow, cpu_seconds=1)
+    found = await differences(files, Baseline(modes={}, entries={}), ignores)
+    assert set(found.present) == {b".gitignore", name.encode(), b"below/.gitignore", f"below/{name}".encode()}
+    [said] = found.notes
+    assert "`.gitignore`" in said
+
+
+async def test_directories_that_are_too_deep_are_left_out_and_said_to_be(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"a": "1", "deep/a": "1"})
+    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
+        (tree.path / "deep" / "b").write_text("2")
+        nest(tree.path / "deep", 1_500, name="d")
+        await tree.take_as_given(())
+        (tree.path / "deep" / "b").write_text("3")
+        nest(tree.path, 200, name="n" * 200)
+        change = await tree.change()
+        assert [file.path for file in change.files] == ["deep/b"]
+        [said] = change.notes
+        assert f" {DEEPEST} deep" in said
+
+
+async def test_little_of_a_large_change_is_held_in_memory(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"a": "1"})
+    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
+        large = os.urandom(16 << 20)
+        (tree.path / "large.bin").write_bytes(large)
+        tracemalloc.start()
+        change = await tree.change()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert change.files[0].content == large
+        assert change.patch_file is not None
+        assert change.patch_file.stat().st_size > len(large)
+        assert peak < 4.5 * len(large)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({f"{n}.bin": 10 << 20 for n in range(4)}, "larger than 36 MiB together"),
+        ({f"{n}.bin": 90 << 20 for n in range(6)}, "larger than 512 MiB together"),
+    ],
+)
+async def test_a_change_that_is_too_large_is_refused_unread(
+    files: dict[str, int], said: str, origin: Origin, tmp_path: Path
+) -> None:
+    sha = origin.commit({"a": "1"})
+    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
+        for name, size in files.items():
+            with (tree.path / name).open("wb") as file:
+                file.truncate(size)
+        tracemalloc.start()
+        with pytest.raises(ChangeError, match=said):
+            await tree.change()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 16 << 20
+
+
+async def test_a_commit_that_is_too_deep_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({f"{'d/' * 101}a": "1"})
+    with pytest.raises(WorkspaceError, match=f" {DEEPEST} directories"):
+        async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)):
+            pass
