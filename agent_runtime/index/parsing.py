@@ -1,8 +1,7 @@
 """Find the definitions, calls and imports of one source file. Pure; runs in a worker process only.
 
 `parse` runs a language's queries on the file's syntax tree (tree-sitter) and cuts each definition into what is searched
-with different weights. The languages, their grammars and queries are in `Language` below; `imports_in` reads import
-statements.
+with different weights. The languages, their grammars, queries and import statements are in `Language` below.
 """
 
 from __future__ import annotations
@@ -194,8 +193,8 @@ class _File:
         for kind, nodes in captures.items():
             if kind == "binding":
                 self.bindings.append((nodes[0].start_byte, self._text(nodes[0])))
-            elif kind == "import":
-                self.imports += imports_in(self._language.name, self._text(nodes[0], _MOST_IMPORT))
+            elif kind == "import" and self._language.imports is not None:
+                self.imports += self._language.imports(self._text(nodes[0], _MOST_IMPORT))
             elif names and kind == "reference.call":
                 at = names[0].start_byte
                 self.calls.append((at, self._text(names[0]), _receiver(self._data, at), names[0].start_point[0] + 1))
@@ -368,6 +367,7 @@ class Language:
         extra: patterns beside it. `@owner` names the class of a definition that stands outside of it, `@import` is an
             import, `@binding` an assignment or a parameter with a type.
         comment: what begins a line that belongs to the definition below it.
+        imports: reads an import statement; None for a language whose imports are not followed.
         bases: what finds the names of base classes in the head of a class.
     """
 
@@ -377,11 +377,56 @@ class Language:
     has_tags: bool = True
     extra: str = ""
     comment: tuple[str, ...] = ("//", "/*", "*", "@", "#[")
+    imports: Callable[[str], Imports] | None = None
     bases: str = r"\bextends\s+([\w.]+)|\bimplements\s+([\w.]+)"
+
+
+Imports = Iterator[tuple[str, str, str]]
+"""Local name, module, and the name in it (empty for the module itself, `*` for all)."""
+_PYTHON_FROM = re.compile(r"from\s+(\.*[\w.]*)\s+import\s+\(?([^#]*)", re.DOTALL)
+_NAMED = re.compile(r"([\w.*]+)(?:\s+as\s+(\w+))?")
+_SCRIPT_FROM = re.compile(r"import\s+(?:type\s+)?(.*?)\s*from\s*[\"']([^\"']+)[\"']", re.DOTALL)
+_REQUIRED = re.compile(r"(?:\{([^}]*)\}|([\w$]+))\s*=\s*require\(\s*[\"']([^\"']+)[\"']")
+_GO_IMPORT = re.compile(r"(?:([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
+
+
+def _imports_of_python(statement: str) -> Imports:
+    statement = re.sub(r"#[^\n]*", "", statement)
+    if found := _PYTHON_FROM.match(statement):
+        for name, local in _NAMED.findall(found[2]):
+            yield local or name, found[1], name
+    else:
+        for name, local in _NAMED.findall(statement.removeprefix("import")):
+            yield local or name, name, ""
+
+
+def _imports_of_script(statement: str) -> Imports:
+    if found := _REQUIRED.match(statement):
+        names, whole, module = found.groups()
+        for name, local in re.findall(r"([\w$]+)(?:\s*:\s*([\w$]+))?", names or ""):
+            yield local or name, module, name
+        if whole:
+            yield whole, module, "default"
+    if not (found := _SCRIPT_FROM.match(statement)):
+        return
+    clause, module = found.groups()
+    outside, _, inside = clause.partition("{")
+    for name, local in _NAMED.findall(inside):
+        yield local or name, module, name
+    if every := re.search(r"\*\s+as\s+(\w+)", outside):
+        yield every[1], module, ""
+    elif default := re.match(r"\w+", outside):
+        yield default[0], module, "default"
+
+
+def _import_of_go(statement: str) -> Imports:
+    if found := _GO_IMPORT.match(statement):
+        yield found[1] or found[2].rpartition("/")[2], found[2], ""
 
 
 _PYTHON = Language(
     name="Python",
+    imports=_imports_of_python,
     module="tree_sitter_python",
     extra="""
     (decorator (identifier) @name) @reference.call
@@ -398,6 +443,7 @@ _REQUIRE = """
 """
 _JAVASCRIPT = Language(
     name="JavaScript",
+    imports=_imports_of_script,
     module="tree_sitter_javascript",
     extra=f"(import_statement) @import {_REQUIRE}",
 )
@@ -419,6 +465,7 @@ _SCRIPT_TYPES = f"""{_REQUIRE}
 """
 _TYPESCRIPT = Language(
     name="TypeScript",
+    imports=_imports_of_script,
     module="tree_sitter_typescript",
     function="language_typescript",
     extra=_SCRIPT_TYPES,
@@ -426,6 +473,7 @@ _TYPESCRIPT = Language(
 _TSX = replace(_TYPESCRIPT, function="language_tsx")
 _GO = Language(
     name="Go",
+    imports=_import_of_go,
     module="tree_sitter_go",
     extra="""
     (method_declaration receiver: (parameter_list (parameter_declaration type: [
@@ -549,59 +597,3 @@ def grammar(language: Language) -> tuple[Parser, Query] | None:
         file = Path(str(module.__file__)).parent / "queries" / "tags.scm"
         query = f"{getattr(module, 'TAGS_QUERY', None) or file.read_text(encoding='utf-8')}\n{query}"
     return library.Parser(made), library.Query(made, query)
-
-
-_PYTHON_FROM = re.compile(r"from\s+(\.*[\w.]*)\s+import\s+\(?([^#]*)", re.DOTALL)
-_NAMED = re.compile(r"([\w.*]+)(?:\s+as\s+(\w+))?")
-_SCRIPT_FROM = re.compile(r"import\s+(?:type\s+)?(.*?)\s*from\s*[\"']([^\"']+)[\"']", re.DOTALL)
-_REQUIRED = re.compile(r"(?:\{([^}]*)\}|([\w$]+))\s*=\s*require\(\s*[\"']([^\"']+)[\"']")
-_GO_IMPORT = re.compile(r"(?:([\w.]+)\s+)?[\"`]([^\"`]+)[\"`]")
-
-
-def imports_in(language: str, statement: str) -> Iterator[tuple[str, str, str]]:
-    """Local name, module, and the name in it (empty for the module itself, `*` for all)."""
-    read = _READERS.get(language)
-    if read is not None:
-        yield from read(statement[:10_000])
-
-
-def _python(statement: str) -> Iterator[tuple[str, str, str]]:
-    statement = re.sub(r"#[^\n]*", "", statement)
-    if found := _PYTHON_FROM.match(statement):
-        for name, local in _NAMED.findall(found[2]):
-            yield local or name, found[1], name
-    else:
-        for name, local in _NAMED.findall(statement.removeprefix("import")):
-            yield local or name, name, ""
-
-
-def _script(statement: str) -> Iterator[tuple[str, str, str]]:
-    if found := _REQUIRED.match(statement):
-        names, whole, module = found.groups()
-        for name, local in re.findall(r"([\w$]+)(?:\s*:\s*([\w$]+))?", names or ""):
-            yield local or name, module, name
-        if whole:
-            yield whole, module, "default"
-    if not (found := _SCRIPT_FROM.match(statement)):
-        return
-    clause, module = found.groups()
-    outside, _, inside = clause.partition("{")
-    for name, local in _NAMED.findall(inside):
-        yield local or name, module, name
-    if every := re.search(r"\*\s+as\s+(\w+)", outside):
-        yield every[1], module, ""
-    elif default := re.match(r"\w+", outside):
-        yield default[0], module, "default"
-
-
-def _go(statement: str) -> Iterator[tuple[str, str, str]]:
-    if found := _GO_IMPORT.match(statement):
-        yield found[1] or found[2].rpartition("/")[2], found[2], ""
-
-
-_READERS: dict[str, Callable[[str], Iterator[tuple[str, str, str]]]] = {
-    "Python": _python,
-    "JavaScript": _script,
-    "TypeScript": _script,
-    "Go": _go,
-}

@@ -314,10 +314,7 @@ def find_block(
         raise ToolError(f"{what}: the old text is empty; it must hold whole lines of the file", kind="ValueError")
     for region in regions or [[range(len(lines))]]:
         for rung, key in RUNGS:
-            if rung == "exact":
-                places = _places(tuple(lines), tuple(old), region)
-            else:
-                places = _places(tuple(key(line) for line in lines), tuple(key(line) for line in old), region)
+            places = _places([*map(key, lines)], [*map(key, old)], region)
             if at_end:
                 places = [place for place in places if place + len(old) == len(lines)]
             found = _fitting(what, lines, old, new, places) if rung != "exact" else [(each, new) for each in places]
