@@ -1,30 +1,37 @@
-"""What there is to read about a job, as far as GitHub shows it."""
+"""The material that the agent is given."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+import threading
+import zipfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from agent_runtime import Policy
+from agent_runtime import Policy, Task
 from bot.domain.commands import Ask, Fix, Work
 from bot.domain.job import Job, Origin, Thread
 from bot.git.errors import WorkspaceError
 from bot.git.mirror import Blob, Source
-from bot.github.types import CommentFacts, GitHubError, RedCheck, ReviewFacts, RunFacts
+from bot.github.client import GitHub
+from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError
+from bot.github.types import CommentFacts, GitHubError, JobFacts, RedCheck, ReviewFacts, RunFacts
+from bot.jobs import material
 from bot.jobs.access import PhaseReader
 from bot.jobs.admission import Assignment
-from bot.jobs.material import gather, linked
+from bot.jobs.material import FailedLogs, gather, linked, run_behind
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Grant
 from bot.permissions.repo_config import RepoConfig
-from bot.prompt.brief import LinkedFile, Material
+from bot.prompt.brief import LARGEST_BYTES, MOST, TOGETHER_BYTES, Brief, LinkedFile, Material, Picture, PictureText
 from bot.queue.memory import InMemoryEngine
 from tests.builders import a_job
 from tests.job_contexts import RED_RUN, account, answering, context_of, on_a_line, snapshot
+from tests.pictures import png
 
 TEXT = "one\ntwo\x0c\u2028still two\nthree\n"
 BOT, HEAD = 99, "a" * 40
@@ -206,3 +213,303 @@ async def test_a_run_that_is_gone_leaves_what_the_checks_say() -> None:
 
 async def test_a_plan_that_was_approved_goes_with_the_fix() -> None:
     assert (await _gathered(a_job(), Fix(plan="1. Do it."))).approved_plan == "1. Do it."
+
+
+def check(html_url: str) -> RedCheck:
+    return RedCheck(name="test", conclusion="failure", summary="", annotations=(), html_url=html_url)
+
+
+def test_the_run_of_the_first_check_that_has_one_is_meant() -> None:
+    checks = [check(""), check(f"{SERVER}/o/r/runs/7"), check(f"{SERVER}/o/r/actions/runs/12/job/34")]
+    assert run_behind(SERVER, "o/r", checks) == 12
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{SERVER}/o/other/actions/runs/12/job/34",
+        f"{SERVER}/o/rx/actions/runs/12/job/34",
+        "https://evil.example/o/r/actions/runs/12/job/34",
+        f"https://evil.example/?{SERVER}/o/r/actions/runs/12/job/34",
+        f"{SERVER}/o/r/actions/runs/{'9' * 30}/job/34",
+        f"{SERVER}/o/r/actions/runs/12",
+    ],
+)
+def test_other_addresses_name_no_run_of_this_repository(address: str) -> None:
+    assert run_behind(SERVER, "o/r", [check(address)]) == 0
+
+
+LOG = b"2026-01-01T00:00:00.0000000Z ##[group]Run pytest\n2026-01-01T00:00:01.0000000Z ##[error]1 failed in %b\n"
+GONE = GitHubError("read the log", 410, "Gone", "It was deleted.")
+LOG_DENIED = GitHubError("read the log", 403, "Resource not accessible by integration", "Grant it.")
+LOG_DOWN = GitHubError("read the log", 502, "Bad gateway", "Later.")
+
+
+@dataclass(slots=True)
+class _Logs:
+    """Where GitHub says that logs are, and what is there; an error in place of either is raised."""
+
+    own: str | GitHubError = "own"
+    every: str | GitHubError = "zip"
+    broken: dict[str, LogError] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    folders: set[Path] = field(default_factory=set)
+
+    async def job_log_url(self, _: str, job_id: int) -> str:
+        return self._told(self.own, f"{self.own} {job_id}")
+
+    async def logs_url(self, *_: object) -> str:
+        return self._told(self.every, f"{self.every}")
+
+    def _told(self, known: str | GitHubError, address: str) -> str:
+        if isinstance(known, GitHubError):
+            raise known
+        return address
+
+    async def save(self, address: str, file: Path, *, most: int, tail: int, seconds: float, **trust: object) -> None:
+        assert 0 < seconds <= 60.0
+        assert trust == {"plain": True, "ca_file": None}
+        assert tail < most
+        self.asked.append(address)
+        self.folders.add(file.parent)
+        if address in self.broken:
+            raise self.broken[address]
+        _write(address, file)
+
+
+def _write(address: str, file: Path) -> None:
+    if address == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("0_test (3.11).txt", LOG % b"zip")
+    else:
+        file.write_bytes(LOG % address.encode())
+
+
+async def _read_log(logs: _Logs, monkeypatch: pytest.MonkeyPatch, *names: str) -> Sequence[str | LogError]:
+    """The excerpts of some jobs, one after the other, or why there is none."""
+    monkeypatch.setattr(material, "save_log", logs.save)
+    github = cast("GitHub", SimpleNamespace(runs=logs))
+    found: list[str | LogError] = []
+    async with FailedLogs(github, "octo/calc", 501, 1, plain=True).opened() as opened:
+        for number, name in enumerate(names):
+            job = JobFacts(id=number, name=name, conclusion="failure", steps=(), labels=(), check_id=0, html_url="")
+            try:
+                found.append((await opened.excerpt(job, ()))[0])
+            except LogError as error:
+                found.append(error)
+    return found
+
+
+async def test_a_job_has_its_own_log_and_nothing_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = _Logs()
+    [text] = await _read_log(logs, monkeypatch, "test (3.11)")
+    assert "1 failed in own 0" in str(text)
+    [folder] = logs.folders
+    assert not folder.exists()
+
+
+async def test_logs_that_are_gone_are_read_from_one_zip_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = _Logs(own=GONE)
+    first, other = await _read_log(logs, monkeypatch, "test (3.11)", "another")
+    assert "1 failed in zip" in str(first)
+    assert isinstance(other, LogGoneError)
+    assert logs.asked == ["zip"]
+
+
+async def test_a_zip_file_that_is_too_large_is_not_fetched_twice_and_each_job_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = _Logs(own=GONE, broken={"zip": LogError("The log has 99 bytes; the limit is 9.")})
+    first, second = await _read_log(logs, monkeypatch, "test (3.11)", "another")
+    assert logs.asked == ["zip"]
+    assert "the limit is 9" in str(first)
+    assert "the limit is 9" in str(second)
+
+
+async def test_a_zip_file_that_is_gone_too_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await _read_log(_Logs(own=GONE, every=GONE), monkeypatch, "test (3.11)", "another")
+    assert [type(each) for each in found] == [LogGoneError, LogGoneError]
+
+
+async def test_a_permission_that_is_missing_is_told_and_no_reason_to_look_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = _Logs(own=LOG_DENIED)
+    [error] = await _read_log(logs, monkeypatch, "test (3.11)")
+    assert "Grant it." in str(error)
+    assert logs.asked == []
+
+
+@pytest.mark.parametrize(
+    "logs", [_Logs(own=LOG_DOWN), _Logs(own=GONE, every=LOG_DOWN)], ids=["its own", "the zip file"]
+)
+async def test_github_that_is_silent_for_a_moment_is_asked_again_later(
+    logs: _Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GitHubError):
+        await _read_log(logs, monkeypatch, "test (3.11)")
+
+
+async def test_many_slow_logs_take_no_longer_than_all_may_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material, "_SECONDS_TOGETHER", 0.0)
+    logs = _Logs()
+    [error] = await _read_log(logs, monkeypatch, "test (3.11)")
+    assert isinstance(error, LogError)
+    assert logs.asked == []
+
+
+DESCRIPTION = PictureText(kind="thread", id=0, name="issue #7 by @mona", text="")
+COMMENT = PictureText(kind="comment", id=17, name="comment 17 by @eve", text="")
+
+
+def _address(number: int) -> str:
+    return f"{SERVER}/user-attachments/assets/{number:08}-0000-0000-0000-000000000000"
+
+
+def _several(count: int, words: PictureText = DESCRIPTION, order: int = 0) -> list[Picture]:
+    """Pictures in the order of their places."""
+    places = [(order, number) for number in range(1, count + 1)]
+    return [Picture(words=words, place=place, address=_address(100 * order + place[1])) for place in places]
+
+
+@dataclass(slots=True)
+class _GitHub:
+    """Attachments, each small and there unless `content` has another for its number, and the texts that show them."""
+
+    content: dict[int, bytes | Exception] = field(default_factory=dict)
+    page: str | Exception = ""
+    fetched: list[str] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    rendered_texts: list[int] = field(default_factory=list)
+
+    async def rendered(self, _: str, __: int, ___: str, text_id: int) -> str:
+        self.rendered_texts.append(text_id)
+        if isinstance(self.page, Exception):
+            raise self.page
+        return self.page
+
+    async def fetch(self, address: str, *, server_url: str, limit: int, seconds: float, **_trust: object) -> bytes:
+        assert server_url == SERVER
+        assert seconds > 0
+        self.fetched.append(address)
+        self.limits.append(limit)
+        found = self.content.get(int(address.split("/assets/")[1][:8]), png())
+        if isinstance(found, Exception):
+            raise found
+        if len(found) > limit:
+            raise TooLargeError(f"it has more than {limit:,} bytes")
+        return found
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> _GitHub:
+    made = _GitHub()
+    monkeypatch.setattr(material, "fetch_picture", made.fetch)
+    return made
+
+
+async def _shown(github: _GitHub, found: Sequence[Picture], *, sees: bool = True, on: bool = True) -> Task:
+    services = SimpleNamespace(pictures=on, server_url=SERVER, ca_file=None)
+    context = context_of(InMemoryEngine(), a_job(), github=SimpleNamespace(comments=github), services=services)
+    brief = Brief(goal="Fix it.", quotes=(), notes=(), pictures=tuple(found))
+    return await material.shown(context, "octo/calc", brief, sees=sees)
+
+
+def _noted(task: Task) -> str:
+    return "\n".join(quote.text for quote in task.quotes)
+
+
+async def test_what_github_shows_is_not_read_on_the_event_loop(
+    github: _GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(address: str, _page: str, _server: str) -> str:
+        threads.append(threading.current_thread())
+        return address
+
+    monkeypatch.setattr(material, "signed", noted)
+    assert len((await _shown(github, _several(2))).images) == 2
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+async def test_pictures_are_shown_in_the_order_in_which_they_are_read(github: _GitHub) -> None:
+    task = await _shown(github, [*_several(1, COMMENT, order=1), *_several(2)])
+    assert [each.source for each in task.images] == [
+        "issue #7 by @mona",
+        "issue #7 by @mona, picture 2",
+        "comment 17 by @eve",
+    ]
+    assert task.quotes == ()
+
+
+async def test_each_text_is_rendered_once_even_where_github_fails_to(github: _GitHub) -> None:
+    github.page = GitHubError("read a text", 502, "Bad gateway", "Later.")
+    task = await _shown(github, [*_several(3), *_several(1, COMMENT, order=1)])
+    assert github.rendered_texts == [0, 17]
+    assert len(task.images) == 4
+
+
+async def test_a_private_picture_is_fetched_from_the_address_that_github_signed(github: _GitHub) -> None:
+    github.page = f'<p><img src="{_address(1)}?jwt=abc"></p>'
+    await _shown(github, _several(2))
+    assert github.fetched == [f"{_address(1)}?jwt=abc", _address(2)]
+
+
+@pytest.mark.parametrize("address", ["https://evil.example/p.png", "http://169.254.169.254/", "", "file:///etc/passwd"])
+async def test_nothing_is_asked_of_another_place_or_for_one_there(github: _GitHub, address: str) -> None:
+    task = await _shown(github, [Picture(words=DESCRIPTION, place=(0, 1), address=address)])
+    assert (task.images, github.fetched, github.rendered_texts) == ((), [], [])
+    assert "issue #7 by @mona" in _noted(task)
+
+
+@pytest.mark.parametrize("wrong", [PictureError("it is gone"), b"<svg/>", b"", b"x" * (LARGEST_BYTES + 1)])
+async def test_one_that_cannot_be_shown_is_noted_and_fails_no_other(github: _GitHub, wrong: bytes | Exception) -> None:
+    github.content = {1: wrong}
+    task = await _shown(github, _several(2))
+    assert [each.source for each in task.images] == ["issue #7 by @mona, picture 2"]
+    assert "issue #7 by @mona" in _noted(task)
+
+
+async def test_no_more_are_shown_than_a_task_has_room_for(github: _GitHub) -> None:
+    task = await _shown(github, _several(MOST + 3))
+    assert len(task.images) == len(github.fetched) == MOST
+    assert _noted(task).count("a picture of") == 3
+
+
+async def test_a_thread_full_of_broken_pictures_costs_a_few_requests(github: _GitHub) -> None:
+    github.content = {number: PictureError("it is gone") for number in range(1, 200)}
+    task = await _shown(github, _several(200))
+    assert task.images == ()
+    assert len(github.fetched) <= 2 * MOST
+    assert len(_noted(task)) < 2_000
+
+
+async def test_a_large_one_leaves_room_for_smaller_ones(github: _GitHub) -> None:
+    large = png(padding=LARGEST_BYTES - 1_000)
+    github.content = dict.fromkeys((1, 2, 3), large)
+    task = await _shown(github, _several(4))
+    assert [each.source.rpartition(" ")[2] for each in task.images] == ["@mona", "2", "4"]
+    assert github.limits[2] == TOGETHER_BYTES - 2 * len(large)
+
+
+async def test_those_that_there_is_no_time_for_are_not_asked_for(
+    github: _GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(material, "_SECONDS_TOGETHER_PICTURES", 0.0)
+    task = await _shown(github, _several(2))
+    assert (task.images, github.fetched) == ((), [])
+    assert _noted(task).count("a picture of") == 2
+
+
+@pytest.mark.parametrize(("sees", "on"), [(False, True), (True, False), (False, False)])
+async def test_for_a_model_that_does_not_see_none_is_fetched(github: _GitHub, *, sees: bool, on: bool) -> None:
+    task = await _shown(github, _several(2), sees=sees, on=on)
+    assert (task.images, github.fetched) == ((), [])
+    assert _noted(task).count("a picture of") == 2
+
+
+async def test_a_thread_without_pictures_is_told_as_it_is(github: _GitHub) -> None:
+    task = await _shown(github, [], sees=False)
+    assert (task.images, task.quotes) == ((), ())

@@ -1,4 +1,4 @@
-"""Commands about the other jobs of a thread, on an engine in memory."""
+"""Commands that need no agent."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, TrustedBots
-from bot.domain.commands import Continue, Deny, Retry, ShowStatus, Steering, Stop
+from bot.domain.commands import Continue, Deny, Help, Malformed, Retry, ShowStatus, Steering, Stop, Unknown
+from bot.domain.grammar import VERBS
 from bot.domain.job import Actor, JobState, Origin
 from bot.github.types import Snapshot
 from bot.jobs import approvals
 from bot.jobs.context import Ending, ShortReply
-from bot.jobs.steering import steer
+from bot.jobs.steering import answer_to, steer
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, Owed
 from bot.queue.records import JobRecord, StoredRecord, Waiting, WaitKind
@@ -212,3 +213,21 @@ async def test_a_denial_of_a_question_that_was_answered_denies_no_other_request(
     ending = await steer(context, Deny(request_id="7f3a", why="not that one"), snapshot())
     assert "There is no request `7f3a` here." in ending.reason
     assert await approvals.answered(record, wish) is None
+
+
+def test_a_slip_is_answered_on_one_line_with_what_to_write() -> None:
+    said = answer_to(Unknown(word="fxi", nearest="fix"), trigger="@bot")
+    assert said == "There is no command `fxi`. Did you mean `@bot fix`? `@bot help` lists all commands."
+    assert answer_to(Unknown(word="dance", nearest=None), trigger="@bot").startswith(
+        "There is no command `dance`. `@bot"
+    )
+
+
+def test_a_wrong_option_is_answered_with_what_is_wrong() -> None:
+    said = answer_to(Malformed(reason="`--cost` needs an amount."), trigger="@bot")
+    assert said == "`--cost` needs an amount. `@bot help` lists all commands."
+
+
+def test_help_lists_every_command() -> None:
+    said = answer_to(Help(), trigger="@bot")
+    assert all(f"`@bot {verb.name}" in said for verb in VERBS)

@@ -1,4 +1,4 @@
-"""A phase of a job asks GitHub each question once, with whichever client it has."""
+"""The facts that permissions are decided by."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.jobs.access import PhaseReader
+from bot.github.client import GitHub
+from bot.github.types import Snapshot
+from bot.jobs.access import FRESH_SECONDS, AccessCheck, AccessChecks, PhaseReader
 from localhub import Exchange, LocalHub
 from tests.github_world import World, opened_world
+from tests.job_contexts import REPO
 
 
 @pytest.fixture
@@ -45,3 +48,31 @@ async def test_no_answer_is_an_answer_and_a_failure_is_none(world: World, asked:
     reader = PhaseReader(world.github)
     assert [await reader.file_at(world.name, "none.yml") for _ in range(2)] == [None, None]
     assert len(asked) == 1
+
+
+GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)
+
+
+def an_access_check() -> AccessCheck:
+    snapshot = Snapshot(repo=REPO, default_head="a" * 40)
+    return AccessCheck(snapshot=snapshot, roles=("write",), reader=PhaseReader(GITHUB))
+
+
+def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
+    now = 100.0
+    visits = AccessChecks(lambda: now)
+    visit = an_access_check()
+    for job in ("a", "b"):
+        visits.keep(job, visit)
+    assert [visits.take(job, GITHUB) for job in ("a", "a", "c")] == [visit, None, None]
+    now += FRESH_SECONDS + 1
+    assert visits.take("b", GITHUB) is None
+
+
+def test_what_nobody_takes_is_not_kept() -> None:
+    now = 100.0
+    visits = AccessChecks(lambda: now)
+    visits.keep("a", an_access_check())
+    now += FRESH_SECONDS + 1
+    visits.keep("b", an_access_check())
+    assert set(visits._kept) == {"b"}

@@ -1,10 +1,12 @@
-"""The worker: whatever a job comes to, no other job suffers for it, and its end is kept."""
+"""The worker, its patience with GitHub, and acknowledgements."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,14 +17,16 @@ from agent_runtime import Replied, SessionInUseError, SessionUnavailableError, U
 from bot.domain.errors import BotError, OtherVersionError, QueueError
 from bot.domain.job import Job, JobState, Origin
 from bot.github.types import GitHubError
+from bot.jobs import pipeline
 from bot.jobs import pipeline as worker_module
 from bot.jobs.context import Ending, JobContext, JobContextFactory, JobServices
-from bot.jobs.pipeline import Patience, Worker
+from bot.jobs.pipeline import ACCESS_PATIENCE_SECONDS, Patience, Worker
 from bot.publishing.markdown import Allowed
 from bot.publishing.redact import Redactor
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import CheckRecord, Signal, Stored, StoredRecord
+from bot.queue.records import CheckRecord, GitHubOutage, JobRecord, Signal, Stored, StoredRecord
 from tests.builders import a_job
+from tests.waiting import eventually
 
 DOWN = GitHubError("read octo/calc", 502, "Bad gateway", "Try again later.")
 REFUSED = GitHubError("read octo/calc", 422, "Unprocessable", "Check it.")
@@ -162,3 +166,112 @@ async def test_a_job_is_not_failed_for_a_database_that_is_gone_for_a_moment(monk
     assert stored is not None
     assert stored.state is JobState.QUEUED
     assert (await engine.record("j1")).ending is None
+
+
+BAD_GATEWAY = GitHubError("read", 503, "down", "")
+
+
+async def a_record() -> StoredRecord:
+    engine = InMemoryEngine()
+    await engine.accept(a_job("j1"))
+    return StoredRecord(engine, "j1")
+
+
+async def since(record: StoredRecord, seconds: float) -> None:
+    """Let the trouble have begun so long ago, and GitHub have been asked just now."""
+
+    def earlier(kept: JobRecord) -> JobRecord:
+        met = kept.github_outage
+        assert met is not None
+        return replace(kept, github_outage=GitHubOutage(since=met.last - seconds, last=met.last))
+
+    await record.update(earlier)
+
+
+async def test_pauses_grow_with_the_trouble_up_to_the_longest() -> None:
+    record, patience = await a_record(), Patience(seconds=3600, longest_pause=60)
+    first = await patience.pause(record, BAD_GATEWAY)
+    await since(record, 1800)
+    assert (first, await patience.pause(record, BAD_GATEWAY)) == (2.0, 60)
+
+
+async def test_patience_ends_and_sooner_where_access_is_refused() -> None:
+    record, patience = await a_record(), Patience(seconds=3600)
+    assert await patience.pause(record, BAD_GATEWAY) is not None
+    await since(record, ACCESS_PATIENCE_SECONDS + 60)
+    assert await patience.pause(record, GitHubError("read", 404, "not there", "")) is None
+    await since(record, 3700)
+    assert await patience.pause(record, BAD_GATEWAY) is None
+
+
+async def test_a_refusal_for_good_is_not_waited_for() -> None:
+    record = await a_record()
+    assert await Patience().pause(record, GitHubError("read", 422, "no", "")) is None
+    assert (await record.read()).github_outage is None
+
+
+@dataclass(slots=True)
+class _SilentContexts:
+    """Contexts whose GitHub never answers."""
+
+    queue: InMemoryEngine = field(default_factory=InMemoryEngine)
+    asked: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
+        self.asked.append(job.id)
+        await asyncio.Event().wait()
+        yield cast("Any", None)
+
+
+async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    contexts = _SilentContexts()
+    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
+    for number in range(pipeline.AT_ONCE):
+        greeting.acknowledge(a_job(f"j{number}"))
+    await eventually(lambda: len(contexts.asked) == pipeline.AT_ONCE)
+    monkeypatch.setattr(pipeline, "GREET_SECONDS", 0.1)
+    greeting.acknowledge(a_job("late"))
+    await eventually(lambda: "not acknowledged: GitHub did not answer in time" in caplog.text, within=5.0)
+    assert "late" not in contexts.asked
+    await greeting.close()
+
+
+@dataclass(slots=True)
+class _BrokenQueue:
+    """A queue whose database has gone."""
+
+    asked: list[str] = field(default_factory=list)
+
+    async def unhold(self, job_id: str) -> None:
+        self.asked.append(job_id)
+        raise QueueError("the job database is gone")
+
+
+@dataclass(slots=True)
+class _BrokenContexts:
+    """Contexts that cannot be opened, either."""
+
+    queue: _BrokenQueue = field(default_factory=_BrokenQueue)
+
+    def opened(self, _: Job) -> AbstractAsyncContextManager[JobContext]:
+        raise QueueError("the job database is gone")
+
+
+@pytest.mark.parametrize("waiting", [0, pipeline.WAITING])
+async def test_a_database_that_is_gone_fails_no_greeting(
+    waiting: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unheard = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    monkeypatch.setattr(pipeline, "WAITING", pipeline.WAITING - waiting)
+    contexts = _BrokenContexts()
+    greeting = pipeline.Acknowledger(cast("JobContextFactory", contexts))
+    greeting.acknowledge(a_job())
+    await eventually(lambda: "begins only in some seconds" in caplog.text)
+    await greeting.close()
+    gc.collect()
+    assert contexts.queue.asked == ["j1"]
+    assert unheard == []

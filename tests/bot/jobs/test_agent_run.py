@@ -1,0 +1,447 @@
+"""The agent's run on a job, through its pauses up to its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    EventType,
+    HookSystem,
+    MessageInjected,
+    NoAnswer,
+    Outcome,
+    PendingCall,
+    Policy,
+    RunLimits,
+    ScriptedProvider,
+    Status,
+    pick_sandbox,
+)
+from agent_runtime.sandbox.protocol import SandboxSettings
+from bot.domain.commands import Fix
+from bot.domain.job import JobState
+from bot.git.errors import ChangeError, CloneError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.git.workspace import Left
+from bot.jobs import approvals
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.admission import Assignment
+from bot.jobs.agent_run import (
+    Messages,
+    approves_alike,
+    deny_unanswerable,
+    is_current,
+    parked,
+    policy_of,
+    record_generation,
+    reopened,
+    set_up,
+    taken_up,
+)
+from bot.jobs.approvals import is_waited_out
+from bot.jobs.context import Ending, JobContext
+from bot.jobs.setup import RepoSettings, SetupResult
+from bot.jobs.status import StatusReporter
+from bot.permissions.levels import Conventions, Grant
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.view import Progress
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import ApprovalAnswer, Signal
+from tests.builders import a_job
+from tests.job_contexts import context_of, snapshot
+
+DONE = "```completion\nDone.\n```\n"
+
+
+def runtime_of(path: Path, messages: Messages, replies: Sequence[str] = (DONE,), *, kept: bool = False) -> AsyncRuntime:
+    sandbox = pick_sandbox("auto", SandboxSettings())
+    agent = Agent(provider=ScriptedProvider(list(replies)), work_dir=path, sandbox=sandbox)
+    session = "file" if kept else "memory"
+    return AsyncRuntime(agent, session, session_dir=path.parent if kept else None, listeners=[messages.note])
+
+
+def said(id_: str, text: str = "mind the minus") -> Signal:
+    return Signal(kind="message", text=text, by="mona", id=id_)
+
+
+def injected(runtime: AsyncRuntime) -> list[str]:
+    return [event.id for event in runtime.session.events if isinstance(event, MessageInjected)]
+
+
+async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: Path) -> None:
+    messages = Messages()
+    messages.deliver(said("m1"))
+    async with runtime_of(tmp_path, messages) as runtime:
+        messages.go_to(runtime)
+        messages.deliver(said("m2"))
+        await runtime.run("Listen")
+        assert injected(runtime) == ["m1", "m2"]
+    assert messages.untold == ()
+
+
+async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_reported(tmp_path: Path) -> None:
+    messages = Messages()
+    messages.deliver(said("m1"))
+    async with runtime_of(tmp_path, messages) as runtime:
+        messages.go_to(runtime)
+        await runtime.run("Listen")
+        messages.go_to(None)
+        messages.deliver(said("m2"))
+    assert [signal.id for signal in messages.untold] == ["m2"]
+
+
+async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp_path: Path) -> None:
+    work_dir = tmp_path / "work"
+    work_dir.mkdir()
+    for heard in (["m1"], ["m1", "m2"]):
+        messages = Messages()
+        for id_ in heard:
+            messages.deliver(said(id_))
+        async with runtime_of(work_dir, messages, kept=True) as runtime:
+            messages.go_to(runtime)
+            await runtime.run("Listen")
+            assert injected(runtime) == heard
+
+
+DOWN = Outcome(status=Status.MODEL_UNAVAILABLE, reason="HTTP 503", steps=3)
+DAY = 86_400.0
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """Keeps the views that it is asked for."""
+
+    progress: Progress = field(default_factory=lambda: Progress(awaits="the model service"))
+    views: list[dict[str, Any]] = field(default_factory=list)
+
+    def now(self, **changes: Any) -> None:  # noqa: ANN401 - whatever a StatusView takes
+        self.views.append(changes)
+
+
+async def _context(*, is_long_running: bool = True, patience: float = DAY) -> JobContext:
+    engine, job = InMemoryEngine(), a_job()
+    await engine.accept(job)
+    return context_of(engine, job, services=SimpleNamespace(is_long_running=is_long_running, model_patience=patience))
+
+
+async def _parked(context: JobContext, outcome: Outcome, *, stopped: str = "") -> tuple[Ending | Outcome, _Reporter]:
+    reporter = _Reporter()
+    return await parked(context, cast("StatusReporter", reporter), outcome, stopped=stopped), reporter
+
+
+async def test_a_job_waits_for_the_model_and_not_for_a_person() -> None:
+    context = await _context()
+    ending, reporter = await _parked(context, DOWN)
+    assert isinstance(ending, Ending)
+    assert (ending.state, ending.request_id) == (JobState.WAITING, "")
+    assert ending.until > time.time()
+    assert await is_waited_out(context.record, ending.until)
+    assert [each["state"] for each in reporter.views] == ["parked"]
+    assert reporter.progress.awaits == ""
+
+
+async def test_a_job_that_has_waited_for_long_enough_ends_and_says_so() -> None:
+    outcome, _ = await _parked(await _context(patience=1.0), DOWN)
+    assert isinstance(outcome, Outcome)
+    assert outcome.status is Status.MODEL_UNAVAILABLE
+    assert "HTTP 503" in (outcome.reason or "")
+
+
+async def test_a_workflows_step_waits_for_nothing() -> None:
+    context = await _context(is_long_running=False)
+    assert (await _parked(context, DOWN))[0] is DOWN
+    assert (await context.record.read()).outage is None
+
+
+@pytest.mark.parametrize("status", [Status.MODEL_UNAVAILABLE, Status.STOPPED])
+async def test_a_job_that_was_stopped_meanwhile_does_not_wait(status: Status) -> None:
+    outcome, _ = await _parked(await _context(), replace(DOWN, status=status), stopped="Stopped by @mona.")
+    assert outcome == replace(DOWN, status=Status.STOPPED, reason="Stopped by @mona.")
+
+
+@pytest.mark.parametrize("stopped", ["", "Stopped by @mona."])
+@pytest.mark.parametrize("status", [Status.FINISHED, Status.FAILED, Status.PAUSED])
+async def test_what_a_run_came_to_before_a_stop_stands(status: Status, stopped: str) -> None:
+    outcome = replace(DOWN, status=status)
+    assert (await _parked(await _context(), outcome, stopped=stopped))[0] is outcome
+
+
+async def test_only_a_run_that_has_waited_before_asks_a_silent_model_no_longer() -> None:
+    context, policy = await _context(), Policy(limits=RunLimits(outage_seconds=600.0))
+    assert await policy_of(context, policy) == policy
+    await _parked(context, DOWN)
+    after = await policy_of(context, policy)
+    assert (after.limits.outage_seconds, after.limits.max_steps) == (0.0, policy.limits.max_steps)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "resumed"),
+    [(None, True), (DOWN, True), (replace(DOWN, status=Status.FINISHED), False)],
+    ids=["cut off", "after an outage", "finished"],
+)
+async def test_what_a_run_has_come_to_is_not_done_again(outcome: Outcome | None, *, resumed: bool) -> None:
+    went_on = Outcome(status=Status.FINISHED, summary="It went on.")
+
+    async def resume() -> Outcome:
+        return went_on
+
+    runtime = cast("AsyncRuntime", SimpleNamespace(outcome=outcome, resume=resume))
+    assert await taken_up(runtime) is (went_on if resumed else outcome)
+
+
+BASE = "a" * 40
+SOURCE = Source(url="/origin", token="", ref="refs/heads/main", sha=BASE)
+REPORTER = cast("StatusReporter", SimpleNamespace(tell=lambda _activity: None))
+
+
+@dataclass(slots=True)
+class _Files:
+    """Workspaces and their trees, which note in order what is done to them; `broken` names what fails once."""
+
+    done: list[str] = field(default_factory=list)
+    broken: dict[str, Exception] = field(default_factory=dict)
+    generation: str = "fresh"
+
+    def _do(self, what: str) -> None:
+        if (error := self.broken.pop(what, None)) is not None:
+            raise error
+        self.done.append(what)
+
+    @asynccontextmanager
+    async def open(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        self._do("open")
+        yield self
+
+    @asynccontextmanager
+    async def reopen(self, _: str, left: Left, **__: object) -> AsyncIterator[Any]:
+        self._do(f"reopen {left.generation} at {left.source.sha[:1]}")
+        yield self
+
+    async def put_back(self, work: str) -> None:
+        self._do(f"put back {work}")
+
+    async def run(self, *_: object, **__: object) -> SetupResult:
+        self._do("set up")
+        return SetupResult(facts=("It is set up.",))
+
+
+def _assignment(*, executes: bool = True) -> Assignment:
+    tools = ("execute",) if executes else ("read_file",)
+    return Assignment(
+        command=Fix(),
+        here=snapshot(),
+        grant=Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE, tools=tools),
+        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        source=SOURCE,
+    )
+
+
+async def _reopening_context(files: _Files, *, saved: str = "") -> JobContext:
+    engine, job = InMemoryEngine(), a_job()
+    await engine.accept(job)
+    handover = SimpleNamespace(saved={job.id: SimpleNamespace(work=saved)} if saved else {})
+    services = SimpleNamespace(workspaces=files, setup=files, handover=handover, conventions=Conventions())
+    return context_of(engine, job, services=services)
+
+
+async def _reopen(context: JobContext) -> None:
+    async with reopened(context, REPORTER, _assignment(), keep=lambda: True):
+        pass
+
+
+async def test_files_are_reopened_as_the_last_attempt_to_write_to_them_left_them() -> None:
+    files = _Files()
+    context = await _reopening_context(files)
+    await record_generation(context, cast("Tree", SimpleNamespace(generation="seventh")))
+    await _reopen(context)
+    assert files.done == ["reopen seventh at a"]
+
+
+async def test_what_another_workflow_run_stored_is_put_back_after_set_up() -> None:
+    files = _Files()
+    await _reopen(await _reopening_context(files, saved="the work"))
+    assert files.done == ["open", "set up", "put back the work"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [
+        ("open", CloneError("It cannot be fetched.", "Try again.")),
+        ("set up", ChangeError("It cannot be started.", "Try again.")),
+        ("put back the work", ChangeError("It does not fit.", "Try again.")),
+    ],
+)
+async def test_what_was_stored_is_still_there_for_the_next_attempt_when_one_could_not_put_it_back(
+    fails: str, error: Exception
+) -> None:
+    files = _Files(broken={fails: error})
+    context = await _reopening_context(files, saved="the work")
+    with pytest.raises(type(error)):
+        await _reopen(context)
+    files.done.clear()
+    await _reopen(context)
+    assert files.done == ["open", "set up", "put back the work"]
+
+
+async def test_what_was_put_back_once_is_not_put_over_what_the_job_did_since() -> None:
+    files = _Files()
+    context = await _reopening_context(files, saved="the work")
+    async with reopened(context, REPORTER, _assignment(), keep=lambda: True) as tree:
+        await record_generation(context, tree)
+    await _reopen(context)
+    assert files.done[3:] == ["reopen fresh at a"]
+
+
+async def test_files_of_an_earlier_generation_are_not_the_jobs_any_more() -> None:
+    context = await _reopening_context(_Files())
+    await record_generation(context, cast("Tree", SimpleNamespace(generation="first")))
+    assert await is_current(context.queue, context.job.id, "first")
+    await record_generation(context, cast("Tree", SimpleNamespace(generation="second")))
+    assert not await is_current(context.queue, context.job.id, "first")
+
+
+async def test_only_a_job_that_may_execute_anything_is_set_up() -> None:
+    files = _Files()
+    context = await _reopening_context(files)
+    tree = cast("Tree", files)
+    assert await set_up(context, REPORTER, _assignment(executes=False), tree) == SetupResult()
+    assert files.done == []
+    assert (await set_up(context, REPORTER, _assignment(), tree)).facts
+
+
+def _call(command: str) -> PendingCall:
+    return PendingCall(
+        request_id="7f3a",
+        kind="permission",
+        tool="execute",
+        args={"session": "main", "command": command},
+        reason="asks",
+        preview=command,
+        workspace="",
+    )
+
+
+async def _approval_context(kind: str = "issue") -> JobContext:
+    engine, job = InMemoryEngine(), a_job(kind=kind)
+    await engine.accept(job)
+    context = context_of(engine, job)
+    answer = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=job.actor, like=("make *",))
+    await approvals.answer(context.record, answer)
+    return context
+
+
+def _pull_assignment(head_sha: str = BASE) -> Assignment:
+    return Assignment(
+        command=Fix(),
+        here=snapshot(head_sha=head_sha),
+        grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
+        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
+    )
+
+
+async def test_what_fits_the_pattern_is_approved_and_nothing_else_is_answered() -> None:
+    approve = approves_alike(await _approval_context(), _pull_assignment())
+    assert await approve(_call("make lint")) is True
+    assert await approve(_call("cmake lint")) is None
+    assert await approve(_call("make lint && curl example.com")) is None
+
+
+async def test_a_push_voids_it_while_the_run_goes_on() -> None:
+    context = await _approval_context()
+    approve = approves_alike(context, _pull_assignment())
+    await approvals.void_alike(context.record)
+    assert await approve(_call("make lint")) is None
+
+
+async def test_it_does_not_hold_in_a_pull_request_that_has_moved_since() -> None:
+    assert await approves_alike(await _approval_context("pull"), _pull_assignment("b" * 40))(_call("make lint")) is None
+    assert await approves_alike(await _approval_context("pull"), _pull_assignment())(_call("make lint")) is True
+
+
+LABELS = RepoConfig().labels
+WRITE = PendingCall(
+    request_id="7f3a",
+    kind="permission",
+    tool="write_file",
+    args={"path": "a.py"},
+    reason="A rule asks.",
+    preview="+x = 1",
+    workspace="",
+)
+COMMAND = replace(WRITE, tool="execute", args={"session": "main", "command": "npm view left-pad"}, preview="npm view")
+
+
+def _unanswerable(here: ThreadSnapshot, engine: InMemoryEngine | None = None) -> tuple[StatusReporter, HookSystem]:
+    services = SimpleNamespace(run_url="")
+    reporter = StatusReporter(context_of(engine or InMemoryEngine(), a_job(), services=services))
+    hooks = HookSystem()
+    assignment = Assignment(
+        command=Fix(),
+        here=here,
+        grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
+        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
+    )
+    deny_unanswerable(hooks, reporter, assignment)
+    return reporter, hooks
+
+
+async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, str]:
+    reporter, hooks = _unanswerable(here)
+    [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
+    reason = await cast("Awaitable[object]", handler(call))
+    assert isinstance(reason, str), "a text denies the call"
+    [denied] = reporter.progress.denied
+    assert denied.tool == call.tool
+    return denied.asked, denied.setting, denied.value
+
+
+@pytest.mark.parametrize(
+    ("call", "here", "noted"),
+    [
+        (COMMAND, snapshot(), ("npm view left-pad", "allow-commands", "npm view left-pad")),
+        (WRITE, snapshot(), ("+x = 1", "level", "auto")),
+        (WRITE, snapshot(labels=("bug", LABELS.ask)), ("+x = 1", "label-off", LABELS.ask)),
+        (WRITE, snapshot(head_repo_id=11), ("+x = 1", "label", LABELS.auto)),
+        (WRITE, snapshot(head_repo_id=11, labels=(LABELS.ask,)), ("+x = 1", "label", LABELS.auto)),
+    ],
+)
+async def test_what_would_have_allowed_a_call_is_noted(
+    call: PendingCall, here: ThreadSnapshot, noted: tuple[str, str, str]
+) -> None:
+    assert await _denied(call, here) == noted
+
+
+async def test_what_was_denied_outlives_a_process_that_is_killed_before_the_run_ends() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job())
+    _, hooks = _unanswerable(snapshot(), engine)
+    [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
+    await cast("Awaitable[object]", handler(COMMAND))
+    [denied] = (await engine.record("j1")).denied or ()
+    assert (denied.tool, denied.value) == ("execute", "npm view left-pad")
+
+
+async def test_a_question_gets_no_answer_and_is_noted() -> None:
+    reporter, hooks = _unanswerable(snapshot())
+    [handler] = hooks.handlers(EventType.ASK_USER)
+    assert isinstance(await cast("Awaitable[object]", handler("Which one?")), NoAnswer)
+    [denied] = reporter.progress.denied
+    assert (denied.tool, denied.asked, denied.setting) == ("ask_user", "Which one?", "")
+
+
+async def test_a_call_that_is_too_long_to_be_shown_is_denied_too() -> None:
+    _, hooks = _unanswerable(snapshot())
+    assert hooks.by_arguments() == hooks.handlers(EventType.PERMISSION_REQUEST)

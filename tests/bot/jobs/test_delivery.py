@@ -1,0 +1,423 @@
+"""Publishing what a run came to, and the reversal of a commit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent_runtime import Outcome, Policy, Status
+from bot.domain.commands import Review, Undo
+from bot.domain.job import Job, Thread
+from bot.git.change import Change
+from bot.git.errors import ChangeError
+from bot.git.mirror import Source
+from bot.git.tree import Tree
+from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, ReviewDraft, ReviewFacts
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.admission import Assignment
+from bot.jobs.context import JobContext
+from bot.jobs.delivery import aimed, left_out, pending_view, publication_request, read_review, send_review
+from bot.jobs.setup import RepoSettings
+from bot.permissions.levels import Conventions, Grant, Refusal
+from bot.permissions.repo_config import RepoConfig
+from bot.publishing.markdown import Allowed
+from bot.publishing.plan import Publication
+from bot.publishing.publish import Delivered
+from bot.publishing.screening import Objection, ShownChange
+from bot.publishing.view import CommitRef
+from bot.queue.memory import InMemoryEngine
+from bot.queue.records import StoredRecord, Waiting, WaitKind
+from tests.builders import a_job
+from tests.changes import BASE, TREE, a_change, a_file
+from tests.job_contexts import account, answering, context_of, on_a_line, snapshot
+
+ISSUE = a_job("undo", command=Undo())
+PULL = a_job("undo", kind="pull", number=8, command=Undo())
+
+
+async def _with_commit(engine: InMemoryEngine, job: Job, sha: str, branch: str) -> None:
+    await engine.accept(job)
+    committed = CommitRef(sha=sha, branch=branch)
+    record = StoredRecord(engine, job.id)
+    await record.update(lambda kept: replace(kept, published=replace(kept.published, commit=committed)))
+
+
+async def _aim(
+    engine: InMemoryEngine, head: str | None, *, job: Job = ISSUE, here: ThreadSnapshot | None = None
+) -> ThreadSnapshot | Refusal:
+    await engine.accept(job)
+    github = SimpleNamespace(repos=SimpleNamespace(branch_head=answering(head)))
+    services = SimpleNamespace(conventions=Conventions())
+    return await aimed(context_of(engine, job, github=github, services=services), here or snapshot())
+
+
+async def test_the_newest_commit_of_the_thread_is_aimed_at() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("a"), "1" * 40, "codepilot/issue-7-a")
+    await _with_commit(engine, a_job("b"), "2" * 40, "codepilot/issue-7-b")
+    await engine.accept(a_job("c"))
+    await _with_commit(engine, a_job("elsewhere", number=9), "3" * 40, "codepilot/issue-9-elsewhere")
+    place = await _aim(engine, "2" * 40)
+    assert isinstance(place, ThreadSnapshot)
+    thread = place.thread
+    assert (thread.head_sha, thread.head_ref, thread.head_repo_id) == ("2" * 40, "codepilot/issue-7-b", 10)
+
+
+@pytest.mark.parametrize(
+    ("commits", "head", "cause"),
+    [
+        (0, "2" * 40, "nothing-to-undo"),
+        (1, None, "undo-gone"),
+        (1, "9" * 40, "undo-moved"),
+    ],
+)
+async def test_without_a_last_commit_of_its_own_there_is_nothing_to_undo(
+    commits: int,
+    head: str | None,
+    cause: str,
+) -> None:
+    engine = InMemoryEngine()
+    for _ in range(commits):
+        await _with_commit(engine, a_job("a"), "2" * 40, "codepilot/issue-7-a")
+    refusal = await _aim(engine, head)
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == cause
+
+
+async def test_an_attempt_that_has_pushed_already_is_not_stopped_by_its_own_push() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("a"), "2" * 40, "codepilot/issue-7-a")
+    first = await _aim(engine, "2" * 40)
+    assert await _aim(engine, "5" * 40) == first
+
+
+async def test_in_its_own_pull_request_the_commit_of_the_job_that_opened_it_is_aimed_at() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
+    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    assert isinstance(place, ThreadSnapshot)
+    assert place.thread.head_sha == "2" * 40
+
+
+async def test_in_its_own_pull_request_the_commit_of_a_later_fix_of_the_issue_is_aimed_at() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("maker"), "1" * 40, "codepilot/issue-7-maker")
+    await _with_commit(engine, a_job("later"), "2" * 40, "codepilot/issue-7-maker")
+    await _with_commit(engine, a_job("another"), "3" * 40, "codepilot/issue-7-another")
+    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    assert isinstance(place, ThreadSnapshot)
+    assert place.thread.head_sha == "2" * 40
+
+
+@pytest.mark.parametrize("branch", ["codepilot/fix-ci-501", "codepilot/fix-ci-501-2", "codepilot/branch-maker"])
+async def test_in_its_own_pull_request_for_a_branch_the_commit_of_the_job_on_that_branch_is_aimed_at(
+    branch: str,
+) -> None:
+    engine = InMemoryEngine()
+    maker = replace(a_job("maker"), thread=Thread.of_branch("main"))
+    await _with_commit(engine, maker, "2" * 40, branch)
+    place = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref=branch, base_ref="main"))
+    assert isinstance(place, ThreadSnapshot)
+    assert place.thread.head_sha == "2" * 40
+
+
+async def test_a_forks_branch_of_the_same_name_is_not_taken_for_the_bots_own() -> None:
+    engine = InMemoryEngine()
+    await _with_commit(engine, a_job("maker"), "2" * 40, "codepilot/issue-7-maker")
+    here = snapshot(head_ref="codepilot/issue-7-maker", head_repo_id=11)
+    refusal = await _aim(engine, "2" * 40, job=PULL, here=here)
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == "nothing-to-undo"
+
+
+async def test_a_job_of_another_repository_is_not_aimed_at_by_its_id_in_a_branch_name() -> None:
+    engine = InMemoryEngine()
+    job = a_job("maker")
+    other = replace(job, repo=replace(job.repo, id=11, full_name="octo/other"))
+    await _with_commit(engine, other, "2" * 40, "codepilot/issue-7-maker")
+    refusal = await _aim(engine, "2" * 40, job=PULL, here=snapshot(head_ref="codepilot/issue-7-maker"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == "nothing-to-undo"
+
+
+def _section(path: str, line: str = "+x") -> str:
+    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -0,0 +1 @@\n{line}\n"
+
+
+CHANGE = replace(
+    a_change(a_file("a.py"), a_file("uv.lock"), a_file("ci.yml")),
+    patch=_section("a.py") + _section("uv.lock") + _section("ci.yml"),
+)
+LOCK, BOTH = Objection(cause="protected", files=("uv.lock",)), Objection(cause="escapes", files=("uv.lock", "ci.yml"))
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Takes files out of a change, unless what is left could not stand alone."""
+
+    inseparable: bool = False
+    asked: list[set[str]] = field(default_factory=list)
+
+    async def without(self, change: Change, paths: Collection[str]) -> Change:
+        self.asked.append(set(paths))
+        if self.inseparable:
+            raise ChangeError("They belong together.", "Split it.")
+        return replace(change, files=tuple(each for each in change.files if each.path not in paths))
+
+
+def _tree(tree: _Tree) -> Tree:
+    return cast("Tree", tree)
+
+
+async def test_each_file_is_left_out_once_however_many_rules_name_it() -> None:
+    tree = _Tree()
+    part = await left_out(_tree(tree), CHANGE, (LOCK, BOTH), str)
+    assert tree.asked == [{"uv.lock", "ci.yml"}]
+    assert part.rest is not None
+    assert [each.path for each in part.rest.files] == ["a.py"]
+    assert part.patch == _section("uv.lock") + _section("ci.yml")
+    assert all(f"+++ b/{path}" in part.diff for path in ("uv.lock", "ci.yml"))
+    assert "a.py" not in part.diff
+
+
+async def test_nothing_is_published_where_nothing_is_left() -> None:
+    change = replace(CHANGE, files=CHANGE.files[1:2], patch=_section("uv.lock"))
+    assert (await left_out(_tree(_Tree()), change, (LOCK,), str)).rest is None
+
+
+async def test_the_whole_change_is_kept_where_the_rest_cannot_stand_alone() -> None:
+    part = await left_out(_tree(_Tree(inseparable=True)), CHANGE, (LOCK,), str)
+    assert (part.rest, part.patch) == (None, CHANGE.patch)
+
+
+@pytest.mark.parametrize("line", ["+hunter2", "+" + "x" * 600_000], ids=["secret", "long"])
+async def test_what_cannot_be_shown_whole_is_kept_all_the_same(line: str) -> None:
+    change = replace(CHANGE, patch=_section("a.py") + _section("uv.lock", line))
+    part = await left_out(_tree(_Tree()), change, (LOCK,), lambda text: text.replace("hunter2", "…"))
+    assert part.diff == ""
+    assert part.patch == _section("uv.lock", line)
+
+
+WORKFLOW = ".github/workflows/ci.yml"
+DAY_SECONDS = 86_400.0
+TWICE = (Objection(cause="protected", files=("uv.lock",)), Objection(cause="escapes", files=("uv.lock",)))
+
+
+def _context(*, may_write_workflows: bool | None = True) -> JobContext:
+    github = SimpleNamespace(
+        tokens=SimpleNamespace(may_write_workflows=answering(may_write_workflows)),
+        redacted=lambda text: text.replace("hunter2", "[redacted]"),
+    )
+    services = SimpleNamespace(bounds=SimpleNamespace(approval_seconds=DAY_SECONDS))
+    return context_of(InMemoryEngine(), a_job(), github=github, services=services)
+
+
+async def _asked(
+    change: Change, *blocked: Objection, context: JobContext | None = None, spells: bool = False
+) -> Waiting:
+    publication = Publication(commit=None, pull_request=None, blocked=blocked)
+    shown = ShownChange(diff="diff --git a/x b/x", spells=spells)
+    return await publication_request(context or _context(), publication, change, shown)
+
+
+async def test_a_request_is_bound_to_the_commit_and_to_the_very_tree_that_is_shown() -> None:
+    before = time.time()
+    asked = await _asked(a_change(a_file("uv.lock")), *TWICE)
+    assert (asked.kind, asked.bound_to, asked.tree_sha, asked.preview) == (
+        "publication",
+        BASE,
+        TREE,
+        "diff --git a/x b/x",
+    )
+    assert before + DAY_SECONDS <= asked.until <= time.time() + DAY_SECONDS
+
+
+async def test_two_requests_for_the_same_change_have_ids_of_their_own() -> None:
+    change = a_change(a_file("uv.lock"))
+    assert (await _asked(change, *TWICE)).request_id != (await _asked(change, *TWICE)).request_id
+
+
+@pytest.mark.parametrize(("others", "told"), [(0, False), (2, True)])
+async def test_files_that_need_no_approval_are_counted_each_once(others: int, *, told: bool) -> None:
+    files = [a_file("uv.lock"), *(a_file(f"{number}.py") for number in range(others))]
+    reason = (await _asked(a_change(*files), *TWICE)).reason
+    assert (f"require no approval: {others}" in reason) is told
+
+
+async def test_that_characters_are_escaped_is_said_only_where_they_are() -> None:
+    change = a_change(a_file("uv.lock"))
+    plain, spelled = await _asked(change, *TWICE), await _asked(change, *TWICE, spells=True)
+    assert "U+202E" in spelled.reason
+    assert "U+202E" not in plain.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "may", "warned"),
+    [(WORKFLOW, False, True), (WORKFLOW, True, False), (WORKFLOW, None, False), ("uv.lock", False, False)],
+)
+async def test_a_permission_that_is_known_to_be_missing_is_named_before_anybody_approves(
+    path: str, *, may: bool | None, warned: bool
+) -> None:
+    objection = Objection(cause="protected", files=(path,))
+    asked = await _asked(a_change(a_file(path)), objection, context=_context(may_write_workflows=may))
+    assert ("Workflows: read and write" in asked.reason) is warned
+
+
+@pytest.mark.parametrize(
+    ("kind", "preview", "language"),
+    [
+        ("permission", "npm view left-pad", "bash"),
+        ("permission", "--- a/x\n+++ b/x\n", "diff"),
+        ("permission", "diff --git a/x b/x\n", "diff"),
+        ("publication", "", "diff"),
+        ("question", "", ""),
+        ("plan", "", ""),
+    ],
+)
+def test_a_preview_is_coloured_as_what_it_is(kind: WaitKind, preview: str, language: str) -> None:
+    asked = Waiting(kind=kind, request_id="7f3a", reason="", preview=preview, bound_to=BASE, until=0.0)
+    assert pending_view(_context(), asked).language == language
+
+
+def test_the_end_of_the_time_is_shown_and_a_secret_in_the_reason_is_not() -> None:
+    until = datetime(2026, 11, 5, 4, 3, tzinfo=UTC).timestamp()
+    asked = Waiting(
+        kind="question",
+        request_id="7f3a",
+        reason="Is it hunter2?",
+        preview="",
+        bound_to=BASE,
+        until=until,
+        like=("x *",),
+    )
+    shown = pending_view(_context(), asked)
+    assert (shown.expires, shown.reason, shown.like) == ("5 November 2026, 04:03 UTC", "Is it [redacted]?", ("x *",))
+
+
+BOT, HEAD = 99, "a" * 40
+DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+HERE = snapshot(base_ref="main", head_sha=HEAD)
+
+
+@dataclass(slots=True)
+class _GitHub:
+    """A pull request with what was said on its lines, and the reviews that arrive; `lost` answers are not told."""
+
+    said: Sequence[ReviewCommentFacts] = ()
+    lost: int = 0
+    sent: list[ReviewFacts] = field(default_factory=list)
+
+    async def create(self, _: str, __: int, draft: ReviewDraft) -> ReviewFacts:
+        made = ReviewFacts(
+            id=len(self.sent),
+            author="codepilot[bot]",
+            author_id=BOT,
+            body=draft.body,
+            state="COMMENTED",
+            submitted_at="",
+            commit_sha=draft.commit_sha,
+            html_url=f"https://github.com/octo/calc/pull/7#review-{len(self.sent)}",
+        )
+        self.sent.append(made)
+        if self.lost:
+            self.lost -= 1
+            raise GitHubError("review it", 502, "Bad gateway", "Later.")
+        return made
+
+    async def of_pull(self, *_: object) -> tuple[ReviewFacts, ...]:
+        return tuple(self.sent)
+
+    async def line_comments(self, *_: object) -> tuple[ReviewCommentFacts, ...]:
+        return tuple(self.said)
+
+
+async def _review_context(github: _GitHub, asked: dict[str, Any] | None = None) -> JobContext:
+    async def diff(_: int, base: Source, head: Source, limit: int) -> str:
+        (asked if asked is not None else {}).update(base=base, head=head, limit=limit)
+        return DIFF
+
+    engine, job = InMemoryEngine(), a_job(kind="pull", command=Review())
+    await engine.accept(job)
+    services = SimpleNamespace(
+        workspaces=SimpleNamespace(diff=diff),
+        allowed=lambda _job: Allowed(login="mona", number=7, server="https://github.com", repo="octo/calc"),
+    )
+    client = SimpleNamespace(accounts=account(BOT), reviews=github)
+    return replace(context_of(engine, job, github=client, services=services), marker="<!-- mark -->")
+
+
+def _begun(*, dry_run: bool = False) -> Assignment:
+    return Assignment(
+        command=Review(),
+        here=HERE,
+        grant=Grant(policy=Policy(), publish="review", bound_to_sha=HEAD, dry_run=dry_run),
+        asked=RepoSettings(config=RepoConfig(), base_sha="b" * 40),
+        source=Source(url="/origin", token="", ref="refs/pull/7/head", sha=HEAD),
+    )
+
+
+def _completion(*bodies: str, line: int = 2) -> Outcome:
+    notes = [{"path": "a.py", "line": line, "body": body} for body in bodies]
+    return Outcome(status=Status.FINISHED, summary=f"Looks good.\n\n```json\n{json.dumps(notes)}\n```\n")
+
+
+def _line_comment(author_id: int, body: str) -> ReviewCommentFacts:
+    comment = CommentFacts(id=1, author="x", author_id=author_id, body=body, created_at="", updated_at="", html_url="")
+    return on_a_line(comment)
+
+
+async def test_a_review_is_of_the_commit_that_was_looked_at_and_of_lines_in_its_diff() -> None:
+    asked: dict[str, Any] = {}
+    review = await read_review(await _review_context(_GitHub(), asked), _begun(), _completion("Why 2?"))
+    assert review.commit_sha == HEAD
+    assert [(each.path, each.line, each.body) for each in review.notes] == [("a.py", 2, "Why 2?")]
+    assert (asked["base"].ref, asked["base"].sha, asked["head"].sha) == ("refs/heads/main", "b" * 40, HEAD)
+
+
+async def test_what_the_bot_said_on_a_line_before_is_not_said_again_but_what_another_said_is() -> None:
+    github = _GitHub(said=[_line_comment(BOT, "Why   2?\r\n"), _line_comment(5, "Name it.")])
+    review = await read_review(await _review_context(github), _begun(), _completion("Why 2?", "Name it."))
+    assert [each.body for each in review.notes] == ["Name it."]
+
+
+@pytest.mark.parametrize("summary", [None, "", "```json\n[{]\n```", "Fine.\n\n```json\n[]\n```"])
+async def test_a_run_that_said_little_makes_a_review_all_the_same(summary: str | None) -> None:
+    outcome = Outcome(status=Status.FINISHED, summary=summary)
+    review = await read_review(await _review_context(_GitHub()), _begun(), outcome)
+    assert review.notes == ()
+    assert review.body
+
+
+async def test_a_review_is_sent_once_however_often_the_job_is_started_again() -> None:
+    github = _GitHub()
+    context = await _review_context(github)
+    review = await read_review(context, _begun(), _completion("Why 2?"))
+    first = await send_review(context, _begun(), HERE, review)
+    assert first == await send_review(context, _begun(), HERE, review)
+    assert first == Delivered(review_url=github.sent[0].html_url)
+    assert len(github.sent) == 1
+
+
+async def test_a_review_whose_answer_was_lost_is_found_and_not_sent_again() -> None:
+    github = _GitHub(lost=1)
+    context = await _review_context(github)
+    review = await read_review(context, _begun(), _completion("Why 2?"))
+    assert (await send_review(context, _begun(), HERE, review)).review_url == github.sent[0].html_url
+    assert len(github.sent) == 1
+
+
+async def test_a_dry_run_sends_nothing_and_says_how_much_it_would() -> None:
+    github = _GitHub()
+    context = await _review_context(github)
+    review = await read_review(context, _begun(), _completion("Why 2?", "Name it."))
+    delivered = await send_review(context, _begun(dry_run=True), HERE, review)
+    assert github.sent == []
+    assert "2 comments" in delivered.would
+    assert delivered.review_url is None
