@@ -148,7 +148,7 @@ class DashboardReader:
         return replace(stored, job=replace(stored.job, thread=thread), reason=self._shown(stored.reason))
 
     def _shown(self, text: str) -> str:
-        return self._services.without_places(self._services.redactor.redact(text))
+        return self._services.strip_local_paths(self._services.redactor.redact(text))
 
 
 def _redacted(record: JobRecord, redact: Callable[[str], str]) -> JobRecord:

@@ -101,7 +101,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         me = (await context.github.accounts.me()).id
         said = await here.reader.comments(here.repo.full_name, job.thread.number)
         # As it was shown.
-        text, allowed = context.services.named(skip.reason), context.services.allowed(job)
+        text, allowed = context.services.rename_settings_to_inputs(skip.reason), context.services.allowed(job)
         words = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
         is_new = not any(each.author_id == me and context.github.redacted(words) in each.body for each in said)
     else:

@@ -234,13 +234,13 @@ class JobServices:
         """Seconds for which the review of a push waits for the next push, which in a workflow has a run of its own."""
         return 2 * self.edit_seconds if self.is_long_running else 0.0
 
-    def without_places(self, text: str) -> str:
+    def strip_local_paths(self, text: str) -> str:
         """The text without the paths of this machine, which are nobody's business in a thread."""
         for path, name in self.places.items():
             text = text.replace(path, name)
         return text
 
-    def named(self, text: str) -> str:
+    def rename_settings_to_inputs(self, text: str) -> str:
         """The bot's own words with settings called as the reader knows them: in a workflow, they are inputs."""
         return text if self.can_wait else in_inputs(text)
 
@@ -275,7 +275,7 @@ class JobServices:
 
         def packed(before: bytes | None) -> tuple[bytes, float | None] | None:
             events = self.session_events(job)
-            told = log_of(events, lambda text: self.without_places(self.redactor.redact(text)))
+            told = log_of(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
             found = following(told, None if before is None else unpack_log(before))
             return (pack_log(found), found.usage.cost_usd) if events else None
 

@@ -159,7 +159,7 @@ class ResultDelivery:
             return await self.waits(asked, completion=outcome.summary)
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
-            await context.queue.accept(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
+            await context.queue.accept(job_from_plan(context.job, self._assignment.command, self._shown_plan(outcome)))
             note = "The plan was approved; the work on it has started."
         view = self._reporter.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
@@ -301,7 +301,7 @@ class ResultDelivery:
         )
 
 
-def carried_out(planned: Job, command: Plan, plan: str) -> Job:
+def job_from_plan(planned: Job, command: Plan, plan: str) -> Job:
     """The job that carries out an approved plan, for the person who asked for the plan."""
     return replace(
         planned,
@@ -427,7 +427,7 @@ async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapsh
 _OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")
 
 
-async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
+async def resolve_undo_target(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
     """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
     before = (await context.record.read()).undoing
     aim = before or await _last_commit(context, here)

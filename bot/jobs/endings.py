@@ -38,7 +38,7 @@ async def body_of(context: JobContext, ending: Ending) -> str | None:
     if isinstance(view, StatusView):
         # Making a hostile text harmless may take a second.
         return await asyncio.to_thread(render_status, view)
-    allowed, text = context.services.allowed(job), context.services.named(view.text)
+    allowed, text = context.services.allowed(job), context.services.rename_settings_to_inputs(view.text)
     return await asyncio.to_thread(
         render_reply, text, allowed, job_id=job.id, marker=context.marker, refused=view.refused
     )

@@ -102,7 +102,7 @@ _AGAIN = "Give the original command again."
 _ANSWERED = "That request was already answered, or its run has ended."
 
 
-async def steered(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
+async def handle_steering(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
     """Do what someone with the right to command asks, of jobs that earlier workflow runs have left waiting, too.
 
     Raises:

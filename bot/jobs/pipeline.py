@@ -46,9 +46,9 @@ from bot.jobs.admission import (
 from bot.jobs.agent_run import AgentRun
 from bot.jobs.automatic import ci_skip_ending, early_skip_reason, review_skip_reason
 from bot.jobs.context import Ending, JobContext, JobContextFactory, ShortReply
-from bot.jobs.delivery import aimed, undo
+from bot.jobs.delivery import resolve_undo_target, undo
 from bot.jobs.events import handle_event
-from bot.jobs.handover import steered
+from bot.jobs.handover import handle_steering
 from bot.jobs.recipes import recipes_text, start_recipe
 from bot.jobs.repo_settings import fetch_repo_settings, on_default_branch, output_schema_of
 from bot.jobs.setup import RepoSettings
@@ -295,8 +295,8 @@ class JobPipeline:
         if isinstance(command, StartRecipe | Talk):
             return await self._answer(command)
         if isinstance(command, Steering):
-            return await steered(context, command, here)
-        aim = await aimed(context, here) if isinstance(command, Undo) else here
+            return await handle_steering(context, command, here)
+        aim = await resolve_undo_target(context, here) if isinstance(command, Undo) else here
         return await context.refuse(aim) if isinstance(aim, Refusal) else await self._begin(aim)
 
     async def _check_access(self) -> AccessCheck:

@@ -198,10 +198,10 @@ class StatusReporter:
         }
         texts: dict[str, Any] = {**told, **(began if job.origin.kind == "ci" else {}), **changes}
         for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
-            texts[name] = services.without_places(texts[name])
+            texts[name] = services.strip_local_paths(texts[name])
         for name in texts.keys() & {"reason", "remedy"}:
-            texts[name] = services.named(texts[name])
-        texts["notes"] = tuple(map(services.named, texts["notes"]))
+            texts[name] = services.rename_settings_to_inputs(texts[name])
+        texts["notes"] = tuple(map(services.rename_settings_to_inputs, texts["notes"]))
         return StatusView(**texts)
 
 

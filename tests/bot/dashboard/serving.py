@@ -80,7 +80,7 @@ async def served(folder: Path, *, token: str | None = TOKEN, directory: object |
     services = SimpleNamespace(
         server_url="https://github.com",
         redactor=Redactor([SECRET]),
-        without_places=lambda text: text,
+        strip_local_paths=lambda text: text,
         session_events=lambda _job: site[0].events,
         sessions=SimpleNamespace(stamp=lambda _job_id: str(len(site[0].events))),
         work=SimpleNamespace(patch=lambda _job_id: site[0].patch),

@@ -10,7 +10,7 @@ from agent_runtime import Outcome, Status
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
 from bot.jobs import approvals
-from bot.jobs.delivery import carried_out
+from bot.jobs.delivery import job_from_plan
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import (
     ApprovalAnswer,
@@ -44,7 +44,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
 
 
 def test_an_approved_plan_can_be_stored_whatever_the_model_wrote_in_it() -> None:
-    made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
+    made = job_from_plan(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
     assert decode_job(encode_job(made)).command == Fix(goal="mend it", plan="+caf? and half a smile ?")
 
 

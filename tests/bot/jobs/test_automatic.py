@@ -117,7 +117,7 @@ async def _context(
         "is_long_running": True,
         "marker_key": KEY,
         "allowed": lambda _job: ALLOWED,
-        "named": in_inputs,
+        "rename_settings_to_inputs": in_inputs,
         "has_session": lambda _job: False,
         "work": SimpleNamespace(find=answering(None)),
     }

@@ -23,7 +23,7 @@ from bot.github.types import CommentFacts, GitHubError, ReviewCommentFacts, Revi
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
-from bot.jobs.delivery import aimed, left_out, pending_view, publication_request, read_review, send_review
+from bot.jobs.delivery import left_out, pending_view, publication_request, read_review, resolve_undo_target, send_review
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import Conventions, Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
@@ -55,7 +55,7 @@ async def _aim(
     await engine.accept(job)
     github = SimpleNamespace(repos=SimpleNamespace(branch_head=answering(head)))
     services = SimpleNamespace(conventions=Conventions())
-    return await aimed(context_of(engine, job, github=github, services=services), here or snapshot())
+    return await resolve_undo_target(context_of(engine, job, github=github, services=services), here or snapshot())
 
 
 async def test_the_newest_commit_of_the_thread_is_aimed_at() -> None:

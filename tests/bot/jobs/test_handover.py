@@ -18,7 +18,7 @@ from bot.github.issues import Comments
 from bot.github.types import CommentFacts, GitHubError, Snapshot, Spot
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import Ending, Handover, JobContext, JobServices, ShortReply
-from bot.jobs.handover import SESSION_FILE, steered
+from bot.jobs.handover import SESSION_FILE, handle_steering
 from bot.jobs.storage import FileJobSessions, SavedJob, digest_of, seal
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.records import ApprovalsRecord, CommentRecord, JobRecord, Posted, Waiting, encode_record
@@ -99,7 +99,7 @@ class Waits:
         assert isinstance(command, Steering)
         facts = await self.world.github.repos.get(self.world.name)
         here = replace(snapshot(), snapshot=Snapshot(repo=facts, default_head=None))
-        ending = await steered(context, command, here)
+        ending = await handle_steering(context, command, here)
         stored = await context.queue.get(self.job.id)
         return ending, None if stored is None else stored.state
 
@@ -236,7 +236,7 @@ async def test_no_artifact_is_looked_for_where_none_can_help(waits: Waits, comma
     services = SimpleNamespace(handover=context.services.handover if handed else None)
     client = SimpleNamespace(threads=None)
     context = replace(context, github=cast("GitHub", client), services=cast("JobServices", services))
-    await steered(context, command, cast("ThreadSnapshot", None))
+    await handle_steering(context, command, cast("ThreadSnapshot", None))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class _Contexts:
             allowed=lambda _job: Allowed(server="https://github.com", repo="octo/calc", number=7, login="hubot-owner"),
             history=self,
             session_events=lambda _job: [Replied(step=1, text="Hi.", usage=Usage(requests=1, cost_usd=0.5))],
-            without_places=lambda text: text,
+            strip_local_paths=lambda text: text,
             redactor=Redactor([]),
         )
         self.services.keep_log = partial(JobServices.keep_log, cast("Any", self.services))
