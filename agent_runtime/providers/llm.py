@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
 
 _READ_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout"})
-"""What clients call it when a service took a request and said nothing."""
+"""Names of errors for a service that took a request and said nothing."""
 
 _NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
 """Packages whose errors, when they carry no HTTP status, mean that the connection failed."""
@@ -100,7 +100,7 @@ class LLMProvider:
                 f"`llm models` lists what is known; `llm install` adds a plugin that brings more."
             )
         self._model = models[wanted]
-        if self._options.images and not _shown_kinds(self._model):
+        if self._options.images and not _image_kinds(self._model):
             raise SettingsError(
                 f"The package llm says that {self._model.model_id!r} takes no images, so `images` cannot be true. "
                 f"Leave it out, or choose another `model`."
@@ -122,7 +122,7 @@ class LLMProvider:
     @property
     def sees_images(self) -> bool:
         """Whether the model takes images, unless the options say that it must get none."""
-        return self._options.images is not False and bool(_shown_kinds(self._model))
+        return self._options.images is not False and bool(_image_kinds(self._model))
 
     @property
     def tool_calling(self) -> ToolCalling:
@@ -134,28 +134,28 @@ class LLMProvider:
         return self._options.retry.run(lambda: self._attempt(request), self._service)
 
     async def close(self) -> None:
-        """Nothing to give back: plugins keep their connections to themselves."""
+        """Do nothing: plugins keep their connections to themselves."""
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Piece]:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
         joiner, calls, broken = BlockJoiner(), _Calls(), False
-        with judging(self._service):
+        with plugin_errors(self._service):
             known = self._model.Options.model_fields
             wanted = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
             options: dict[str, object] = {
                 name: value for name, value in wanted.items() if value is not None and name in known
             }
-            response = _asked(self._model, request, key=self._key, options=options)
+            response = _prepare_response(self._model, request, key=self._key, options=options)
             events: AsyncGenerator[StreamEvent] = (
                 response.astream_events()  # type: ignore[no-untyped-call]  # llm leaves it untyped
                 if isinstance(response, llm.AsyncResponse)
-                else events_of(response)
+                else events_in_thread(response)
             )
         async with aclosing(events):
             arriving = yield_regularly(events)
             while True:
-                with judging(self._service):
+                with plugin_errors(self._service):
                     try:
                         event = await anext(arriving, None)
                     except json.JSONDecodeError:  # plugins read the arguments, and what is wrong is for the model
@@ -171,7 +171,7 @@ class LLMProvider:
         if broken:
             yield ReplyEnd(stop="stop", usage=Usage(requests=1, cost_usd=None))
             return
-        with judging(self._service):
+        with plugin_errors(self._service):
             later = await response.tool_calls() if isinstance(response, llm.AsyncResponse) else response.tool_calls()
             used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
         for index, call in enumerate(() if calls.seen else later):
@@ -181,10 +181,10 @@ class LLMProvider:
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
 
 
-def _asked(
+def _prepare_response(
     model: _Model, request: Request, *, key: str | None, options: dict[str, object]
 ) -> llm.Response | llm.AsyncResponse:
-    """The response to a request, not begun yet.
+    """Prepare the response to a request.
 
     The history is told in both ways that plugins read it: as messages, and as the earlier responses of a conversation.
     """
@@ -195,16 +195,16 @@ def _asked(
     *earlier, last = request.messages
     history = [Part(role="system", parts=[TextPart(text=request.system)])] if request.system else []
     for before, message in zip([None, *earlier], earlier, strict=False):
-        history += _told(model, message, before)
+        history += _llm_messages(model, message, before)
     conversation = model.conversation()
     # Earlier exchanges, as `llm` would have kept them: a message of the user's, then one of the model's.
     kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
     for number, (asked, replied) in enumerate(zip(earlier[::2], earlier[1::2], strict=True)):
-        said = [each.to_dict() for each in _told(model, replied, None)]
+        said = [each.to_dict() for each in _llm_messages(model, replied, None)]
         response = kind.from_dict({"model": model.model_id, "messages": said, "prompt": {}}, model=model)
         shown = _attachments(model, asked.images)
-        results = _results(model, asked, earlier[2 * number - 1] if number else None)
-        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
+        results = _tool_results(model, asked, earlier[2 * number - 1] if number else None)
+        response.prompt = llm.Prompt(_message_text(model, asked), model=model, attachments=shown, tool_results=results)  # type: ignore[no-untyped-call]  # the same
         response.attachments = shown
         conversation.responses.append(response)
     tools: list[Any] = [
@@ -212,24 +212,24 @@ def _asked(
         for tool in request.tools
     ]
     return conversation.prompt(
-        "\n\n".join(filter(None, [_text(model, last), request.status])),
+        "\n\n".join(filter(None, [_message_text(model, last), request.status])),
         attachments=_attachments(model, last.images),
         system=request.system or None,
         messages=history,
         tools=tools or None,
-        tool_results=_results(model, last, earlier[-1] if earlier else None) or None,
+        tool_results=_tool_results(model, last, earlier[-1] if earlier else None) or None,
         stream=model.can_stream,
         key=key,
         options=options,
     )
 
 
-def _told(model: _Model, message: Message, before: Message | None) -> list[Part]:
-    """A message as `llm` has it: answers to calls are one of their own."""
+def _llm_messages(model: _Model, message: Message, before: Message | None) -> list[Part]:
+    """Translate a message for `llm`: answers to calls are a message of their own."""
     from llm.parts import AttachmentPart, TextPart, ToolCallPart, ToolResultPart  # noqa: PLC0415 - the same
     from llm.parts import Message as Part  # noqa: PLC0415 - the same
 
-    text = _text(model, message)
+    text = _message_text(model, message)
     parts: list[Any] = [TextPart(text=text)] if text or not (message.requests or message.answers) else []
     parts += [AttachmentPart(attachment=each) for each in _attachments(model, message.images)]
     parts += [
@@ -239,21 +239,21 @@ def _told(model: _Model, message: Message, before: Message | None) -> list[Part]
         ToolResultPart(
             name=each.name, output=each.output, tool_call_id=each.tool_call_id, attachments=[*each.attachments]
         )
-        for each in _results(model, message, before)
+        for each in _tool_results(model, message, before)
     ]
-    told = [Part(role="tool", parts=[*results])] if results else []
-    return [*told, Part(role=message.role, parts=parts)] if parts else told
+    answers = [Part(role="tool", parts=[*results])] if results else []
+    return [*answers, Part(role=message.role, parts=parts)] if parts else answers
 
 
-def _results(model: _Model, message: Message, before: Message | None) -> list[llm.ToolResult]:
-    """The answers of a message to the calls of the one before it."""
+def _tool_results(model: _Model, message: Message, before: Message | None) -> list[llm.ToolResult]:
+    """Translate the answers of a message to the calls of the one before it."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
     names = {each.id: each.name for each in before.requests} if before is not None else {}
     return [
         llm.ToolResult(
             name=names.get(each.id, ""),
-            output=_noted(model, each.text, each.images),
+            output=_with_notes(model, each.text, each.images),
             tool_call_id=each.id,
             attachments=_attachments(model, each.images),
         )
@@ -263,7 +263,7 @@ def _results(model: _Model, message: Message, before: Message | None) -> list[ll
 
 @dataclass(slots=True)
 class _Calls:
-    """The calls of a reply, told apart by their ids, or where there are none by their order."""
+    """The calls of a reply, distinguished by their ids, or without ids by their order."""
 
     seen: dict[str, int] = field(default_factory=dict)
     unnamed: int = 0
@@ -277,17 +277,17 @@ class _Calls:
         return CallChunk(index=index, id=event.tool_call_id or "", name=name, arguments="" if name else event.chunk)
 
 
-def _shown_kinds(model: _Model) -> frozenset[str]:
-    """The kinds of images that a model takes, of those that there are here."""
+def _image_kinds(model: _Model) -> frozenset[str]:
+    """Return the kinds of images that a model takes."""
     return frozenset(get_args(MediaType)) & model.attachment_types
 
 
-def _text(model: _Model, message: Message) -> str:
-    """A message's text, with a note for each image that the model does not take."""
-    return _noted(model, message.text, message.images)
+def _message_text(model: _Model, message: Message) -> str:
+    """Return a message's text, with a note for each image that the model does not take."""
+    return _with_notes(model, message.text, message.images)
 
 
-def _noted(model: _Model, text: str, images: Sequence[Image]) -> str:
+def _with_notes(model: _Model, text: str, images: Sequence[Image]) -> str:
     notes = [
         f"[Image {number} is not shown: the model takes no {image.media_type}.]"
         for number, image in enumerate(images, start=1)
@@ -297,17 +297,17 @@ def _noted(model: _Model, text: str, images: Sequence[Image]) -> str:
 
 
 def _attachments(model: _Model, images: Sequence[Image]) -> list[llm.Attachment]:
-    """The images that the model takes."""
+    """Return the images that the model takes."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 
     taken = [image for image in images if image.media_type in model.attachment_types]
     return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in taken]
 
 
-async def events_of(response: llm.Response) -> AsyncGenerator[StreamEvent]:
-    """The events of a model that knows no async, each waited for in one thread that is this reply's own.
+async def events_in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
+    """Yield the events of a model without async, each awaited in one thread for this reply.
 
-    Who leaves early does not wait: the thread ends when the model gives its next piece.
+    A reader that leaves early does not wait: the thread ends when the model gives its next piece.
     """
     events: Iterator[StreamEvent] = response.stream_events()  # type: ignore[no-untyped-call]  # the same
     loop, context = asyncio.get_running_loop(), copy_context()
@@ -321,8 +321,8 @@ async def events_of(response: llm.Response) -> AsyncGenerator[StreamEvent]:
 
 
 @contextmanager
-def judging(service: ModelService) -> Iterator[None]:
-    """Judge whatever leaves a plugin. Its code alone is run in here, so that an error of ours stays one."""
+def plugin_errors(service: ModelService) -> Iterator[None]:
+    """Turn the errors of a plugin into ours. Only its code runs in here, so that a bug of ours stays one."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own

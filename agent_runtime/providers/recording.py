@@ -1,6 +1,19 @@
-"""Recording what is said to a model and what it answers, and giving it back, so that a run becomes a regression test.
+"""Recordings of a conversation with a model, and their replay, so that a run becomes a regression test.
 
-`tape` knows the format. Timing is not kept: a replay gives the same chunks as fast as they are read.
+A `RecordingProvider` writes a recording, a `ReplayProvider` answers from it. Timing is not kept: a replay gives the
+same chunks as fast as they are read. A recording is a file of JSON lines, in the order in which things happened:
+
+    {"recording": 1, "model": "…", "about": {…}}
+    {"request": 1, "system": "…", "keep": 0, "messages": [["user", "…"]], "status": "…"}
+    {"reply": 1, "chunks": [["start", 1], ["text", "…"], ["end", "stop", {…}, ""]], "error": null}
+    {"note": "…", "value": …}
+
+`keep` counts the messages that a request shares with the one before it; a `system` of null is the same as before. A
+message with images has them as a third item: `["user", "…", [{"source": "…", "media_type": "image/png", "data":
+"base64"}]]`. With native tool calls a request has the `tools` that are not the same as before, a message has
+`{"requests": …, "answers": …, "reasoning": …}` as a fourth item, and there are chunks `["call", index, id, name,
+arguments]`. The request of a child run has `"child": true`. `error` is the class and the text of a `ModelError` that
+ended the reply. A note is a value beside the exchanges, e.g. an event of the run.
 """
 
 from __future__ import annotations
@@ -38,121 +51,16 @@ from agent_runtime.providers.protocol import (
     WrappedProvider,
 )
 
-# ---- Messages, tools and chunks as the JSON of a recording, and back. Pure.
-
-
-def packed_message(message: Message) -> list[object]:
-    """A message as JSON."""
-    images = [asdict(image) for image in message.images]
-    calls = {
-        "requests": [asdict(each) for each in message.requests],
-        "answers": [asdict(each) for each in message.answers],
-        "reasoning": message.reasoning,
-    }
-    if any(calls.values()):
-        return [message.role, message.text, images, calls]
-    return [message.role, message.text, *([images] if images else [])]
-
-
-def unpacked_message(
-    role: str, text: str, images: Sequence[Mapping[str, Any]] = (), calls: Mapping[str, Any] | None = None
-) -> Message:
-    """The message that `packed_message` gave.
-
-    Raises:
-        TypeError: it is none; or KeyError or ValueError.
-    """
-    told: Mapping[str, Any] = {"requests": (), "answers": (), "reasoning": ""} if calls is None else calls
-    return Message(
-        role=_role(role),
-        text=str(text),
-        images=tuple(Image(**image) for image in images),
-        requests=tuple(ToolRequest(**each) for each in told["requests"]),
-        answers=tuple(unpacked_answer(each) for each in told["answers"]),
-        reasoning=str(told["reasoning"]),
-    )
-
-
-def unpacked_answer(answer: Mapping[str, Any]) -> ToolAnswer:
-    """The answer to a call that `asdict` gave."""
-    return ToolAnswer(**{**answer, "images": tuple(Image(**image) for image in answer["images"])})
-
-
-def unpacked_tool(tool: Mapping[str, Any]) -> ToolSchema:
-    """The declaration that `asdict` gave."""
-    return ToolSchema(**tool)
-
-
-def packed_chunk(chunk: Chunk) -> list[object]:
-    """A chunk as JSON."""
-    match chunk:
-        case ReplyStart():
-            return ["start", chunk.attempt]
-        case TextChunk():
-            return ["text", chunk.text]
-        case CallChunk():
-            return ["call", chunk.index, chunk.id, chunk.name, chunk.arguments]
-        case ReplyFault():
-            return ["fault", asdict(chunk)]
-        case ReplyEnd():
-            reasoning = [chunk.reasoning] if chunk.reasoning else []
-            return ["end", chunk.stop, asdict(chunk.usage), chunk.model, *reasoning]
-
-
-def unpacked_chunk(kind: str, *rest: Any) -> Chunk:  # noqa: ANN401 - JSON
-    """The chunk that `packed_chunk` gave.
-
-    Raises:
-        KeyError: there is no such chunk; or TypeError or ValueError.
-    """
-    return _UNPACKED[kind](*rest)
-
-
-def whole_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
-    """The calls among chunks, in their order and in one piece each."""
-    pieces: dict[int, list[CallChunk]] = {}
-    for chunk in chunks:
-        if isinstance(chunk, CallChunk):
-            pieces.setdefault(chunk.index, []).append(chunk)
-    return [
-        CallChunk(
-            index=index,
-            id=next((each.id for each in found if each.id), ""),
-            name=next((each.name for each in found if each.name), ""),
-            arguments="".join(each.arguments for each in found),
-        )
-        for index, found in sorted(pieces.items())
-    ]
-
-
-def _role(role: str) -> Literal["user", "assistant"]:
-    match role:
-        case "user" | "assistant":
-            return role
-        case _:
-            raise ValueError(f"unknown role {role!r}")
-
-
-_UNPACKED: Mapping[str, Callable[..., Chunk]] = {
-    "start": lambda attempt: ReplyStart(attempt=attempt),
-    "text": lambda text: TextChunk(text=text),
-    "call": lambda index, id_, name, arguments: CallChunk(index=index, id=id_, name=name, arguments=arguments),
-    "fault": lambda fault: ReplyFault(**fault),
-    "end": lambda stop, usage, model, reasoning="": ReplyEnd(
-        stop=stop, usage=Usage(**usage), model=model, reasoning=reasoning
-    ),
-}
-
-
-# ---- The format of a recording, and what makes two requests differ. Pure.
-
-
 FORMAT = 1
+
 HIDDEN = "[secret]"
+
 TIME = "time"
-"""A note of the time that the run was told."""
+"""The kind of note that holds the time that a run was given."""
+
 DIGITS = "digits"
-"""A note of random digits that the run was given."""
+"""The kind of note that holds random digits that a run was given."""
+
 EVENT = "event"
 """The kind of note that an event of the session is."""
 
@@ -160,10 +68,14 @@ HISTORY = "history"
 """The kind of note that says how many events a session held when its recording began; they follow."""
 
 _DIFF_LINES = 40
+
 _LINE_CHARS = 300
 
+_MOST_AHEAD = 40
+"""How many requests a replay looks ahead for the one that is made."""
+
 Mask = tuple[re.Pattern[str], str]
-"""What is not compared, and the word that stands for it in a diff."""
+"""A pattern of text that is not compared, and the word that stands for it in a diff."""
 
 VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2})?(?: UTC)?"), "<time>"),
@@ -172,323 +84,14 @@ VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"(?<=\bpid )\d+"), "<pid>"),
     (re.compile(r"[^\s'\"]*/codepilot-task-\w+/workspace"), "<copy>"),
 )
-"""What differs between any two runs by its nature: clock, random frames of quotes, durations, numbers of processes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TapedRequest:
-    """A request was sent."""
-
-    number: int
-    request: Request
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What came back, chunk for chunk; without a `ReplyEnd` and an `error` when nobody read on."""
-
-    number: int
-    chunks: tuple[Chunk, ...]
-    error: ModelError | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something put beside the exchanges."""
-
-    kind: str
-    value: Plain
-
-
-Entry = TapedRequest | Answered | Note
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tape:
-    """A whole recording.
-
-    Attributes:
-        model: the model's name, as the service knows it.
-        about: what the recorder wanted kept of the circumstances.
-        entries: what happened, in order.
-        torn: whether the last line was cut off, as when the recording process died; it is left out.
-    """
-
-    model: str
-    about: Mapping[str, Plain]
-    entries: tuple[Entry, ...]
-    torn: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class TapeWriter:
-    """Turns what happens into lines.
-
-    Attributes:
-        secrets: texts that must not be in the recording; each is replaced by `HIDDEN`.
-    """
-
-    secrets: Sequence[str] = ()
-    _last: Request = field(default_factory=lambda: Request(system="", messages=()))
-    _number: int = 0
-
-    def header(self, model: str, about: Mapping[str, Plain]) -> str:
-        """The first line."""
-        return self._line({"recording": FORMAT, "model": model, "about": dict(about)})
-
-    def asked(self, request: Request) -> tuple[int, str]:
-        """The number of a request, and its line."""
-        self._number += 1
-        same = self._number > 1 and request.system == self._last.system
-        both = zip(self._last.messages, request.messages, strict=False)
-        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-        tools = (
-            [] if self._number > 1 and request.tools == self._last.tools else [asdict(each) for each in request.tools]
-        )
-        gone = not request.tools and bool(self._last.tools)
-        self._last = request
-        line = {
-            "request": self._number,
-            "system": None if same else request.system,
-            "keep": keep,
-            "messages": [packed_message(message) for message in request.messages[keep:]],
-            "status": request.status,
-            **({"tools": tools} if tools or gone else {}),
-            **({"child": True} if request.child else {}),
-        }
-        return self._number, self._line(line)
-
-    def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
-        """The line of a reply."""
-        # With the time for which the service asked to be left alone, if it did.
-        wait = error.retry_after if isinstance(error, ModelOutageError) else None
-        waits = [] if wait is None else [wait]
-        told = None if error is None else [type(error).__name__, str(error), *waits]
-        # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
-        packed: list[list[object]] = []
-        for attempt in _attempts(chunks):
-            text = "".join(chunk.text for chunk in attempt if isinstance(chunk, TextChunk))
-            calls = whole_calls(attempt)
-            kept: Sequence[Chunk] = attempt
-            if any(hide(told, self.secrets) != told for told in (text, *(call.arguments for call in calls))):
-                starts = [chunk for chunk in attempt if isinstance(chunk, ReplyStart)]
-                ends = [chunk for chunk in attempt if isinstance(chunk, ReplyFault | ReplyEnd)]
-                kept = [*starts, *([TextChunk(text=text)] if text else []), *calls, *ends]
-            packed += map(packed_chunk, kept)
-        return self._line({"reply": number, "chunks": packed, "error": told})
-
-    def note(self, kind: str, value: Plain) -> str:
-        """The line of a note."""
-        return self._line({"note": kind, "value": value})
-
-    def _line(self, value: object) -> str:
-        return json.dumps(_hidden(value, self.secrets), ensure_ascii=False) + "\n"
-
-
-def read_tape(text: str, *, source: str) -> Tape:
-    """Read a recording.
-
-    Args:
-        text: the whole file.
-        source: where it came from, for error texts.
-
-    Raises:
-        ScriptError: it is not a recording, of a newer format, or damaged in the middle; the text names the line.
-    """
-    *lines, rest = text.split("\n")
-    head = _parsed(lines[0] if lines else rest, source, 1)
-    if head.get("recording") != FORMAT:
-        raise ScriptError(
-            f"{source} is not a recording of format {FORMAT} (its first line says {head.get('recording')!r}). "
-            f"Name a file made by `codepilot run --record` or `Recorder`, or update the package if the format is newer."
-        )
-    entries: list[Entry] = []
-    last = Request(system="", messages=())
-    for number, line in enumerate(lines[1:], start=2):
-        value = _parsed(line, source, number)
-        try:
-            entry = _entry(value, last)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ScriptError(f"{source}, line {number} is not an entry of a recording ({error!r}).") from error
-        entries.append(entry)
-        last = entry.request if isinstance(entry, TapedRequest) else last
-    return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
-
-
-def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()) -> Iterator[str]:
-    """Where two requests differ, each place as a small unified diff.
-
-    The system prompt is compared first, then message by message, then how many there are, then the status.
-    """
-    masks = tuple(masks)
-    parts = [("system", recorded.system, asked.system), ("tools", _declared(recorded), _declared(asked))]
-    both = zip(recorded.messages, asked.messages, strict=False)
-    parts += [
-        (f"message {number}", _worded(was), _worded(now))
-        for number, (was, now) in enumerate(both, start=1)
-        if was != now
-    ]
-    parts.append(("messages", _roles(recorded), _roles(asked)))
-    parts.append(("status", recorded.status, asked.status))
-    for name, was, now in parts:
-        before, after = masked(was, masks), masked(now, masks)
-        if before == after:
-            continue
-        lines = list(
-            unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
-        )
-        cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
-        more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
-        yield "\n".join([*cut, *more]) if lines else f"{name}: the line endings differ"
-
-
-def masked(text: str, masks: Iterable[Mask]) -> str:
-    """A text with whatever is not compared replaced by a word for it."""
-    for pattern, word in masks:
-        text = pattern.sub(word, text)
-    return text
-
-
-def hide(text: str, secrets: Iterable[str]) -> str:
-    """A text without secrets, as they are and as JSON escapes them: the arguments of calls are JSON."""
-    for secret in filter(None, secrets):
-        for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
-            text = text.replace(form, HIDDEN)
-    return text
-
-
-def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
-    """A request as a recording keeps it."""
-    messages = tuple(
-        replace(
-            message,
-            text=hide(message.text, secrets),
-            images=tuple(
-                replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets))
-                for image in message.images
-            ),
-            requests=tuple(ToolRequest(**_hidden(asdict(each), secrets)) for each in message.requests),
-            answers=tuple(unpacked_answer(_hidden(asdict(each), secrets)) for each in message.answers),
-            reasoning=hide(message.reasoning, secrets),
-        )
-        for message in request.messages
-    )
-    return Request(
-        system=hide(request.system, secrets),
-        messages=messages,
-        status=hide(request.status, secrets),
-        tools=tuple(unpacked_tool(_hidden(asdict(each), secrets)) for each in request.tools),
-        child=request.child,
-    )
-
-
-def shows_images(tape: Tape, *, child: bool = False) -> bool:
-    """Whether any request of the recorded run, or of its child runs, holds images."""
-    return any(
-        message.images or any(answer.images for answer in message.answers)
-        for request in _requests(tape, child=child)
-        for message in request.messages
-    )
-
-
-def calls_tools(tape: Tape, *, child: bool = False) -> bool:
-    """Whether the model of the recorded run, or of its child runs, was offered native tool calls."""
-    return any(request.tools for request in _requests(tape, child=child))
-
-
-def _requests(tape: Tape, *, child: bool) -> Iterator[Request]:
-    asked = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
-    return (request for request in asked if request.child == child)
-
-
-def _worded(message: Message) -> str:
-    """A message as text; of an image, a digest stands for the bytes."""
-    pictures = [
-        f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
-        for image in message.images
-    ]
-    return "\n".join([*pictures, f"{message.role}: {message.worded}"])
-
-
-def _declared(request: Request) -> str:
-    """The tools as text, one a line."""
-    return "\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in request.tools)
-
-
-def _roles(request: Request) -> str:
-    """One line a message, so that a diff tells which side has more."""
-    return "\n".join(f"{number} {message.role}" for number, message in enumerate(request.messages, start=1))
-
-
-def _attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
-    attempts: list[list[Chunk]] = [[]]
-    for chunk in chunks:
-        if isinstance(chunk, ReplyStart) and attempts[-1]:
-            attempts.append([])
-        attempts[-1].append(chunk)
-    return attempts
-
-
-def _hidden(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(value, str):
-        return hide(value, secrets)
-    if isinstance(value, dict):
-        return {hide(str(key), secrets): _hidden(item, secrets) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_hidden(item, secrets) for item in value]
-    return value
-
-
-def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise ScriptError(
-            f"{source}, line {number} is not JSON ({error}); the file is not a recording, or is damaged."
-        ) from None
-    if not isinstance(value, dict):
-        raise ScriptError(f"{source}, line {number} is not an object; the file is not a recording, or is damaged.")
-    return value
-
-
-def _entry(value: Mapping[str, Any], last: Request) -> Entry:
-    if "request" in value:
-        new = [unpacked_message(*message) for message in value["messages"]]
-        return TapedRequest(
-            number=int(value["request"]),
-            request=Request(
-                system=last.system if value["system"] is None else str(value["system"]),
-                messages=(*last.messages[: value["keep"]], *new),
-                status=str(value["status"]),
-                tools=tuple(map(unpacked_tool, value["tools"])) if "tools" in value else last.tools,
-                child=bool(value.get("child")),
-            ),
-        )
-    if "reply" in value:
-        chunks = tuple(unpacked_chunk(kind, *rest) for kind, *rest in value["chunks"])
-        return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
-    return Note(kind=str(value["note"]), value=value["value"])
-
-
-def _error(told: Sequence[Any] | None) -> ModelError | None:
-    if told is None:
-        return None
-    name, text, *waits = told
-    kind = getattr(errors, name, ModelError)
-    if kind is ModelOutageError:
-        return ModelOutageError(text, retry_after=float(waits[0]) if waits else None)
-    return kind(text) if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError(text)
-
-
-_MOST_AHEAD = 40
-"""How many requests a replay looks ahead for the one that is made."""
+"""Texts that differ between any two runs: clock, random frames of quotes, durations, numbers of processes."""
 
 
 class RecordingProvider(WrappedProvider):
-    """Passes everything through, and writes it down: each request, each reply chunk for chunk, and `note`s.
+    """A provider that passes everything on and records it: each request, each reply chunk for chunk, and `note`s.
 
-    The file is readable by its owner only, and no file is ever written over. It holds whatever the conversation holds,
-    but never the provider's key, which is no part of it.
+    The file is readable by its owner only, and no file is ever overwritten. It holds the whole conversation, but never
+    the provider's key, which is no part of it.
     """
 
     def __init__(
@@ -504,7 +107,7 @@ class RecordingProvider(WrappedProvider):
         Args:
             inner: the provider that is asked; closed by `close`.
             path: the file to make.
-            about: what to keep of the circumstances, at the file's head.
+            about: the circumstances to note at the file's head.
             secrets: texts that must not reach the file, should the conversation hold them.
 
         Raises:
@@ -529,7 +132,7 @@ class RecordingProvider(WrappedProvider):
         """Answer one request; see `Provider.reply`.
 
         Raises:
-            ModelError: whatever the inner provider raises, or the recording cannot be written.
+            ModelError: as the inner provider raises it, or the recording cannot be written.
         """
         async with aclosing(self._recorded(self._inner, request)) as chunks:
             async for chunk in chunks:
@@ -538,7 +141,7 @@ class RecordingProvider(WrappedProvider):
     def beside(self, other: Provider) -> Provider:
         """Another provider, e.g. of child runs, whose exchanges are in the same recording; closed by `close`."""
         self._others.append(other)
-        return _Beside(other, partial(self._recorded, other))
+        return _RecordedBeside(other, partial(self._recorded, other))
 
     async def _recorded(self, inner: Provider, request: Request) -> AsyncGenerator[Chunk]:
         number, line = self._tape.asked(request)
@@ -557,7 +160,7 @@ class RecordingProvider(WrappedProvider):
             self._write(self._tape.answered(number, given, failed))
 
     def note(self, kind: str, value: Plain) -> None:
-        """Write something beside the exchanges, e.g. an event of the run.
+        """Write a note beside the exchanges, e.g. an event of the run.
 
         Raises:
             ModelError: the recording cannot be written.
@@ -573,7 +176,7 @@ class RecordingProvider(WrappedProvider):
             await each.close()
 
     def _write(self, line: str) -> None:
-        """Append a line; a recording that was closed keeps no more."""
+        """Append a line, unless the recording was closed."""
         if not self._open:
             return
         data = line.encode("utf-8", "surrogatepass")
@@ -587,7 +190,7 @@ class RecordingProvider(WrappedProvider):
             ) from error
 
 
-class _Beside(WrappedProvider):
+class _RecordedBeside(WrappedProvider):
     """A provider whose exchanges another one's recording holds."""
 
     def __init__(self, inner: Provider, reply: Callable[[Request], AsyncGenerator[Chunk]]) -> None:
@@ -599,7 +202,7 @@ class _Beside(WrappedProvider):
 
 
 class ReplayProvider:
-    """Gives the recorded replies in order, and fails loudly when the conversation leaves the recording.
+    """A provider that gives the recorded replies in order, and fails when the conversation leaves the recording.
 
     Attributes:
         tape: the recording.
@@ -620,7 +223,7 @@ class ReplayProvider:
         Args:
             path: the recording.
             strict: whether a request that differs from the recorded one is an error; else it is kept in `differences`.
-            masks: what is not compared; `()` compares to the byte, which needs the run's clock and nonce to be given.
+            masks: texts that are not compared; `()` compares to the byte, which needs the clock and nonce of the run.
             secrets: the texts that were kept out of the recording, so that they are not taken for a difference.
 
         Raises:
@@ -683,7 +286,7 @@ class ReplayProvider:
             raise answer.error
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def _next(self, request: Request) -> Answered:
         if not self.remaining:
@@ -691,15 +294,17 @@ class ReplayProvider:
                 f"The recording {self._source} has {len(self._asked)} requests, but the conversation makes one more. "
                 f"Record the run again if this is intended."
             )
-        hidden = hidden_request(request, self._secrets)
+        hidden = hide_in_request(request, self._secrets)
         # Child runs ask at the same time as their parent, in any order.
         near = [each for each in self._open[:_MOST_AHEAD] if each.request.child == hidden.child]
         ahead = [each for each in near if len(each.request.messages) == len(hidden.messages)]
         same = (each for each in ahead if next(differences(each.request, hidden, masks=self._masks), None) is None)
         asked = next(same, (near or self._open)[0])
-        told = next(differences(asked.request, hidden, masks=self._masks), None)
-        if told is not None:
-            text = f"Request {asked.number} of {len(self._asked)} differs from the recording {self._source}:\n{told}"
+        difference = next(differences(asked.request, hidden, masks=self._masks), None)
+        if difference is not None:
+            text = (
+                f"Request {asked.number} of {len(self._asked)} differs from the recording {self._source}:\n{difference}"
+            )
             if self._strict:
                 raise ScriptError(text)
             self.differences.append(text)
@@ -749,3 +354,411 @@ def load_tape(path: Path | str) -> Tape:
     except (OSError, UnicodeDecodeError) as error:
         raise ScriptError(f"The recording {path} cannot be read: {error}.") from error
     return read_tape(text, source=str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TapedRequest:
+    """A request was sent."""
+
+    number: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A reply, chunk for chunk; without a `ReplyEnd` and an `error` if its reader left early."""
+
+    number: int
+    chunks: tuple[Chunk, ...]
+    error: ModelError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note beside the exchanges."""
+
+    kind: str
+    value: Plain
+
+
+Entry = TapedRequest | Answered | Note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tape:
+    """A whole recording.
+
+    Attributes:
+        model: the model's name, as the service knows it.
+        about: the circumstances, as the recorder noted them.
+        entries: requests, replies and notes, in order.
+        torn: whether the last line was cut off, as when the recording process died; it is left out.
+    """
+
+    model: str
+    about: Mapping[str, Plain]
+    entries: tuple[Entry, ...]
+    torn: bool = False
+
+
+def read_tape(text: str, *, source: str) -> Tape:
+    """Read a recording.
+
+    Args:
+        text: the whole file.
+        source: where it came from, for error texts.
+
+    Raises:
+        ScriptError: it is not a recording, of a newer format, or damaged in the middle; the text names the line.
+    """
+    *lines, rest = text.split("\n")
+    head = _parse_line(lines[0] if lines else rest, source, 1)
+    if head.get("recording") != FORMAT:
+        raise ScriptError(
+            f"{source} is not a recording of format {FORMAT} (its first line says {head.get('recording')!r}). "
+            f"Name a file made by `codepilot run --record` or `Recorder`, or update the package if the format is newer."
+        )
+    entries: list[Entry] = []
+    last = Request(system="", messages=())
+    for number, line in enumerate(lines[1:], start=2):
+        value = _parse_line(line, source, number)
+        try:
+            entry = _entry(value, last)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ScriptError(f"{source}, line {number} is not an entry of a recording ({error!r}).") from error
+        entries.append(entry)
+        last = entry.request if isinstance(entry, TapedRequest) else last
+    return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
+
+
+def _parse_line(line: str, source: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ScriptError(
+            f"{source}, line {number} is not JSON ({error}); the file is not a recording, or is damaged."
+        ) from None
+    if not isinstance(value, dict):
+        raise ScriptError(f"{source}, line {number} is not an object; the file is not a recording, or is damaged.")
+    return value
+
+
+def _entry(value: Mapping[str, Any], last: Request) -> Entry:
+    if "request" in value:
+        new = [decode_message(*message) for message in value["messages"]]
+        return TapedRequest(
+            number=int(value["request"]),
+            request=Request(
+                system=last.system if value["system"] is None else str(value["system"]),
+                messages=(*last.messages[: value["keep"]], *new),
+                status=str(value["status"]),
+                tools=tuple(map(decode_tool, value["tools"])) if "tools" in value else last.tools,
+                child=bool(value.get("child")),
+            ),
+        )
+    if "reply" in value:
+        chunks = tuple(decode_chunk(kind, *rest) for kind, *rest in value["chunks"])
+        return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
+    return Note(kind=str(value["note"]), value=value["value"])
+
+
+def _error(failure: Sequence[Any] | None) -> ModelError | None:
+    if failure is None:
+        return None
+    name, text, *waits = failure
+    kind = getattr(errors, name, ModelError)
+    if kind is ModelOutageError:
+        return ModelOutageError(text, retry_after=float(waits[0]) if waits else None)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError(text)
+
+
+@dataclass(slots=True, kw_only=True)
+class TapeWriter:
+    """A writer of the lines of a recording.
+
+    Attributes:
+        secrets: texts that must not be in the recording; each is replaced by `HIDDEN`.
+    """
+
+    secrets: Sequence[str] = ()
+    _last: Request = field(default_factory=lambda: Request(system="", messages=()))
+    _number: int = 0
+
+    def header(self, model: str, about: Mapping[str, Plain]) -> str:
+        """Return the first line."""
+        return self._line({"recording": FORMAT, "model": model, "about": dict(about)})
+
+    def asked(self, request: Request) -> tuple[int, str]:
+        """Return the number of a request, and its line."""
+        self._number += 1
+        same = self._number > 1 and request.system == self._last.system
+        both = zip(self._last.messages, request.messages, strict=False)
+        keep = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        tools = (
+            [] if self._number > 1 and request.tools == self._last.tools else [asdict(each) for each in request.tools]
+        )
+        gone = not request.tools and bool(self._last.tools)
+        self._last = request
+        line = {
+            "request": self._number,
+            "system": None if same else request.system,
+            "keep": keep,
+            "messages": [encode_message(message) for message in request.messages[keep:]],
+            "status": request.status,
+            **({"tools": tools} if tools or gone else {}),
+            **({"child": True} if request.child else {}),
+        }
+        return self._number, self._line(line)
+
+    def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
+        """Return the line of a reply."""
+        # With the time for which the service asked to be left alone, if it did.
+        wait = error.retry_after if isinstance(error, ModelOutageError) else None
+        waits = [] if wait is None else [wait]
+        failure = None if error is None else [type(error).__name__, str(error), *waits]
+        # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
+        packed: list[list[object]] = []
+        for attempt in _split_attempts(chunks):
+            text = "".join(chunk.text for chunk in attempt if isinstance(chunk, TextChunk))
+            calls = whole_calls(attempt)
+            kept: Sequence[Chunk] = attempt
+            if any(hide(each, self.secrets) != each for each in (text, *(call.arguments for call in calls))):
+                starts = [chunk for chunk in attempt if isinstance(chunk, ReplyStart)]
+                ends = [chunk for chunk in attempt if isinstance(chunk, ReplyFault | ReplyEnd)]
+                kept = [*starts, *([TextChunk(text=text)] if text else []), *calls, *ends]
+            packed += map(encode_chunk, kept)
+        return self._line({"reply": number, "chunks": packed, "error": failure})
+
+    def note(self, kind: str, value: Plain) -> str:
+        """Return the line of a note."""
+        return self._line({"note": kind, "value": value})
+
+    def _line(self, value: object) -> str:
+        return json.dumps(_hide_in(value, self.secrets), ensure_ascii=False) + "\n"
+
+
+def _split_attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
+    attempts: list[list[Chunk]] = [[]]
+    for chunk in chunks:
+        if isinstance(chunk, ReplyStart) and attempts[-1]:
+            attempts.append([])
+        attempts[-1].append(chunk)
+    return attempts
+
+
+def whole_calls(chunks: Sequence[Chunk]) -> list[CallChunk]:
+    """Join the pieces of each call among chunks, in the order of the calls."""
+    pieces: dict[int, list[CallChunk]] = {}
+    for chunk in chunks:
+        if isinstance(chunk, CallChunk):
+            pieces.setdefault(chunk.index, []).append(chunk)
+    return [
+        CallChunk(
+            index=index,
+            id=next((each.id for each in found if each.id), ""),
+            name=next((each.name for each in found if each.name), ""),
+            arguments="".join(each.arguments for each in found),
+        )
+        for index, found in sorted(pieces.items())
+    ]
+
+
+def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()) -> Iterator[str]:
+    """Yield the differences between two requests, each as a small unified diff.
+
+    The system prompt is compared first, then message by message, then how many there are, then the status.
+    """
+    masks = tuple(masks)
+    parts = [("system", recorded.system, asked.system), ("tools", _tool_lines(recorded), _tool_lines(asked))]
+    both = zip(recorded.messages, asked.messages, strict=False)
+    parts += [
+        (f"message {number}", _message_text(was), _message_text(now))
+        for number, (was, now) in enumerate(both, start=1)
+        if was != now
+    ]
+    parts.append(("messages", _role_lines(recorded), _role_lines(asked)))
+    parts.append(("status", recorded.status, asked.status))
+    for name, was, now in parts:
+        before, after = mask_text(was, masks), mask_text(now, masks)
+        if before == after:
+            continue
+        lines = list(
+            unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
+        )
+        cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
+        more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+        yield "\n".join([*cut, *more]) if lines else f"{name}: the line endings differ"
+
+
+def mask_text(text: str, masks: Iterable[Mask]) -> str:
+    """Replace the texts that are not compared by a word for each."""
+    for pattern, word in masks:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _message_text(message: Message) -> str:
+    """A message as text; of an image, a digest stands for the bytes."""
+    pictures = [
+        f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
+        for image in message.images
+    ]
+    return "\n".join([*pictures, f"{message.role}: {message.worded}"])
+
+
+def _tool_lines(request: Request) -> str:
+    """The tools as text, one a line."""
+    return "\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in request.tools)
+
+
+def _role_lines(request: Request) -> str:
+    """One line a message, so that a diff tells which side has more."""
+    return "\n".join(f"{number} {message.role}" for number, message in enumerate(request.messages, start=1))
+
+
+def shows_images(tape: Tape, *, child: bool = False) -> bool:
+    """Whether any request of the recorded run, or of its child runs, holds images."""
+    return any(
+        message.images or any(answer.images for answer in message.answers)
+        for request in _requests(tape, child=child)
+        for message in request.messages
+    )
+
+
+def calls_tools(tape: Tape, *, child: bool = False) -> bool:
+    """Whether the model of the recorded run, or of its child runs, was offered native tool calls."""
+    return any(request.tools for request in _requests(tape, child=child))
+
+
+def _requests(tape: Tape, *, child: bool) -> Iterator[Request]:
+    asked = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
+    return (request for request in asked if request.child == child)
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets in a text, as they are and as JSON escapes them: the arguments of calls are JSON."""
+    for secret in filter(None, secrets):
+        for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def hide_in_request(request: Request, secrets: Sequence[str]) -> Request:
+    """Return a request without secrets, as a recording keeps it."""
+    messages = tuple(
+        replace(
+            message,
+            text=hide(message.text, secrets),
+            images=tuple(
+                replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets))
+                for image in message.images
+            ),
+            requests=tuple(ToolRequest(**_hide_in(asdict(each), secrets)) for each in message.requests),
+            answers=tuple(decode_answer(_hide_in(asdict(each), secrets)) for each in message.answers),
+            reasoning=hide(message.reasoning, secrets),
+        )
+        for message in request.messages
+    )
+    return Request(
+        system=hide(request.system, secrets),
+        messages=messages,
+        status=hide(request.status, secrets),
+        tools=tuple(decode_tool(_hide_in(asdict(each), secrets)) for each in request.tools),
+        child=request.child,
+    )
+
+
+def _hide_in(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, str):
+        return hide(value, secrets)
+    if isinstance(value, dict):
+        return {hide(str(key), secrets): _hide_in(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hide_in(item, secrets) for item in value]
+    return value
+
+
+def encode_message(message: Message) -> list[object]:
+    """Encode a message as JSON."""
+    images = [asdict(image) for image in message.images]
+    calls = {
+        "requests": [asdict(each) for each in message.requests],
+        "answers": [asdict(each) for each in message.answers],
+        "reasoning": message.reasoning,
+    }
+    if any(calls.values()):
+        return [message.role, message.text, images, calls]
+    return [message.role, message.text, *([images] if images else [])]
+
+
+def decode_message(
+    role: str, text: str, images: Sequence[Mapping[str, Any]] = (), calls: Mapping[str, Any] | None = None
+) -> Message:
+    """Decode a message that `encode_message` gave.
+
+    Raises:
+        TypeError: it is none; or KeyError or ValueError.
+    """
+    parts: Mapping[str, Any] = {"requests": (), "answers": (), "reasoning": ""} if calls is None else calls
+    return Message(
+        role=_role(role),
+        text=str(text),
+        images=tuple(Image(**image) for image in images),
+        requests=tuple(ToolRequest(**each) for each in parts["requests"]),
+        answers=tuple(decode_answer(each) for each in parts["answers"]),
+        reasoning=str(parts["reasoning"]),
+    )
+
+
+def decode_answer(answer: Mapping[str, Any]) -> ToolAnswer:
+    """Decode the answer to a call that `asdict` gave."""
+    return ToolAnswer(**{**answer, "images": tuple(Image(**image) for image in answer["images"])})
+
+
+def decode_tool(tool: Mapping[str, Any]) -> ToolSchema:
+    """Decode the declaration of a tool that `asdict` gave."""
+    return ToolSchema(**tool)
+
+
+def _role(role: str) -> Literal["user", "assistant"]:
+    match role:
+        case "user" | "assistant":
+            return role
+        case _:
+            raise ValueError(f"unknown role {role!r}")
+
+
+def encode_chunk(chunk: Chunk) -> list[object]:
+    """Encode a chunk as JSON."""
+    match chunk:
+        case ReplyStart():
+            return ["start", chunk.attempt]
+        case TextChunk():
+            return ["text", chunk.text]
+        case CallChunk():
+            return ["call", chunk.index, chunk.id, chunk.name, chunk.arguments]
+        case ReplyFault():
+            return ["fault", asdict(chunk)]
+        case ReplyEnd():
+            reasoning = [chunk.reasoning] if chunk.reasoning else []
+            return ["end", chunk.stop, asdict(chunk.usage), chunk.model, *reasoning]
+
+
+def decode_chunk(kind: str, *rest: Any) -> Chunk:  # noqa: ANN401 - JSON
+    """Decode a chunk that `encode_chunk` gave.
+
+    Raises:
+        KeyError: there is no such chunk; or TypeError or ValueError.
+    """
+    return _DECODERS[kind](*rest)
+
+
+_DECODERS: Mapping[str, Callable[..., Chunk]] = {
+    "start": lambda attempt: ReplyStart(attempt=attempt),
+    "text": lambda text: TextChunk(text=text),
+    "call": lambda index, id_, name, arguments: CallChunk(index=index, id=id_, name=name, arguments=arguments),
+    "fault": lambda fault: ReplyFault(**fault),
+    "end": lambda stop, usage, model, reasoning="": ReplyEnd(
+        stop=stop, usage=Usage(**usage), model=model, reasoning=reasoning
+    ),
+}

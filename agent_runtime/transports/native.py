@@ -31,7 +31,7 @@ from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
-from agent_runtime.providers.recording import unpacked_answer, whole_calls
+from agent_runtime.providers.recording import decode_answer, whole_calls
 from agent_runtime.tools.code_index import IndexTools
 from agent_runtime.tools.conversation import ContextTools
 from agent_runtime.tools.tool import Planned, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
@@ -311,7 +311,7 @@ class NativeStep:
         output: StepOutput,
     ) -> None:
         """Go on at the call that waited; see `ReplyStep.resume`."""
-        self.given = [unpacked_answer(each) for each in calls["answers"]]
+        self.given = [decode_answer(each) for each in calls["answers"]]
         scripted = self.scripted or any(self._is_own(each, SCRIPT) for each in self.requests[: len(self.given)])
         if scripted and calls["script"] is None:
             output.add_print(FORGOTTEN)

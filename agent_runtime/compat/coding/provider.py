@@ -17,7 +17,7 @@ from llm.parts import TextPart, ToolCallPart, ToolResultPart
 
 from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
 from agent_runtime.core.values import ToolRequest, Usage
-from agent_runtime.providers.llm import events_of, judging
+from agent_runtime.providers.llm import events_in_thread, plugin_errors
 from agent_runtime.providers.models import ModelOptions, load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
@@ -110,13 +110,13 @@ class ConversationProvider:
 
     async def _attempt(self, request: Request, service: ModelService) -> AsyncGenerator[Piece]:
         joiner, broken = BlockJoiner(), ""
-        with judging(service):
+        with plugin_errors(service):
             response = self._asked(request)
-            events = events_of(response)
+            events = events_in_thread(response)
         async with aclosing(events):
             arriving = yield_regularly(events)
             while True:
-                with judging(service):
+                with plugin_errors(service):
                     try:
                         event = await anext(arriving, None)
                     except json.JSONDecodeError as error:  # plugins read the arguments of calls
@@ -129,7 +129,7 @@ class ConversationProvider:
             raise BrokenOffError(f"the model wrote a call whose arguments are no JSON: {broken}", billed=True)
         self._responses[response.id] = response
         await self._done(response)
-        with judging(service):
+        with plugin_errors(service):
             used, calls = response.usage(), response.tool_calls()
         for index, call in enumerate(calls):
             yield CallChunk(

@@ -27,7 +27,7 @@ from agent_runtime.providers.recording import (
     TapedRequest,
     TapeWriter,
     differences,
-    hidden_request,
+    hide_in_request,
     read_tape,
     shows_images,
 )
@@ -257,7 +257,7 @@ def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> 
     text = written(TapeWriter(secrets=secrets), looking(image))
     assert not any(secret in text for secret in secrets)
     (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, TapedRequest))
-    assert asked.request == hidden_request(looking(image), secrets)
+    assert asked.request == hide_in_request(looking(image), secrets)
 
 
 @pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
@@ -302,7 +302,7 @@ def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
     assert "cret" not in text.replace(HIDDEN, "")
     entries = read_tape(text, source="t").entries
     told = [entry.request for entry in entries if isinstance(entry, TapedRequest)]
-    assert told == [hidden_request(each, ("s3cret",)) for each in (first, second, third)]
+    assert told == [hide_in_request(each, ("s3cret",)) for each in (first, second, third)]
     [answered, *_] = [entry for entry in entries if isinstance(entry, Answered)]
     assert answered.chunks == (
         CallChunk(index=0, id="c1", name="find", arguments='{"a": "[secret]"}'),
