@@ -1,4 +1,4 @@
-"""What a run came to, and how that is said."""
+"""Which commands' exit codes prove something, and which earlier runs they make void."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from bot.publishing.checks import Check, Edits, Verdict, judged, verdict_of
+from bot.publishing.checks import (
+    Check,
+    Checking,
+    Edits,
+    Rerun,
+    Verdict,
+    checking,
+    is_other,
+    judged,
+    reproduced,
+    verdict_of,
+)
 from bot.publishing.markdown import Allowed
 from bot.publishing.plan import commit_body, pull_body
 from bot.publishing.render import RunReport, reason, render_check, render_status, table
@@ -14,9 +25,218 @@ from bot.publishing.view import DeniedCall, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
 
+
+def read(command: str, *, declared: bool = True) -> Checking:
+    found = checking(command, declared=declared)
+    assert found is not None, command
+    return found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest -q",
+        ".venv/bin/python -m pytest tests",
+        "python3.12 -m unittest discover",
+        "uv run python -m pytest",
+        "FOO=1 timeout 60 pytest -x",
+        "cd a; pytest",
+        "(cd a && pytest -q 2>&1)",
+        "pytest && echo fine",
+        "npm test",
+        "npm run lint:ts",
+        "make",
+        "make -j4 check",
+        "./gradlew integrationTest",
+        "cargo test --workspace",
+        "go vet ./...",
+        "ruff format --check .",
+        "npx prettier -c src",
+        "python manage.py test shop",
+        "pytest # all of it",
+        "flake8 src",
+        "cat > test_a.py <<'EOF'\nit's \"open\nEOF\npytest test_a.py",
+        "cat <<-A > a && pytest\n\t1\n\tA",
+        "python3 -m nose2",
+        "env CI=1 pytest",
+        "pip3 check",
+    ],
+)
+def test_tools_that_test_build_or_lint_are_checks_whether_or_not_they_are_declared(command: str) -> None:
+    assert read(command, declared=False).known
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 -c 'import calc; assert calc.add(1, 1) == 2'",
+        "python - <<'EOF'\nassert 1; x = 2\nEOF",
+        "./run-tests.sh",
+    ],
+)
+def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str) -> None:
+    assert not read(command).known
+    assert checking(command, declared=False) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls",
+        "A=1",
+        "A=1 && B=2",
+        "cat a | grep b",
+        "grep -q fixed calc.py",
+        "! grep -q bug calc.py",
+        "true",
+        "git diff --check",
+        "pip install -e .",
+        "python -m pip install pytest",
+        "npm ci",
+        "npm install testing-library",
+        "make clean",
+        "sed -i s/a/b/ calc.py",
+        "autopep8 -i calc.py",
+        "pip3 install -e .",
+        "ruff format .",
+        "pytest --version",
+        "pytest --collect-only",
+        "pytest || true",
+        "pytest <<EOF\n1\nEOF\ntrue",
+        "pytest; true",
+        "pytest\necho done",
+        "pytest &",
+        "pytest 'a",
+        "",
+    ],
+)
+def test_what_looks_prepares_or_hides_the_exit_code_is_no_check(command: str) -> None:
+    assert checking(command, declared=True) is None
+
+
+def test_a_pipe_speaks_for_its_first_stage_only_where_every_stage_had_to_succeed() -> None:
+    assert checking("pytest | tail -5", declared=False) is None
+    assert read("pytest | tail -5").known
+
+
+@pytest.mark.parametrize(
+    ("later", "earlier", "covers"),
+    [
+        ("python3 -m pytest -q", ".venv/bin/pytest -x --tb=short", True),
+        ("pytest", "pytest tests/test_a.py -k add", True),
+        ("pytest tests/test_a.py", "pytest", False),
+        ("mypy src", "mypy --strict src", False),
+        ("make", "make lint", False),
+        ("npm run test", "npm run lint", False),
+        ("cd a && pytest", "cd b && pytest", False),
+        ("python -c 'assert 1'", "python -c 'assert 0'", False),
+        ("python -c  'assert 1'", "python -c 'assert 1'", True),
+        ("ruff check . && mypy .", "mypy .", False),
+    ],
+)
+def test_a_run_covers_the_same_check_and_a_narrower_one(later: str, earlier: str, covers: bool) -> None:  # noqa: FBT001 - a case of the table
+    assert read(later).covers(read(earlier)) is covers
+
+
+EDITS = Edits(first=10.0, last=20.0)
+
+
+def check(command: str, exit_code: int | None = 1, *, ended: float = 5.0) -> Check:
+    return Check(command=command, exit_code=exit_code, seconds=1.0, ended=ended)
+
+
+def shown(*checks: Check, commands: tuple[str, ...] = (), edits: Edits | None = EDITS) -> str:
+    found = reproduced(checks, edits, commands)
+    return found.command if found else ""
+
+
+def test_the_last_check_that_failed_before_the_first_change_showed_the_failure() -> None:
+    assert shown(check("ruff check ."), check("pytest -q"), check("pytest", ended=15.0)) == "pytest -q"
+    assert shown(check("pytest -q"), edits=None) == "pytest -q"
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        check("pytest -q", 0),
+        check("pytest -q", None),
+        check("pytest -q", 127),
+        check("pytest -q", ended=10.0),
+        check("pytest -q", ended=25.0),
+    ],
+    ids=["passed", "did not end", "not found", "at the change", "after it"],
+)
+def test_what_did_not_fail_before_the_change_shows_nothing(one: Check) -> None:
+    assert shown(one) == ""
+
+
+def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
+    script = "pip install -e .\n\n# all of them\npython -m pytest -q --cov\n"
+    assert shown(check("pytest tests/test_a.py"), check("ruff check ."), commands=(script,)) == "pytest tests/test_a.py"
+    assert shown(check("ruff check ."), commands=(script,)) == "ruff check ."
+
+
+def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
+    assert not is_other(check("pytest tests/test_a.py"), ("python -m pytest -q",))
+    assert not is_other(check("sh a.sh"), ("sh check.sh",))
+    assert is_other(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
+    sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
+    assert sentence.endswith("No failed step runs this command; make sure that it checks the same thing.")
+
+
+@pytest.mark.parametrize(
+    ("step", "command", "other"),
+    [
+        ("mypy src", "mypy src", False),
+        ("mypy src tests", "mypy --strict src/a.py", False),
+        ("mypy src", "mypy", False),
+        ("mypy src", "mypy made_up", True),
+        ("mypy src", "mypy src_of_mine", True),
+        ("mypy src", "pytest", True),
+        ("mypy src", "test -s notes", True),
+        ("pytest", "pytest tests/test_a.py::test_b", False),
+        ("pytest ./tests/test_a.py", "pytest tests/test_a.py::test_b -q", False),
+        ("ruff check --select F .", "ruff check --select F401 src", False),
+        ("eslint 'src/**/*.ts'", "eslint src/a.ts", False),
+        ("eslint 'src/**/*.ts'", "eslint mine/a.ts", True),
+        ("pytest $FILES", "pytest tests", False),
+        ("sh check.sh", "sh mine.sh", False),
+    ],
+)
+def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, command: str, *, other: bool) -> None:
+    assert is_other(check(command), (f"pip install .\n{step}\n",)) is other
+
+
+@pytest.mark.parametrize(
+    ("rerun", "proven", "said"),
+    [
+        (Rerun(), False, "The failure was not reproduced"),
+        (
+            Rerun(command="pytest", before=1, after=0),
+            True,
+            "**Proof:** `pytest` ended with exit code 1 before the change and with exit code 0 after it",
+        ),
+        (
+            Rerun(command="pytest", before=1, after=1),
+            False,
+            "with exit code 1 after it, run again by the bot in a fresh sandbox.",
+        ),
+        (
+            Rerun(command="pytest", before=1, after=None, seconds=600),
+            False,
+            "did not finish within 10 min 0 s after it",
+        ),
+        (Rerun(command="pytest", before=1, after=1, passed_there=True), False, "It passed in the agent's terminal"),
+        (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
+    ],
+)
+def test_what_it_proves_is_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
+    assert rerun.proven is proven
+    assert said in rerun.sentence
+
+
 ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
 SETUP = "`pip install x` ended with exit code 1 after 1.0 s"
-
 
 FAILED = "`pytest -q` ended with exit code 1."
 
