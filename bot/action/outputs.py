@@ -155,35 +155,10 @@ class StepEnd:
         )
 
 
-OUTPUTS = (
-    "conclusion",
-    "status",
-    "run-id",
-    "comment-url",
-    "comment-id",
-    "branch",
-    "commit-sha",
-    "pull-request-number",
-    "pull-request-url",
-    "changed-files",
-    "patch-path",
-    "cost-usd",
-    "input-tokens",
-    "output-tokens",
-    "steps",
-    "duration-seconds",
-    "session-path",
-    "structured-output",
-    "denied-calls",
-    "summary",
-)
-"""Their names, in the order of the documentation."""
-
 _MOST_FILES = 1_000
 _MOST_DAYS = 90
 _SUMMARY_CHARS = 60_000
 _CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
-_NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
 
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
@@ -198,7 +173,10 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
     elif commit is not None and end.job is not None and end.job.thread.kind == "pull":
         number = str(end.job.thread.number)
         url = f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{number}"
-    known = {
+    files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]] if view else []
+    usage = view.usage if view is not None else None
+    denied = [{name: str(getattr(each, name)) for name in _CALL_FIELDS} for each in record.denied or ()]
+    values = {
         "conclusion": end.conclusion.value,
         "status": status,
         "run-id": end.job.id if end.job else "",
@@ -208,33 +186,22 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
         "commit-sha": commit.sha if commit else "",
         "pull-request-number": number,
         "pull-request-url": url,
+        "changed-files": json.dumps(files, ensure_ascii=False),
         "patch-path": str(end.patch_file) if end.patch_file else "",
+        "cost-usd": "" if usage is None or usage.cost_usd is None else f"{usage.cost_usd:.4f}",
+        "input-tokens": str(usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens) if usage else "",
+        "output-tokens": str(usage.output_tokens) if usage else "",
+        "steps": str(view.steps) if view is not None else "",
         "duration-seconds": f"{end.seconds:.0f}",
         "session-path": str(end.session_file) if end.session_file else "",
         "structured-output": end.ending.output_json if end.ending is not None else "",
-        "denied-calls": json.dumps(
-            [{name: str(getattr(each, name)) for name in _CALL_FIELDS} for each in record.denied or ()]
-        ),
+        "denied-calls": json.dumps(denied),
         "summary": _summary(end),
     }
-    if view is not None:
-        files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]]
-        known |= {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False)}
-    if view is not None and (usage := view.usage) is not None:
-        known |= {
-            "input-tokens": str(usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens),
-            "output-tokens": str(usage.output_tokens),
-            "cost-usd": "" if usage.cost_usd is None else f"{usage.cost_usd:.4f}",
-        }
     # For the step of the action that uploads a session: the artifact's name, and for how long it is needed.
     if end.session_file is not None and end.job is not None:
-        known |= {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
-    return _NOTHING | known
-
-
-def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
-    """The outputs of a step that began nothing."""
-    return _NOTHING | {"conclusion": conclusion.value, "status": "", "summary": summary}
+        values |= {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
+    return values
 
 
 def _summary(end: StepEnd) -> str:
@@ -254,6 +221,16 @@ def escaped(end: StepEnd, text: str) -> str:
         return text
     allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
     return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
+
+
+_WITHOUT_RUN = outputs_of(StepEnd(ended=IgnoredDelivery(reason=""))) | {"status": "", "duration-seconds": ""}
+OUTPUTS = tuple(_WITHOUT_RUN)
+"""Their names, in the order of the documentation."""
+
+
+def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
+    """Return the outputs of a step that started no run."""
+    return _WITHOUT_RUN | {"conclusion": conclusion.value, "summary": summary}
 
 
 _OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")

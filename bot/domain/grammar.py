@@ -40,6 +40,7 @@ from bot.domain.commands import (
     Test,
     Undo,
     Unknown,
+    Work,
     is_recipe_name,
     is_safe_branch,
 )
@@ -364,7 +365,7 @@ def _listed(names: Collection[str]) -> str:
 Group = Literal["work", "steering"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Verb:
     """One word of the grammar.
 
@@ -390,6 +391,10 @@ _REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
 _WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
+
+
+def _work(kind: type[Work]) -> Callable[[str, Options], Command]:
+    return lambda goal, options: kind(goal=goal, options=options)
 
 
 def _continue(text: str, _: Options) -> Command:
@@ -433,122 +438,91 @@ def _run(text: str, options: Options) -> Command:
 
 VERBS: tuple[Verb, ...] = (
     Verb(
-        name="fix",
-        group="work",
-        arguments="[what to do]",
-        meaning="Change the code and publish the change; without text, fix what the thread describes.",
-        make=lambda goal, options: Fix(goal=goal, options=options),
-        options=OPTIONS_OF_WORK,
+        "fix",
+        "work",
+        "[what to do]",
+        "Change the code and publish the change; without text, fix what the thread describes.",
+        _work(Fix),
+        OPTIONS_OF_WORK,
     ),
     Verb(
-        name="review",
-        group="work",
-        arguments="[what to look at]",
-        meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
-        make=lambda goal, options: Review(goal=goal, options=options),
-        options=tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
+        "review",
+        "work",
+        "[what to look at]",
+        "Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
+        _work(Review),
+        tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
     ),
     Verb(
-        name="explain",
-        group="work",
-        arguments="[what]",
-        meaning="Explain the code that the thread or the commented lines are about.",
-        make=lambda goal, options: Explain(goal=goal, options=options),
-        options=_WITHOUT_PUBLISHING,
+        "explain",
+        "work",
+        "[what]",
+        "Explain the code that the thread or the commented lines are about.",
+        _work(Explain),
+        _WITHOUT_PUBLISHING,
     ),
     Verb(
-        name="plan",
-        group="work",
-        arguments="[what to do]",
-        meaning="Describe what I would change and how; approving the plan starts the work.",
-        make=lambda goal, options: Plan(goal=goal, options=options),
-        options=(*_WITHOUT_PUBLISHING, "new"),
+        "plan",
+        "work",
+        "[what to do]",
+        "Describe what I would change and how; approving the plan starts the work.",
+        _work(Plan),
+        (*_WITHOUT_PUBLISHING, "new"),
+    ),
+    Verb("ask", "work", "[question]", "Answer a question about the code.", _work(Ask), _WITHOUT_PUBLISHING),
+    Verb(
+        "test",
+        "work",
+        "[what]",
+        "Run the tests and report the results; nothing is published.",
+        _work(Test),
+        _WITHOUT_PUBLISHING,
     ),
     Verb(
-        name="ask",
-        group="work",
-        arguments="[question]",
-        meaning="Answer a question about the code.",
-        make=lambda goal, options: Ask(goal=goal, options=options),
-        options=_WITHOUT_PUBLISHING,
+        "run",
+        "work",
+        "<recipe> [text]",
+        "Start a recipe of this repository.",
+        _run,
+        ("model", "budget", "max-steps", "dry-run"),
     ),
     Verb(
-        name="test",
-        group="work",
-        arguments="[what]",
-        meaning="Run the tests and report the results; nothing is published.",
-        make=lambda goal, options: Test(goal=goal, options=options),
-        options=_WITHOUT_PUBLISHING,
-    ),
-    Verb(
-        name="run",
-        group="work",
-        arguments="<recipe> [text]",
-        meaning="Start a recipe of this repository.",
-        make=_run,
-        options=("model", "budget", "max-steps", "dry-run"),
-    ),
-    Verb(
-        name="undo",
-        group="work",
-        arguments="",
-        meaning="Revert the last commit I made for this thread, with a new commit.",
-        make=_without_text(
+        "undo",
+        "work",
+        "",
+        "Revert the last commit I made for this thread, with a new commit.",
+        _without_text(
             Undo(),
             "`undo` takes no text: it reverts only the last commit I made for this thread. For anything else, use "
             "`fix` and describe the change.",
         ),
-        options=(),
+        (),
     ),
+    Verb("continue", "steering", "<message>", "Send a message to the running job, or answer its question.", _continue),
     Verb(
-        name="continue",
-        group="steering",
-        arguments="<message>",
-        meaning="Send a message to the running job, or answer its question.",
-        make=_continue,
-    ),
-    Verb(
-        name="approve",
-        group="steering",
-        arguments="[id] [--like]",
-        meaning="Approve a request; without an id, the only one that waits. With `--like`, also approve similar "
+        "approve",
+        "steering",
+        "[id] [--like]",
+        "Approve a request; without an id, the only one that waits. With `--like`, also approve similar "
         "commands in this run.",
-        make=_approve,
+        _approve,
     ),
+    Verb("deny", "steering", "[id] [why]", "Deny a request, with an optional reason.", _deny),
+    Verb("stop", "steering", "", "Stop the running job; its work so far is kept.", lambda *_: Stop()),
     Verb(
-        name="deny",
-        group="steering",
-        arguments="[id] [why]",
-        meaning="Deny a request, with an optional reason.",
-        make=_deny,
-    ),
-    Verb(
-        name="stop",
-        group="steering",
-        arguments="",
-        meaning="Stop the running job; its work so far is kept.",
-        make=lambda *_: Stop(),
-    ),
-    Verb(
-        name="retry",
-        group="steering",
-        arguments="",
-        meaning="Run the last job again from the start.",
-        make=_without_text(
+        "retry",
+        "steering",
+        "",
+        "Run the last job again from the start.",
+        _without_text(
             Retry(),
             "`retry` takes no text: it repeats the last job unchanged. For anything else, write a new command, such "
             "as `fix` and what to do.",
         ),
-        options=(),
+        (),
     ),
-    Verb(
-        name="status",
-        group="steering",
-        arguments="",
-        meaning="Show which jobs are running or waiting in this thread.",
-        make=lambda *_: ShowStatus(),
-    ),
-    Verb(name="help", group="steering", arguments="", meaning="Show this list.", make=lambda *_: Help()),
+    Verb("status", "steering", "", "Show which jobs are running or waiting in this thread.", lambda *_: ShowStatus()),
+    Verb("help", "steering", "", "Show this list.", lambda *_: Help()),
 )
 """Every verb, in the order of the help; to add one, add it here and to `Command`."""
 
