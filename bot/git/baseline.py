@@ -29,7 +29,7 @@ from bot.git.filesystem import (
     read_file,
     read_folder,
     walk,
-    write_whole,
+    write_atomically,
 )
 from bot.git.process import Git, ProcessBounds
 
@@ -97,7 +97,7 @@ def save(trusted: Path, baseline: Baseline) -> None:
         "taken": sorted(map(os.fsdecode, baseline.taken)),
         "restored": {os.fsdecode(path): [*stamp, changed] for path, (stamp, changed) in baseline.restored.items()},
     }
-    write_whole(trusted / _FILE, json.dumps(document))
+    write_atomically(trusted / _FILE, json.dumps(document))
 
 
 def load(trusted: Path) -> Baseline:

@@ -135,7 +135,7 @@ class DirectoryBlobs:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._partial = self._root / ".partial"
-        with self._told():
+        with self._storage_errors():
             for folder in (self._root, self._partial):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
@@ -153,7 +153,7 @@ class DirectoryBlobs:
     def put(self, name: str, content: bytes) -> None:
         """See `BlobStore`."""
         path = self._path(name)
-        with self._told():
+        with self._storage_errors():
             self._check_root()
             descriptor, name = tempfile.mkstemp(dir=self._partial)  # with mode 0600
             partial = Path(name)
@@ -170,7 +170,7 @@ class DirectoryBlobs:
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             try:
                 with self._path(name).open("rb") as file:
                     content = file.read(limit + 1)
@@ -183,7 +183,7 @@ class DirectoryBlobs:
 
     def delete(self, name: str) -> None:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             path = self._path(name)
             path.unlink(missing_ok=True)
             with suppress(OSError):  # there are others in it
@@ -191,7 +191,7 @@ class DirectoryBlobs:
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             self._check_root()
             for folder, _, names in os.walk(self._path(prefix), onerror=_failed):
                 for path in (Path(folder, name) for name in names):
@@ -231,7 +231,7 @@ class DirectoryBlobs:
             _sync(folder.parent)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -268,7 +268,7 @@ class S3Blobs:
             config["endpoint"] = access.endpoint
             client["allow_http"] = access.endpoint.startswith("http:")  # the settings allow it on the loopback only
         self._errors = (BaseError, FileNotFoundError)  # the latter: the bucket
-        with self._told():
+        with self._storage_errors():
             self._store = S3Store(bucket, config=config, client_options=client, retry_config=_RETRIES)
 
     @property
@@ -278,12 +278,12 @@ class S3Blobs:
 
     def put(self, name: str, content: bytes) -> None:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             self._store.put(self._key(name), content, use_multipart=len(content) > _ONE_REQUEST)
 
     def get(self, name: str, *, limit: int) -> bytes | None:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             try:
                 found = self._store.get(self._key(name))
             except FileNotFoundError as error:
@@ -297,12 +297,12 @@ class S3Blobs:
 
     def delete(self, name: str) -> None:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             self._store.delete(self._key(name))
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
-        with self._told():
+        with self._storage_errors():
             for page in self._store.list(self._key(prefix), chunk_size=1000):
                 for each in page:
                     name = each["path"].removeprefix(self._prefix)
@@ -323,7 +323,7 @@ class S3Blobs:
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except self._errors as error:

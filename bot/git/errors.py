@@ -87,10 +87,8 @@ class LargeFileError(WorkspaceError):
     """Files belong in Git LFS, and are not there; a commit with their pointers would be broken."""
 
     def __init__(self, paths: Sequence[str], why: str) -> None:
-        named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
-        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
         super().__init__(
-            f"Git LFS must store {named}{more}, and the upload failed: {why}.",
+            f"Git LFS must store {_list_paths(paths)}, and the upload failed: {why}.",
             "Nothing was published; the patch contains only the pointer. Fix the cause, and give the command again.",
         )
 
@@ -113,9 +111,7 @@ class ConflictError(WorkspaceError):
     """
 
     def __init__(self, paths: tuple[str, ...], remedy: str) -> None:
-        named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
-        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-        super().__init__(f"The change no longer applies to {named}{more}.", remedy)
+        super().__init__(f"The change no longer applies to {_list_paths(paths)}.", remedy)
         self.paths = paths
 
 
@@ -138,3 +134,8 @@ class GitError(WorkspaceError):
         super().__init__(f"git {command} {ended}: {stderr.strip() or 'it printed nothing'}.", remedy)
         self.exit_code = exit_code
         self.stderr = stderr
+
+
+def _list_paths(paths: Sequence[str]) -> str:
+    names = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
+    return f"{names} and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else names

@@ -132,7 +132,7 @@ def release(path: Path, descriptor: int) -> None:
 
 
 @contextmanager
-def locked_if_free(path: Path) -> Iterator[bool]:
+def lock_if_free(path: Path) -> Iterator[bool]:
     """Hold the lock on `path` if nobody else does, and give back whether it is held; its file is removed afterwards."""
     descriptor = try_lock(path)
     try:
@@ -142,7 +142,7 @@ def locked_if_free(path: Path) -> Iterator[bool]:
             release(path, descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file of the bot's own, whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
@@ -169,11 +169,14 @@ def opened_root(root: Path) -> Iterator[int]:
 
 
 @contextmanager
-def opened(root: int, path: bytes) -> Iterator[int]:
-    """Open a directory part by part, never through a link."""
+def opened(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
+    """Open a directory part by part, never through a link; `make` makes the parts that are missing."""
     folder = os.dup(root)
     try:
         for part in filter(None, path.split(b"/")):
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=folder)
             below = open_own(part, OPEN_FOLDER, folder)
             os.close(folder)
             folder = below

@@ -78,7 +78,7 @@ class MirrorLimits:
     Attributes:
         fetch_bytes: that one fetch may bring.
         pull_bytes: the same for a pull request's head, beyond what is there; anybody may open one from a fork.
-        total_bytes: of all mirrors together; see `upkeep.py`.
+        total_bytes: of all mirrors together; see `Upkeep`.
         unused_seconds: after which one is removed.
     """
 
@@ -217,7 +217,7 @@ class Mirror:
         named = {wanted: path for path in paths if (wanted := _asked(path))}
         if not named:
             return found
-        for name, mode, blob, size in await self._listed(sha, named):
+        for name, mode, blob, size in await self._list_entries(sha, named):
             if (path := named.get(name)) is None:
                 continue
             what, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
@@ -234,7 +234,7 @@ class Mirror:
         """The regular files of a commit that match; see `Workspaces.read_many`."""
         roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
         found: dict[str, Blob] = {}
-        for name, mode, blob, size in await self._listed(sha, roots, "-r"):
+        for name, mode, blob, size in await self._list_entries(sha, roots, "-r"):
             path = os.fsdecode(name)
             if len(found) == most:
                 break
@@ -243,7 +243,9 @@ class Mirror:
                 found[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return found
 
-    async def _listed(self, sha: str, paths: Iterable[str | bytes], *options: str) -> list[tuple[bytes, str, str, int]]:
+    async def _list_entries(
+        self, sha: str, paths: Iterable[str | bytes], *options: str
+    ) -> list[tuple[bytes, str, str, int]]:
         """Name, mode, blob id and size of each entry of a commit that `git ls-tree` finds."""
         command = ("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree")
         listing = await self.git.run(*command, *options, sha, "--", *paths)

@@ -84,7 +84,7 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.symlinks", "true"),
     ("core.quotePath", "false"),
     ("core.protectHFS", "true"),
-    # Names such as `a\b` are files like any other on Linux; `.git` in all its spellings is refused in scan.py.
+    # Names such as `a\b` are files like any other on Linux; `.git` in all its spellings is refused in filesystem.py.
     ("core.protectNTFS", "false"),
     ("credential.helper", ""),
     ("http.followRedirects", "false"),

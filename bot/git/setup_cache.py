@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 
 from bot.git.errors import WorkspaceError
-from bot.git.filesystem import SET_ASIDE, cp, discard, locked, locked_if_free, remove_tree
+from bot.git.filesystem import SET_ASIDE, cp, discard, lock_if_free, locked, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class SetupCache:
             left = entry.suffix == ".partial"
             if total <= self._max_bytes and _used(entry) >= oldest and not left:
                 continue
-            with locked_if_free(_lock_of(entry.with_suffix(""))) as is_held:
+            with lock_if_free(_lock_of(entry.with_suffix(""))) as is_held:
                 if is_held:
                     discard(entry)
                     total -= sizes[entry]

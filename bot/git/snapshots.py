@@ -43,7 +43,7 @@ from bot.git.filesystem import (
     opened,
     opened_root,
     stamp_of,
-    write_whole,
+    write_atomically,
 )
 from bot.git.process import Git
 
@@ -295,7 +295,7 @@ class Entry(NamedTuple):
 
 def note(index: Path, name: str, manifest: TreeManifest, stamps: Mapping[str, Stamp]) -> None:
     """Write down what a machine has in its files, and what of it is stored."""
-    write_whole(index, json.dumps({"name": name, "manifest": manifest.encoded().decode(), "stamps": stamps}))
+    write_atomically(index, json.dumps({"name": name, "manifest": manifest.encoded().decode(), "stamps": stamps}))
 
 
 def _noted(index: Path) -> tuple[str, TreeManifest, dict[str, Stamp]]:
@@ -358,7 +358,7 @@ def restore(root: Path, entries: Sequence[Entry], packs: Mapping[int, str], vaul
         WorkspaceGoneError: something that was stored is missing or was changed.
         StorageError: the store failed.
     """
-    with _written(root) as writer:
+    with _open_writer(root) as writer:
         pieces: defaultdict[int, list[tuple[Entry, int, int, int]]] = defaultdict(list)
         for entry in entries:
             if entry.kind == "folder":
@@ -385,7 +385,7 @@ def restore_tracked(root: Path, entries: Iterable[Entry], contents: bytes) -> No
     Raises:
         WorkspaceGoneError: git has something else.
     """
-    with _written(root) as writer:
+    with _open_writer(root) as writer:
         position = 0
         for entry in entries:
             head = contents.index(b"\n", position) + 1
@@ -402,7 +402,7 @@ def finish(root: Path, entries: Sequence[Entry]) -> dict[str, Stamp]:
     Raises:
         WorkspaceGoneError: something is missing.
     """
-    with _written(root) as writer:
+    with _open_writer(root) as writer:
         try:
             for entry in entries:
                 if entry.kind == "again":
@@ -446,7 +446,7 @@ def _contents(vault: Vault, packs: Mapping[int, str], numbers: Sequence[int]) ->
 
 
 @contextmanager
-def _written(root: Path) -> Iterator[_Writer]:
+def _open_writer(root: Path) -> Iterator[_Writer]:
     with opened_root(root) as top:
         writer = _Writer(top)
         try:

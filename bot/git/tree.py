@@ -33,7 +33,7 @@ from bot.git.diff import (
     without_large,
 )
 from bot.git.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
-from bot.git.filesystem import OPEN_FOLDER, ScannedFile, Stamp, in_thread, is_git_name, opened_root, read_file, stamp_of
+from bot.git.filesystem import ScannedFile, Stamp, in_thread, is_git_name, opened, opened_root, read_file, stamp_of
 from bot.git.lfs import any_chunk, pointers, put_aside, upload
 from bot.git.mirror import Source
 from bot.git.process import (
@@ -123,7 +123,7 @@ class Tree:
             ChangeError: the workspace is gone, or holds more than can be published.
         """
         async with self._one_at_a_time:
-            git, staging = self._with_index, self._trusted / "staging"
+            git, staging = self._index_git, self._trusted / "staging"
             await asyncio.to_thread(fresh, staging)
             found = await self._differences()
             present, notes = found.present, found.notes
@@ -208,7 +208,7 @@ class Tree:
             ChangeError: something else came of it.
         """
         async with self._one_at_a_time:
-            git = self._with_index
+            git = self._index_git
             await git.run("read-tree", self.base_sha)
             await git.run("apply", "--allow-empty", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
             tree = await git.text("write-tree")
@@ -224,7 +224,7 @@ class Tree:
         """
         taken = {os.fsencode(path) for path in paths}
         async with self._one_at_a_time:
-            git = self._with_index
+            git = self._index_git
             listed = await git.run("ls-tree", "-r", "-z", "--full-tree", change.base_sha)
             before = [each for each in listed.split(b"\0") if each and each.partition(b"\t")[2] in taken]
             await git.run("read-tree", change.tree_sha)
@@ -292,7 +292,7 @@ class Tree:
         """
         base_time = await self._git.text("show", "--no-patch", "--format=%ct", change.base_sha)
         at = int(base_time or 0) + 1  # a commit of an odd history may have no date
-        variables = _signed_by("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
+        variables = _signature("codepilot[bot]", "codepilot[bot]@users.noreply.github.com", at=at)
         arguments = ("commit-tree", "--no-gpg-sign", "-p", change.base_sha, "-F", "-", change.tree_sha)
         return await self._git.text(*arguments, stdin=message.encode(), variables=variables)
 
@@ -357,13 +357,13 @@ class Tree:
         )
 
     @property
-    def _with_index(self) -> Git:
+    def _index_git(self) -> Git:
         return Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
 
     async def _differences(self) -> Differences:
         shadow = self._trusted / "shadow"
         await asyncio.to_thread(fresh, shadow)
-        return await differences(self.path, self.baseline, Ignores(self._with_index, shadow))
+        return await differences(self.path, self.baseline, Ignores(self._index_git, shadow))
 
     @property
     def _objects(self) -> Path:
@@ -391,7 +391,7 @@ def _in_lfs(told: _Told) -> set[bytes]:
     return {path for path, attributes in told.items() if attributes["filter"] == "lfs"}
 
 
-def _signed_by(name: str, email: str, *, at: int) -> dict[str, str]:
+def _signature(name: str, email: str, *, at: int) -> dict[str, str]:
     """The environment in which git names an author and committer, and a time in seconds since the epoch."""
     parts = {"NAME": name, "EMAIL": email, "DATE": f"@{at} +0000"}
     return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in parts.items()}
@@ -427,7 +427,7 @@ def conflict(onto: str, paths: Iterable[str]) -> ConflictError:
 async def _commit(git: Git, tree: str, *parents: str) -> str:
     message = ("-m", "A step of a merge")
     return await git.text(
-        "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=_signed_by("x", "x", at=0)
+        "commit-tree", "--no-gpg-sign", *parents, *message, tree, variables=_signature("x", "x", at=0)
     )
 
 
@@ -567,21 +567,15 @@ def _remove(root: int, path: bytes) -> None:
 
 @contextmanager
 def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
-    """Open a directory part by part, never through a link."""
-    place = os.dup(root)
-    try:
-        for part in filter(None, path.split(b"/")):
-            if part in {b".", b".."} or is_git_name(part):
-                raise PermissionError(None, "its path leads outside the workspace")
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, 0o755, dir_fd=place)
-            below = os.open(part, OPEN_FOLDER, dir_fd=place)
-            os.close(place)
-            place = below
-        yield place
-    finally:
-        os.close(place)
+    """Open a directory of the workspace that is not git's.
+
+    Raises:
+        PermissionError: the path leads elsewhere.
+    """
+    if any(part in {b".", b".."} or is_git_name(part) for part in path.split(b"/")):
+        raise PermissionError(None, "its path leads outside the workspace")
+    with opened(root, path, make=make) as folder:
+        yield folder
 
 
 def _too_much() -> ChangeError:

@@ -27,10 +27,10 @@ from bot.git.filesystem import (
     discard,
     in_thread,
     is_too_deep,
+    lock_if_free,
     locked,
-    locked_if_free,
     parents,
-    write_whole,
+    write_atomically,
 )
 from bot.git.mirror import Blob, Mirror, MirrorLimits, Pristine, Source, Upkeep
 from bot.git.process import PAUSES, Git, ProcessBounds
@@ -279,7 +279,7 @@ class Workspaces:
         for folder in sorted(self._jobs.iterdir()):
             if not folder.is_dir() or folder.name in keep or folder.name.startswith(SET_ASIDE):
                 continue
-            with locked_if_free(self._lock_of(folder)) as is_held:
+            with lock_if_free(self._lock_of(folder)) as is_held:
                 if is_held:
                     await self._clean_up(folder)
                     removed.append(folder.name)
@@ -298,7 +298,7 @@ class Workspaces:
         """
         for owed in sorted(self._jobs.glob("*/owed")):
             folder = owed.parent
-            with locked_if_free(self._lock_of(folder)) as is_held:
+            with lock_if_free(self._lock_of(folder)) as is_held:
                 if is_held and owed.exists():
                     try:
                         await self._store(folder, await asyncio.to_thread(load, folder / "trusted"), current)
@@ -464,7 +464,7 @@ def begin_generation(folder: Path, *, after: str = "") -> str:
     Until somebody has recorded the new name, the files are still as the one before names them; so both are noted.
     """
     generation = secrets.token_hex(8)
-    write_whole(folder / _GENERATIONS, "\n".join(filter(None, (after, generation))))
+    write_atomically(folder / _GENERATIONS, "\n".join(filter(None, (after, generation))))
     return generation
 
 

@@ -122,7 +122,7 @@ def _head(ref: Json | None) -> str | None:
 
 
 def _author(data: Json) -> tuple[str, int]:
-    """Login and numeric id; a deleted account is called `ghost` and has no id, as in `parsing`."""
+    """Login and numeric id; a deleted account is called `ghost` and has no id, as in `types`."""
     author = data.get("author") or {}
     return str(author.get("login", "ghost")), int(author.get("databaseId") or 0)
 

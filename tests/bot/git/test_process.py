@@ -157,7 +157,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serving_files(folder: Path, trouble: Callable[[SimpleHTTPRequestHandler], bool]) -> Iterator[str]:
+def serve_files(folder: Path, trouble: Callable[[SimpleHTTPRequestHandler], bool]) -> Iterator[str]:
     handler = type("TroubledHandler", (Handler,), {"trouble": staticmethod(trouble)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
     server.daemon_threads = True
@@ -198,7 +198,7 @@ class Busy:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 async def test_a_server_that_is_busy_is_asked_again(status: int, origin: Origin, tmp_path: Path) -> None:
-    with serving_files(tmp_path, Busy(status, 2)) as url:
+    with serve_files(tmp_path, Busy(status, 2)) as url:
         workspaces = Workspaces(tmp_path / "state", pauses=(0.0, 0.0))
         async with workspaces.open("job", REPO, source(origin, url)) as tree:
             assert (tree.path / "a").read_text() == "1"
@@ -206,7 +206,7 @@ async def test_a_server_that_is_busy_is_asked_again(status: int, origin: Origin,
 
 async def test_what_the_server_refuses_for_good_is_not_asked_again(origin: Origin, tmp_path: Path) -> None:
     refusing = Busy(404, 10)
-    with serving_files(tmp_path, refusing) as url, pytest.raises(CloneError):
+    with serve_files(tmp_path, refusing) as url, pytest.raises(CloneError):
         await Workspaces(tmp_path / "state", pauses=(60.0,)).read(REPO, source(origin, url), "a", limit=10)
     assert refusing.left == 9
 
@@ -221,7 +221,7 @@ async def test_a_connection_that_is_silent_is_given_up_and_made_anew(origin: Ori
         return asked == 1 and ended.wait(100)
 
     environment = {"GIT_HTTP_LOW_SPEED_TIME": "1"}
-    with serving_files(tmp_path, silent) as url:
+    with serve_files(tmp_path, silent) as url:
         workspaces = Workspaces(tmp_path / "state", environment=environment, pauses=(0.0,))
         blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
         ended.set()
@@ -239,7 +239,7 @@ async def test_a_proxy_that_the_environment_names_is_used(
         request.path = request.path.removeprefix("http://git.example")
         return False
 
-    with serving_files(tmp_path, pass_on) as proxy:
+    with serve_files(tmp_path, pass_on) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
         workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
         blob = await workspaces.read(REPO, source(origin, "http://git.example"), "a", limit=10)
@@ -253,7 +253,7 @@ async def test_a_host_that_the_environment_leaves_out_is_asked_without_the_proxy
 ) -> None:
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serving_files(tmp_path, lambda _: False) as url:
+    with serve_files(tmp_path, lambda _: False) as url:
         workspaces = Workspaces(tmp_path / "state", environment=git_variables(None), pauses=())
         blob = await workspaces.read(REPO, source(origin, url), "a", limit=10)
     assert blob is not None
