@@ -1,4 +1,8 @@
-"""The `codepilot` command."""
+"""The `codepilot` command.
+
+Each command imports its modules when it runs, so that `codepilot --help` starts fast, and so that the step of a
+workflow needs no package of the extra `service`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SERVICE_PACKAGES = {"alembic", "dbos", "obstore", "opentelemetry", "prometheus_client", "psycopg", "sqlalchemy"}
-"""What only a service needs: an extra of its own, so that the step of a workflow is installed faster."""
+"""Packages of the extra `service`: without it, the step of a workflow is installed faster."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -228,9 +232,7 @@ def _report(examination: Coroutine[object, object, list[Finding]], *, as_json: b
 
     from bot.cli import doctor as report  # noqa: PLC0415 - as above
 
-    found = finish(examination)
-    if found is None:  # Ctrl+C
-        sys.exit(130)
+    found = _finish_or_exit(examination)
     if as_json:
         click.echo(report.as_json(found))
     elif sys.stdout.isatty():
@@ -248,10 +250,12 @@ def patch(job: str) -> None:
     `git apply` takes it. JOB is at the end of the status comment.
     """
     with _loading():
-        from bot.server.build import patches_of  # noqa: PLC0415 - as above
+        from bot.server.build import blobs_of, patches_of  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
-    path = patches_of(load.load()).file(Path(job).name)
+    operator = load.load()
+    blobs = None if operator.storage_url is None else blobs_of(operator, operator.storage_url)
+    path = patches_of(operator, blobs).file(Path(job).name)
     if path is None:
         why = "the id is wrong, the change was published, or the patch was removed because of its age"
         raise click.ClickException(f"There is no patch of job {job}: {why}.")
@@ -305,9 +309,7 @@ def create(*, no_browser: bool, name: str, webhook: str, org: str, server: str, 
         options = check_options(AppOptions(name=name, webhook=webhook, organisation=org, server=server, **rest))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    done = finish(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))
-    if done is None:
-        sys.exit(130)
+    _finish_or_exit(create_app(options, click.echo, (lambda _url: None) if no_browser else webbrowser.open))
 
 
 @app.command()
@@ -339,9 +341,7 @@ def setup_repo(repo: str) -> None:
         name = parsing.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    done = finish(set_up(load.load(), name))
-    if done is None:  # Ctrl+C
-        sys.exit(130)
+    done = _finish_or_exit(set_up(load.load(), name))
     for label in done.labels:
         state = "created" if label.made else "already has"
         click.echo(f"{name}: {state} the label {label.name} ({label.description})")
@@ -410,6 +410,14 @@ def finish(work: Coroutine[object, object, T], *, stopping: Callable[[], None] =
             return None
 
     return asyncio.run(run())
+
+
+def _finish_or_exit(work: Coroutine[object, object, T]) -> T:
+    """Run to the end; exit at Ctrl+C."""
+    result = finish(work)
+    if result is None:
+        sys.exit(130)
+    return result
 
 
 if __name__ == "__main__":

@@ -188,21 +188,12 @@ class Dashboard:
         stored = await self._reader.stored(request.match_info["id"], viewer.repo_ids)
         if stored is None:
             raise web.HTTPNotFound
-        found = await self._reader.run(stored)
+        material = await self._reader.run(stored)
         page, diff_page = _number(request, "page"), _number(request, "diff") or 1
 
         def rendered() -> web.Response:
-            run = views.run_view(
-                found.stored,
-                found.record,
-                found.log,
-                diff=found.diff,
-                now=time.time(),
-                server_url=self._reader.server_url,
-                trace=found.trace,
-                page=page,
-                diff_page=diff_page,
-            )
+            server_url = self._reader.server_url
+            run = views.run_view(material, now=time.time(), server_url=server_url, page=page, diff_page=diff_page)
             return _page("run.html", viewer, title=run.row.title, run=run)
 
         return await asyncio.to_thread(rendered)

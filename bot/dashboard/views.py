@@ -48,7 +48,15 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMaterial:
-    """The data of one run, redacted."""
+    """The data of one run, redacted.
+
+    Attributes:
+        stored: the job.
+        record: its record.
+        log: what its run did.
+        diff: the change that is kept; empty where there is none.
+        trace: the page of its trace; empty where there is none.
+    """
 
     stored: Stored
     record: JobRecord
@@ -342,31 +350,17 @@ def run_row(stored: Stored, *, now: float) -> RunRow:
     )
 
 
-def run_view(
-    stored: Stored,
-    record: JobRecord,
-    log: RunLog,
-    *,
-    diff: str,
-    now: float,
-    server_url: str,
-    trace: str,
-    page: int | None = None,
-    diff_page: int = 1,
-) -> RunView:
-    """A job as a page. All texts are redacted already.
+def run_view(run: RunMaterial, *, now: float, server_url: str, page: int | None = None, diff_page: int = 1) -> RunView:
+    """Show a job as a page.
 
     Args:
-        stored: the job.
-        record: what is recorded of it.
-        log: what its run did.
-        diff: the change that is kept; empty where there is none.
+        run: the job and its data, redacted.
         now: in seconds since the epoch.
         server_url: GitHub's address for people.
-        trace: the page of its trace; empty where there is none.
-        page: which part of the timeline; None for the last one.
-        diff_page: which part of the diff.
+        page: the part of the timeline; None for the last one.
+        diff_page: the part of the diff.
     """
+    stored, record, log = run.stored, run.record, run.log
     outcome = record.result.outcome if record.result is not None else None
     count = max(1, -(-len(log.entries) // ENTRIES_ON_A_PAGE))
     shown = min(max(1, page or count), count)
@@ -376,14 +370,14 @@ def run_view(
     ]
     return RunView(
         row=run_row(stored, now=now),
-        links=_links(stored.job, record, server_url, trace),
+        links=_links(stored.job, record, server_url, run.trace),
         facts=_facts(stored, record, log),
         approvals=_approvals(record, live=stored.state in Backlog.STATES),
         entries=tuple(numbered[first : first + ENTRIES_ON_A_PAGE]),
         left_out=f"{log.left_out:,} entries after entry {log.head:,} are left out" if log.left_out else "",
         pages=_pages(shown, count, "page"),
         summary=_bounded((outcome and outcome.summary) or ""),
-        diff=_diff(diff, diff_page) if diff else None,
+        diff=_diff(run.diff, diff_page) if run.diff else None,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from operator import itemgetter
 from typing import assert_never
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
@@ -153,13 +154,10 @@ class InMemoryEngine:
             each.forgotten, each.record, each.signals = True, JobRecord(), []
         return len(old)
 
-    def begun_work(self) -> tuple[BegunWork, ...]:
-        """The work that was run at least once and is not forgotten, in the order in which it was stored."""
-        return tuple(
-            BegunWork(stored=each.stored, begun_at=each.begun_at)
-            for each in self._entries.values()
-            if each.begun_at is not None and each.stored.job.lane == "work" and not each.forgotten
-        )
+    def begun_jobs(self) -> list[tuple[float, Job, JobState]]:
+        """Return the work that was begun, with its time of begin, in the order in which it was stored."""
+        entries = [each for each in self._entries.values() if each.stored.job.lane == "work" and not each.forgotten]
+        return [(each.begun_at, each.stored.job, each.stored.state) for each in entries if each.begun_at is not None]
 
     async def run_job(self, handler: JobHandler, job_id: str) -> Stored:
         """Have jobs handled until one has ended, or waits; that one as it stands then.
@@ -178,10 +176,10 @@ class InMemoryEngine:
         entry = self._next(lane)
         if entry is None:
             return False
-        attempt = _Attempt(entry)
         self._move(entry, JobState.RUNNING)
         entry.stored = replace(entry.stored, attempts=entry.stored.attempts + 1)
         entry.begun_at = self._clock() if entry.begun_at is None else entry.begun_at
+        attempt = _Attempt(entry, entry.stored.job, entry.stored.attempts)
         try:
             disposition = await handler.handle(attempt)
         except BaseException:  # whatever it was, the job is to be run again
@@ -288,19 +286,6 @@ class InMemoryEngine:
         return self._entries[job_id]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunWork:
-    """A piece of work that was run at least once.
-
-    Attributes:
-        stored: the job as it stands.
-        begun_at: when it was run first, in seconds since the epoch.
-    """
-
-    stored: Stored
-    begun_at: float
-
-
 @dataclass(slots=True)
 class _Entry:
     stored: Stored
@@ -317,26 +302,14 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Attempt:
-    """The attempt at a job that is under way."""
+    """The attempt at a job that is under way; see `JobAttempt`."""
 
     entry: _Entry
+    job: Job
+    number: int
+    deaths: int = 0
+    exhausted: bool = False
     heard: int = 0
-
-    @property
-    def job(self) -> Job:
-        return self.entry.stored.job
-
-    @property
-    def number(self) -> int:
-        return self.entry.stored.attempts
-
-    @property
-    def deaths(self) -> int:
-        return 0
-
-    @property
-    def exhausted(self) -> bool:
-        return False
 
     @asynccontextmanager
     async def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
@@ -423,11 +396,11 @@ class InMemoryLedger:
     async def tally(self, job: Job, *, seconds: float = _HOUR) -> Tally:
         """See `Ledger.tally`."""
         since = self._clock() - seconds
-        work = [each for each in self._engine.begun_work() if each.stored.state is not JobState.REFUSED]
+        work = [(at, each) for at, each, state in self._engine.begun_jobs() if state is not JobState.REFUSED]
         # The order in which jobs were stored decides between those that began at one moment: sorting keeps it.
-        earlier = takewhile(lambda each: each.stored.job.id != job.id, sorted(work, key=lambda each: each.begun_at))
-        recent = [each.stored.job for each in earlier if each.begun_at > since]
-        in_thread = [each.stored.job for each in work if _is_in_thread_of(job, each.stored.job)]
+        earlier = takewhile(lambda at_and_job: at_and_job[1].id != job.id, sorted(work, key=itemgetter(0)))
+        recent = [each for at, each in earlier if at > since]
+        in_thread = [each for _, each in work if _is_in_thread_of(job, each)]
         unattended = takewhile(lambda each: is_unattended(each, self._trusted_bots), reversed(in_thread))
         return Tally(
             thread=sum(_is_in_thread_of(job, each) for each in recent),

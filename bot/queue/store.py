@@ -105,37 +105,14 @@ sa.Index("jobs_begun_in_repository", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.begun_a
 sa.Index("jobs_begun_by_user", JOBS.c.lane, JOBS.c.actor_id, JOBS.c.begun_at, JOBS.c.state)
 sa.Index("jobs_begun_in_installation", JOBS.c.lane, JOBS.c.installation, JOBS.c.begun_at, JOBS.c.state)
 _WAITS, _IS_RELEASED = (released & JOBS.c.finished_at.is_(None) for released in (~JOBS.c.released, JOBS.c.released))
-sa.Index(
-    "jobs_waiting_in_repository",
-    JOBS.c.lane,
-    JOBS.c.repo_id,
-    JOBS.c.seq,
-    sqlite_where=_WAITS,
-    postgresql_where=_WAITS,
-)
-sa.Index(
-    "jobs_released_in_repository",
-    JOBS.c.lane,
-    JOBS.c.repo_id,
-    JOBS.c.thread,
-    sqlite_where=_IS_RELEASED,
-    postgresql_where=_IS_RELEASED,
-)
-sa.Index(
-    "jobs_kept",
-    JOBS.c.finished_at,
-    sqlite_where=JOBS.c.body.is_not(None),
-    postgresql_where=JOBS.c.body.is_not(None),
-)
-sa.Index(
-    "jobs_one_running_in_a_thread",
-    JOBS.c.lane,
-    JOBS.c.repo_id,
-    JOBS.c.thread,
-    unique=True,
-    sqlite_where=JOBS.c.state == "running",
-    postgresql_where=JOBS.c.state == "running",
-)
+for _index, _columns, _where, _unique in (
+    ("jobs_waiting_in_repository", (JOBS.c.lane, JOBS.c.repo_id, JOBS.c.seq), _WAITS, False),
+    ("jobs_released_in_repository", (JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread), _IS_RELEASED, False),
+    ("jobs_kept", (JOBS.c.finished_at,), JOBS.c.body.is_not(None), False),
+    ("jobs_one_running_in_a_thread", (JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread), JOBS.c.state == "running", True),
+):
+    sa.Index(_index, *_columns, unique=_unique, sqlite_where=_where, postgresql_where=_where)
+
 RECORDS = sa.Table(
     "records",
     METADATA,
@@ -282,8 +259,15 @@ class Transaction:
         self._client.enqueue_in_transaction(self.rows, one.options, *args)
 
     def enqueue_all(self, several: Sequence[Enqueued]) -> None:
-        """Do for several workflows what `enqueue` does for one."""
-        enqueue(self.rows, self._client, several)
+        """Have workflows run, in two statements; DBOS itself makes their rows, and would take two for each."""
+        if not several:
+            return
+        schema = "dbos." if self.rows.dialect.name == "postgresql" else ""
+        made = [self._client._build_enqueue_status(each.options, *each.args)[1] for each in several]  # noqa: SLF001 - no other way in 3.4
+        statuses = [{**each, "recovery_attempts": 0, "creator_xid": str(uuid4())} for each in made]
+        for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
+            values = [{column: each[column] for column in columns} for each in statuses]
+            insert_rows(self.rows, f"{schema}{table}", values)
 
     def lock(self, *what: object) -> bool:
         """Wait for the transactions that hold the same lock, and hold it until this transaction ends.
@@ -770,14 +754,3 @@ def _insert_statement(dialect: str, table: str, columns: tuple[str, ...], comput
     values = ", ".join([*columns, *(expression for _, expression in computed)])
     # Without WHERE, SQLite would take ON for a part of FROM.
     return f"INSERT INTO {table} ({into}) SELECT {values} FROM {rows} AS new WHERE true ON CONFLICT DO NOTHING"  # noqa: S608 - ours
-
-
-def enqueue(rows: Connection, client: DBOSClient, several: Sequence[Enqueued]) -> None:
-    """Have workflows run, in two statements; DBOS itself makes their rows, and would take two for each."""
-    if not several:
-        return
-    schema = "dbos." if rows.dialect.name == "postgresql" else ""
-    made = [client._build_enqueue_status(each.options, *each.args)[1] for each in several]  # noqa: SLF001 - no other way in 3.4
-    statuses = [{**each, "recovery_attempts": 0, "creator_xid": str(uuid4())} for each in made]
-    for table, columns in (("workflow_status", _STATUS_COLUMNS), ("workflow_input", _INPUT_COLUMNS)):
-        insert_rows(rows, f"{schema}{table}", [{column: each[column] for column in columns} for each in statuses])

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Never, Protocol, assert_never
+from typing import Any, Never, Protocol, assert_never
 
 import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
@@ -90,7 +90,7 @@ class DurableWorker:
         self._store, self._handler, self._slots = store, handler, slots
         self._jobs_at_once, self._drain_seconds = jobs_at_once, drain_seconds
         self._name = ""
-        self._legs: set[asyncio.Task[None]] = set()
+        self._legs: set[asyncio.Task[object]] = set()
         self._closing = False
         self.draining = False
         self._failed = asyncio.Event()
@@ -213,7 +213,7 @@ class DurableWorker:
         """Run one leg of a job; for the workflow."""
         await self._do(self._run_leg(Leg(job_id=job_id, number=number, worker=self._name)))
 
-    async def _do(self, work: Coroutine[None, None, None]) -> None:
+    async def _do(self, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine in a task of its own, which is cancelled when the worker ends.
 
         What fails ends the worker. The workflow of what failed, or was cancelled, stays as it is, and is run again by
@@ -293,11 +293,7 @@ class DurableWorker:
 
     async def wake(self, job_id: str, leg: int) -> None:
         """Queue a job whose wait is over; for the workflow."""
-
-        async def wake() -> None:
-            await self._store.run(lambda tx: jobs.wake(tx, job_id, leg))
-
-        await self._do(wake())
+        await self._do(self._store.run(lambda tx: jobs.wake(tx, job_id, leg)))
 
 
 class _Attempt:
@@ -306,12 +302,7 @@ class _Attempt:
     def __init__(self, store: JobStore, leg: Leg, job: Job, *, number: int, deaths: int) -> None:
         self._store, self._steps = store, 0
         self.leg, self.job, self.number, self.deaths = leg, job, number, deaths
-        self.heard = 0
-
-    @property
-    def exhausted(self) -> bool:
-        """See `JobAttempt.exhausted`."""
-        return self.deaths >= MOST_DEATHS
+        self.exhausted, self.heard = deaths >= MOST_DEATHS, 0
 
     @asynccontextmanager
     async def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:

@@ -360,7 +360,7 @@ def storage_of(settings: Settings) -> JobStorage:
     snapshots = None if blobs is None else Snapshots(blobs=blobs, key=key_for(settings.webhook_secret, "snapshots"))
     return JobStorage(
         sessions=sessions,
-        patches=_patches_in(blobs, settings),
+        patches=patches_of(settings, blobs),
         snapshots=snapshots,
         lasting_patches=settings.has_dashboard,
     )
@@ -371,15 +371,12 @@ def local_storage(agent: AgentSettings) -> JobStorage:
     return JobStorage(sessions=None, patches=PatchFiles(agent.data_dir / _FOLDER))
 
 
-def patches_of(settings: Settings) -> PatchStore:
-    """Return the store for patches: the blob store that the operator names, or files that the operator can read.
-
-    Raises:
-        ConfigError: the blob store needs what is not installed.
-        StorageError: the directory of the blob store cannot be made.
-    """
-    blobs = None if settings.storage_url is None else blobs_of(settings, settings.storage_url)
-    return _patches_in(blobs, settings)
+def patches_of(settings: Settings, blobs: BlobStore | None) -> PatchStore:
+    """Return the store for patches: the operator's blob store, or else files that the operator can read."""
+    folder = settings.agent.data_dir / _FOLDER
+    if blobs is None:
+        return PatchFiles(folder)
+    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
 
 
 def files_of(agent: AgentSettings) -> FileJobSessions:
@@ -388,7 +385,7 @@ def files_of(agent: AgentSettings) -> FileJobSessions:
 
 
 def blobs_of(settings: Settings, url: str) -> BlobStore:
-    """The blob store at an address, reached with the operator's key.
+    """Return the blob store at an address, reached with the operator's key.
 
     Raises:
         ConfigError: the blob store needs what is not installed.
@@ -402,13 +399,6 @@ def blobs_of(settings: Settings, url: str) -> BlobStore:
         endpoint=settings.aws_endpoint_url or "",
     )
     return open_blobs(url, access)
-
-
-def _patches_in(blobs: BlobStore | None, settings: Settings) -> PatchStore:
-    folder = settings.agent.data_dir / _FOLDER
-    if blobs is None:
-        return PatchFiles(folder)
-    return PatchBlobs(Vault(blobs=blobs, folder=_FOLDER, key=key_for(settings.webhook_secret, "patches")), folder)
 
 
 _SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib64", "/sbin", "/usr")))

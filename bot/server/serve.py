@@ -34,7 +34,6 @@ from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
-from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, slots_of
 from bot.server import webhook
@@ -219,13 +218,16 @@ async def service(
         app = make_app(_webhook_options(settings), queue, accepted=accepted, unneeded=unneeded, answered=answered)
         _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.read, queue, session)
+        scheduler = None
+        if schedules is not None:
+            scheduler = Scheduler(schedules, ledger, partial(installation_ids, app_access(settings)), github_of)
         yield BotService(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
             monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
-            scheduler=_scheduler(settings, shared.schedules, ledger, github_of),
+            scheduler=scheduler,
         )
 
 
@@ -247,13 +249,6 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     deliveries = partial(app_deliveries, app_access(settings))
     own_file = settings.agent.data_dir / "redelivery.lock"
     return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
-
-
-def _scheduler(
-    settings: Settings, schedules: Schedules | None, ledger: Ledger, github_of: Callable[[int], GitHub]
-) -> Scheduler | None:
-    installations = partial(installation_ids, app_access(settings))
-    return None if schedules is None else Scheduler(schedules, ledger, installations, github_of)
 
 
 def _installed_app(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_runtime import Outcome, Status, Usage
-from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunView, cost_weeks, run_row, run_view
+from bot.dashboard.views import ENTRIES_ON_A_PAGE, LINES_ON_A_PAGE, RunMaterial, RunView, cost_weeks, run_row, run_view
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
 from bot.jobs import approvals
@@ -42,17 +42,8 @@ def _view(
     page: int | None = None,
     diff_page: int = 1,
 ) -> RunView:
-    return run_view(
-        stored,
-        record or JobRecord(),
-        log or RunLog(),
-        diff=diff,
-        now=NOW,
-        server_url="https://github.com",
-        trace="",
-        page=page,
-        diff_page=diff_page,
-    )
+    run = RunMaterial(stored=stored, record=record or JobRecord(), log=log or RunLog(), diff=diff, trace="")
+    return run_view(run, now=NOW, server_url="https://github.com", page=page, diff_page=diff_page)
 
 
 def test_a_row_says_who_asked_for_what_where() -> None:

@@ -9,6 +9,7 @@ revision = "0001"
 down_revision = None
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_ID = sa.String(length=200)
 
 
 def upgrade() -> None:
@@ -22,12 +23,12 @@ def upgrade() -> None:
 def _create_jobs() -> None:
     op.create_table(
         "jobs",
-        sa.Column("seq", _NUMBER, autoincrement=True, nullable=False),
-        sa.Column("id", sa.String(length=200), nullable=False),
-        sa.Column("delivery_id", sa.String(length=200), nullable=False),
+        sa.Column("seq", _NUMBER, autoincrement=True, primary_key=True),
+        sa.Column("id", _ID, nullable=False, unique=True),
+        sa.Column("delivery_id", _ID, nullable=False, unique=True),
         sa.Column("repo_id", _NUMBER, nullable=False),
         sa.Column("thread", _NUMBER, nullable=False),
-        sa.Column("installation", _NUMBER, nullable=True),
+        sa.Column("installation", _NUMBER),
         sa.Column("actor_id", _NUMBER, nullable=False),
         sa.Column("lane", sa.String(length=10), nullable=False),
         sa.Column("state", sa.String(length=10), nullable=False),
@@ -35,18 +36,15 @@ def _create_jobs() -> None:
         sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
         sa.Column("leg", sa.Integer(), server_default="0", nullable=False),
         sa.Column("released", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.Column("worker", sa.String(length=200), nullable=True),
+        sa.Column("worker", _ID),
         sa.Column("held_until", sa.Double(), server_default="0", nullable=False),
-        sa.Column("waits_until", sa.Double(), nullable=True),
+        sa.Column("waits_until", sa.Double()),
         sa.Column("enqueued_at", sa.Double(), nullable=False),
-        sa.Column("begun_at", sa.Double(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("body", sa.Text(), nullable=True),
-        sa.Column("repository", sa.Text(), nullable=True),
-        sa.Column("actor", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint("seq"),
-        sa.UniqueConstraint("delivery_id"),
-        sa.UniqueConstraint("id"),
+        sa.Column("begun_at", sa.Double()),
+        sa.Column("finished_at", sa.Double()),
+        sa.Column("body", sa.Text()),
+        sa.Column("repository", sa.Text()),
+        sa.Column("actor", sa.Text()),
         sqlite_autoincrement=True,
     )
     for name, columns in (
@@ -78,58 +76,46 @@ def _create_partial_index(
 def _create_job_details() -> None:
     op.create_table(
         "owed",
-        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
         sa.Column("since", sa.Double(), nullable=False),
         sa.Column("tries", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("job_id"),
     )
     op.create_table(
         "records",
-        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("job_id"),
     )
     op.create_table(
         "signals",
-        sa.Column("job_id", sa.String(length=200), nullable=False),
-        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("id", sa.String(length=200), nullable=False),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+        sa.Column("number", sa.Integer(), autoincrement=False, primary_key=True),
+        sa.Column("id", _ID, nullable=False),
         sa.Column("kind", sa.String(length=10), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("sender", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("job_id", "number"),
         sa.UniqueConstraint("job_id", "id"),
     )
     op.create_table(
         "suspects",
-        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
         sa.Column("deaths", sa.Integer(), nullable=False),
-        sa.Column("claimed_at", sa.Double(), nullable=True),
+        sa.Column("claimed_at", sa.Double()),
         sa.Column("excused", sa.Integer(), server_default="0", nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("job_id"),
     )
     op.create_table(
         "deaths",
-        sa.Column("worker", sa.String(length=200), nullable=False),
-        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("worker", _ID, primary_key=True),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
         sa.Column("at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("worker", "job_id"),
     )
     op.create_table(
         "run_logs",
-        sa.Column("job_id", sa.String(length=200), nullable=False),
+        sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
         sa.Column("repo_id", _NUMBER, nullable=False),
         sa.Column("repository", sa.Text(), nullable=False),
         sa.Column("week", sa.Integer(), nullable=False),
-        sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.Column("cost_usd", sa.Double()),
         sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-        sa.PrimaryKeyConstraint("job_id"),
     )
     op.create_index("run_logs_week", "run_logs", ["week"])
 
@@ -137,23 +123,21 @@ def _create_job_details() -> None:
 def _create_thread_facts() -> None:
     op.create_table(
         "labels",
-        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
-        sa.Column("thread", _NUMBER, autoincrement=False, nullable=False),
-        sa.Column("folded", sa.Text(), nullable=False),
+        sa.Column("repo_id", _NUMBER, autoincrement=False, primary_key=True),
+        sa.Column("thread", _NUMBER, autoincrement=False, primary_key=True),
+        sa.Column("folded", sa.Text(), primary_key=True),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("labeller_id", _NUMBER, nullable=False),
         sa.Column("labeller_login", sa.Text(), nullable=False),
         sa.Column("bound_to", sa.Text(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("repo_id", "thread", "folded"),
     )
     op.create_table(
         "told",
-        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
-        sa.Column("thread", _NUMBER, autoincrement=False, nullable=False),
-        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("repo_id", _NUMBER, autoincrement=False, primary_key=True),
+        sa.Column("thread", _NUMBER, autoincrement=False, primary_key=True),
+        sa.Column("cause", sa.Text(), primary_key=True),
         sa.Column("until", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("repo_id", "thread", "cause"),
     )
     op.create_index("told_until", "told", ["until"])
 
@@ -161,31 +145,27 @@ def _create_thread_facts() -> None:
 def _create_repository_facts() -> None:
     op.create_table(
         "configs",
-        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("repo_id", _NUMBER, autoincrement=False, primary_key=True),
         sa.Column("until", sa.Double(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("repo_id"),
     )
     op.create_table(
         "schedules",
-        sa.Column("repo_id", _NUMBER, autoincrement=False, nullable=False),
-        sa.Column("recipe", sa.String(length=200), nullable=False),
+        sa.Column("repo_id", _NUMBER, autoincrement=False, primary_key=True),
+        sa.Column("recipe", _ID, primary_key=True),
         sa.Column("installation", _NUMBER, nullable=False),
         sa.Column("repo", sa.Text(), nullable=False),
         sa.Column("cron", sa.Text(), nullable=False),
         sa.Column("due_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("repo_id", "recipe"),
     )
     op.create_index("schedules_due", "schedules", ["due_at"])
     op.create_table(
         "paces",
-        sa.Column("installation", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("installation", _NUMBER, autoincrement=False, primary_key=True),
         sa.Column("last_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("installation"),
     )
     op.create_table(
         "sweeps",
-        sa.Column("name", sa.String(length=50), nullable=False),
+        sa.Column("name", sa.String(length=50), primary_key=True),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("name"),
     )
