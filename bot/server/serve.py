@@ -34,6 +34,7 @@ from bot.publishing.markdown import quiet
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
+from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, slots_of
 from bot.server import webhook
@@ -218,16 +219,13 @@ async def service(
         app = make_app(_webhook_options(settings), queue, accepted=accepted, unneeded=unneeded, answered=answered)
         _add_dashboard(app, settings, queue, shared, session)
         read = partial(metrics.read, queue, session)
-        scheduler = None
-        if schedules is not None:
-            scheduler = Scheduler(schedules, ledger, partial(installation_ids, app_access(settings)), github_of)
         yield BotService(
             queue=queue,
             worker=worker,
             runner=make_runner(app),
             monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
-            scheduler=scheduler,
+            scheduler=schedules and _scheduler(settings, schedules, ledger, github_of),
         )
 
 
@@ -249,6 +247,12 @@ def _redelivery(settings: Settings, store: JobStore) -> Redelivery:
     deliveries = partial(app_deliveries, app_access(settings))
     own_file = settings.agent.data_dir / "redelivery.lock"
     return Redelivery(deliveries, FileDeliverySweeps(own_file) if store.path else PostgresDeliverySweeps(store))
+
+
+def _scheduler(
+    settings: Settings, schedules: Schedules, ledger: Ledger, github_of: Callable[[int], GitHub]
+) -> Scheduler:
+    return Scheduler(schedules, ledger, partial(installation_ids, app_access(settings)), github_of)
 
 
 def _installed_app(
