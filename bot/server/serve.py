@@ -225,7 +225,7 @@ async def service(
             runner=make_runner(app),
             monitor=make_runner(monitor(app, queue, read, settings.metrics_token, lambda: worker.draining)),
             redelivery=_redelivery(settings, store),
-            scheduler=schedules and _scheduler(settings, schedules, ledger, github_of),
+            scheduler=_scheduler(settings, schedules, ledger, github_of) if schedules else None,
         )
 
 
