@@ -1,17 +1,52 @@
-"""Recording what goes over real sockets, and replaying it."""
-
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent_runtime.core.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
+from agent_runtime.core.errors import (
+    ContextOverflowError,
+    ModelError,
+    ModelOutageError,
+    ModelRefusedError,
+    ModelUnreachableError,
+    ScriptError,
+    SettingsError,
+)
+from agent_runtime.core.values import Image, ToolAnswer, ToolRequest, Usage
 from agent_runtime.providers.models import ModelOptions
-from agent_runtime.providers.protocol import Chunk, Message, Provider, Request, TextChunk
-from agent_runtime.providers.recording import RecordingProvider, ReplayProvider, load_tape
+from agent_runtime.providers.protocol import (
+    CallChunk,
+    Chunk,
+    Message,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+    ToolSchema,
+)
+from agent_runtime.providers.recording import (
+    HIDDEN,
+    VOLATILE,
+    Answered,
+    Note,
+    RecordingProvider,
+    ReplayProvider,
+    Tape,
+    TapedRequest,
+    TapeWriter,
+    differences,
+    hide_in_request,
+    load_tape,
+    read_tape,
+    shows_images,
+)
 from agent_runtime.providers.scripted import ScriptedProvider
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, conversation, provider_on
@@ -216,3 +251,281 @@ async def test_a_replay_notices_another_image(tmp_path: Path) -> None:
     await recorded(path, conversation(images=(picture(),)))
     with pytest.raises(ScriptError, match="differs"):
         await chunks_of(ReplayProvider(path), conversation(images=(picture(shade=7),)))
+
+
+CHUNKS: tuple[Chunk, ...] = (
+    ReplyStart(attempt=1),
+    TextChunk(text="Half\u2028 é 🐛"),
+    ReplyFault(reason="it broke", billed=True, wait=1.5, model="m-2"),
+    ReplyStart(attempt=2),
+    TextChunk(text="Who"),
+    TextChunk(text="le.\r\n"),
+    ReplyEnd(stop="length", usage=Usage(requests=1, input_tokens=7, cost_usd=None), model="m-2"),
+)
+
+
+def request(*texts: str, system: str = "Be brief.", status: str = "") -> Request:
+    roles = ("user", "assistant")
+    messages = tuple(Message(role=roles[index % 2], text=text) for index, text in enumerate(texts))  # type: ignore[arg-type]  # the roles are the two there are
+    return Request(system=system, messages=messages, status=status)
+
+
+def written(writer: TapeWriter, *requests: Request) -> str:
+    lines = [writer.header("m-1", {"why": "a test"})]
+    for each in requests:
+        number, line = writer.asked(each)
+        lines += [line, writer.answered(number, CHUNKS, None)]
+    return "".join(lines)
+
+
+def test_an_outage_is_replayed_with_what_the_service_asked_for() -> None:
+    writer = TapeWriter()
+    number, line = writer.asked(request("One"))
+    text = writer.header("m-1", {}) + line + writer.answered(number, [], ModelOutageError("down", retry_after=90.0))
+    [_, answer] = read_tape(text, source="t").entries
+    assert isinstance(answer, Answered)
+    assert isinstance(answer.error, ModelOutageError)
+    assert (str(answer.error), answer.error.retry_after) == ("down", 90.0)
+
+
+def test_what_is_written_is_read_to_the_character() -> None:
+    requests = [
+        request("One"),
+        request("One", "Two\u2028", "Three\n", status="[Step 2]"),
+        request("Other", system="Now"),
+    ]
+    writer = TapeWriter()
+    text = written(writer, *requests) + writer.note("event", {"a": [1, None, 2.5]})
+    tape = read_tape(text, source="t")
+    assert (tape.model, tape.about, tape.torn) == ("m-1", {"why": "a test"}, False)
+    assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
+    assert [entry.chunks for entry in tape.entries if isinstance(entry, Answered)] == [CHUNKS] * 3
+    assert tape.entries[-1] == Note(kind="event", value={"a": [1, None, 2.5]})
+
+
+def test_a_growing_conversation_is_written_once() -> None:
+    texts = [f"message {number} " + "x" * 1_000 for number in range(60)]
+    text = written(TapeWriter(), *[request(*texts[: size + 1], system="s" * 6_000) for size in range(0, 60, 2)])
+    assert len(text) < 60 * 1_100 + 6_000 + 30 * 700
+
+
+def test_an_error_comes_back_as_what_it_was() -> None:
+    writer = TapeWriter()
+    head = writer.header("m", {})
+    lines = [writer.answered(1, [], error) for error in (ContextOverflowError("too long"), ModelError("odd"))]
+    lines.append(writer.answered(1, [], ModelError("x")).replace('"ModelError"', '"os"'))
+    errors = [
+        entry.error for entry in read_tape(head + "".join(lines), source="t").entries if isinstance(entry, Answered)
+    ]
+    assert [(type(error), str(error)) for error in errors] == [
+        (ContextOverflowError, "too long"),
+        (ModelError, "odd"),
+        (ModelError, "x"),
+    ]
+
+
+def test_a_torn_last_line_is_left_out_and_told() -> None:
+    text = written(TapeWriter(), request("One"))
+    tape = read_tape(text[:-9], source="t")
+    assert tape.torn
+    assert [type(entry) for entry in tape.entries] == [TapedRequest]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1 is not JSON"),
+        ("[]\n", "line 1 is not an object"),
+        ("hello\n", "t, line 1 is not JSON"),
+        ('{"recording": 2}\n', "not a recording of format 1 .*update the package"),
+        ('{"recording": 1, "model": "m"}\n{"surprise": 1}\n', "t, line 2 is not an entry"),
+        ('{"recording": 1, "model": "m"}\nnonsense\n{"note": "a", "value": 1}\n', "t, line 2 is not JSON"),
+        (
+            '{"recording": 1, "model": "m"}\n{"reply": 1, "chunks": [["odd"]], "error": null}\n',
+            "line 2 is not an entry",
+        ),
+    ],
+)
+def test_what_is_no_recording_is_refused_with_the_line(text: str, told: str) -> None:
+    with pytest.raises(ScriptError, match=told):
+        read_tape(text, source="t")
+
+
+def test_secrets_are_kept_out_wherever_they_stand() -> None:
+    secret = 'sk-"quoted"-é'
+    writer = TapeWriter(secrets=(secret, ""))
+    pieces = [TextChunk(text=f"It is {secret[:5]}"), TextChunk(text=f"{secret[5:]}, I think")]
+    _, line = writer.asked(request(f"key={secret}", system=secret, status=secret))
+    lines = [
+        writer.header(secret, {secret: [secret]}),
+        line,
+        writer.answered(1, [ReplyStart(attempt=1), *pieces], ModelError(secret)),
+        writer.note("event", {"text": (secret,)}),
+    ]
+    for line in lines:
+        assert secret not in line
+        assert json.dumps(secret)[1:-1] not in line
+        assert "[secret]" in line
+    tape = read_tape("".join(lines), source="t")
+    answer = next(entry for entry in tape.entries if isinstance(entry, Answered))
+    assert answer.chunks == (ReplyStart(attempt=1), TextChunk(text="It is [secret], I think"))
+
+
+def test_requests_that_are_alike_have_no_difference() -> None:
+    assert not list(differences(request("a", "b"), request("a", "b")))
+
+
+def test_each_difference_is_a_small_diff_that_names_its_place() -> None:
+    body = "\n".join(f"line {number}" for number in range(100))
+    then = request("Task", "Reply", body, system="Old", status="[Step 2 of 30]")
+    now = request("Task", "Reply", body.replace("line 50\n", "line fifty\n"), system="New", status="[Step 2 of 40]")
+    system, message, status = differences(then, now)
+    assert system.splitlines()[:2] == ["--- recorded system", "+++ system now"]
+    assert "-Old" in system
+    assert "+New" in system
+    assert "--- recorded message 3" in message
+    assert "-line 50\n+line fifty" in message
+    assert len(message.splitlines()) < 10
+    assert "status" in status
+
+
+def test_a_message_too_many_is_named() -> None:
+    (told,) = differences(request("a"), request("a", "b"))
+    assert told.endswith("+2 assistant")
+
+
+def test_a_difference_of_line_ends_only_is_still_told() -> None:
+    (told,) = differences(request("a\r\nb"), request("a\nb"))
+    assert told == "message 1: the line endings differ"
+
+
+def test_a_large_difference_is_cut() -> None:
+    (told,) = differences(request("a\n" * 500), request("b " * 1_000))
+    assert len(told) < 4_000
+    assert "more lines" in told
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("[Step 1. 2026-11-22 01:02 UTC.]", "[Step 1. 2027-01-01 23:59 UTC.]"),
+        ("[ENVIRONMENT CHANGE] 2026-11-22 01:02:03", "[ENVIRONMENT CHANGE] 2026-11-22 04:05:06"),
+        ("[quote 01234567 from x]\n[end of quote 01234567]", "[quote ba987654 from x]\n[end of quote ba987654]"),
+        ("3 passed in 0.12s", "3 passed in 1.7s"),
+        ("main: idle, pid 7211, cwd /w", "main: idle, pid 80, cwd /w"),
+    ],
+)  # fmt: skip
+def test_what_differs_by_its_nature_may_be_masked(then: str, now: str) -> None:
+    assert list(differences(request(then), request(now)))
+    assert not list(differences(request(then), request(now), masks=VOLATILE))
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [("3 passed", "4 passed"), ("v1.2.3s4", "v1.2.4s4"), ("in files", "in 5 files")]
+)
+def test_nothing_else_is_masked(then: str, now: str) -> None:
+    assert list(differences(request(then), request(now), masks=VOLATILE))
+
+
+def test_an_empty_recording_has_a_head() -> None:
+    assert read_tape(TapeWriter().header("m", {}), source="t") == Tape(model="m", about={}, entries=())
+
+
+def looking(*images: Image, text: str = "Look") -> Request:
+    return Request(system="Be brief.", messages=(Message(role="user", text=text, images=images),))
+
+
+def test_images_are_written_once_and_read_to_the_byte() -> None:
+    first = looking(picture(), picture("b", shade=3))
+    requests = [first, replace(first, messages=(*first.messages, *request("One", "Two").messages))]
+    text = written(TapeWriter(), *requests)
+    tape = read_tape(text, source="t")
+    assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
+    assert text.count(picture().data) == 1
+    assert shows_images(tape)
+
+
+def test_a_message_without_images_is_written_as_ever() -> None:
+    text = written(TapeWriter(), request("One"))
+    assert '"messages": [["user", "One"]]' in text
+    assert not shows_images(read_tape(text, source="t"))
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (looking(picture(shade=4)), "sha256"),
+        (looking(picture("elsewhere")), "+[image elsewhere: image/png"),
+        (looking(), "-[image issue #12 by @mona: image/png"),
+        (looking(picture(), picture()), "+[image issue #12 by @mona: image/png"),
+    ],
+    ids=["other bytes", "another source", "none", "one more"],
+)
+def test_other_images_are_a_difference_that_shows_no_bytes(now: Request, told: str) -> None:
+    (difference,) = differences(looking(picture()), now, masks=VOLATILE)
+    assert told in difference
+    assert picture().data not in difference
+
+
+def test_the_same_images_are_no_difference() -> None:
+    assert [*differences(looking(picture()), looking(picture()))] == []
+
+
+def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> None:
+    image = picture("at hunter2's desk")
+    secrets = ("hunter2", image.data[8:30])
+    text = written(TapeWriter(secrets=secrets), looking(image))
+    assert not any(secret in text for secret in secrets)
+    (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, TapedRequest))
+    assert asked.request == hide_in_request(looking(image), secrets)
+
+
+@pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
+def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
+    text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
+    with pytest.raises(ScriptError, match="t, line 2 is not an entry"):
+        read_tape(text, source="t")
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word', "pässword", "two\nlines"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_that_the_arguments_of_a_call_escape_is_kept_out(secret: str, *, ascii_only: bool) -> None:
+    arguments = json.dumps({"a": secret}, ensure_ascii=ascii_only)
+    pieces = [CallChunk(index=0, name="find", arguments=each) for each in (arguments[:9], arguments[9:])]
+    lines = [TapeWriter().header("m", {}), TapeWriter(secrets=(secret,)).answered(1, pieces, None)]
+    [answered] = read_tape("".join(lines), source="t").entries
+    assert isinstance(answered, Answered)
+    assert answered.chunks == (CallChunk(index=0, name="find", arguments=f'{{"a": "{HIDDEN}"}}'),)
+
+
+def test_native_tool_calls_are_kept_and_no_secret_of_them() -> None:
+    tool = ToolSchema(name="find", description="Find", parameters={"type": "object"})
+    asks = ToolRequest(id="c1", name="find", arguments='{"a": "s3cret"}')
+    gives = ToolAnswer(id="c1", text="s3cret", ok=False, images=(picture("plot"),))
+    said = Message(role="assistant", text="", requests=(asks,), reasoning="signed")
+    first = Request(system="", messages=(Message(role="user", text="go"),), tools=(tool,))
+    second = replace(first, messages=(*first.messages, said, Message(role="user", text="", answers=(gives,))))
+    third = replace(second, tools=())
+    pieces = ['{"a": "s3', 'cret"}']
+    chunks: list[Chunk] = [
+        CallChunk(index=0, id="c1", name="find"),
+        *(CallChunk(index=0, arguments=each) for each in pieces),
+        ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
+    ]
+    writer = TapeWriter(secrets=("s3cret",))
+    lines = [writer.header("m", {})]
+    for each in (first, second, third):
+        number, line = writer.asked(each)
+        lines += [line, writer.answered(number, chunks, None)]
+    text = "".join(lines)
+    assert "s3cret" not in text
+    assert "cret" not in text.replace(HIDDEN, "")
+    entries = read_tape(text, source="t").entries
+    told = [entry.request for entry in entries if isinstance(entry, TapedRequest)]
+    assert told == [hide_in_request(each, ("s3cret",)) for each in (first, second, third)]
+    [answered, *_] = [entry for entry in entries if isinstance(entry, Answered)]
+    assert answered.chunks == (
+        CallChunk(index=0, id="c1", name="find", arguments='{"a": "[secret]"}'),
+        ReplyEnd(stop="stop", usage=Usage(), reasoning="signed"),
+    )
+    assert [*differences(told[0], told[2])]

@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import shutil
+import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent_runtime.core.errors import SandboxError
-from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox import bubblewrap
+from agent_runtime.sandbox.bubblewrap import Bubblewrap, Machine, explain, install_command, this_machine
 from agent_runtime.sandbox.protocol import SandboxLimits, SandboxSettings
 from tests.sandboxes import run_inside
 
@@ -212,3 +216,148 @@ async def test_it_starts_from_a_running_event_loop(tmp_path: Path) -> None:
         *launch.argv, env=dict(launch.env), stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL
     )
     assert (await process.communicate())[0] == b"hi\n"
+
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _EPERM, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
+_X86, _ARM = 0xC000003E, 0xC00000B7
+
+
+def verdict(machine: str, arch: int, number: int, *args: int) -> int:
+    """Run the filter as the kernel would."""
+    code = bubblewrap.seccomp_filter(machine)
+    assert code is not None
+    steps = list(struct.iter_unpack("=HBBI", code))
+    data = struct.pack("=iIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
+    value, position = 0, 0
+    while True:
+        operation, skip_true, skip_false, operand = steps[position]
+        position += 1
+        if operation == _RETURN:
+            return int(operand)
+        if operation == _LOAD:
+            (value,) = struct.unpack_from("=I", data, operand)
+            continue
+        holds = {_EQUAL: value == operand, _AT_LEAST: value >= operand, _ANY_BIT: bool(value & operand)}[operation]
+        position += skip_true if holds else skip_false
+
+
+@pytest.mark.parametrize(("machine", "arch", "column"), [("x86_64", _X86, 0), ("aarch64", _ARM, 1)])
+@pytest.mark.parametrize("name", bubblewrap.DENIED)
+def test_every_call_in_the_table_is_refused(machine: str, arch: int, column: int, name: str) -> None:
+    assert verdict(machine, arch, bubblewrap.DENIED[name][column]) == _EPERM
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "ioctl", "clone", "socket"), [("x86_64", _X86, 16, 56, 41), ("aarch64", _ARM, 29, 220, 198)]
+)
+def test_arguments_decide_about_ioctl_clone_and_socket(
+    machine: str, arch: int, ioctl: int, clone: int, socket: int
+) -> None:
+    assert verdict(machine, arch, ioctl, 0, 0x5412) == _EPERM
+    assert verdict(machine, arch, ioctl, 0, 0x541C) == _EPERM
+    assert verdict(machine, arch, ioctl, 0, 0x5413) == _ALLOW
+    assert verdict(machine, arch, clone, 0x10000011) == _EPERM
+    assert verdict(machine, arch, clone, 0x00000011) == _ALLOW
+    assert verdict(machine, arch, socket, 40) != _ALLOW
+    assert [verdict(machine, arch, socket, family) for family in bubblewrap.FAMILIES] == [_ALLOW] * 4
+    assert verdict(machine, arch, 435) == 0x00050026
+
+
+def test_other_calls_pass_and_other_architectures_do_not() -> None:
+    assert verdict("x86_64", _X86, 0) == _ALLOW
+    assert verdict("x86_64", 0x40000003, 0) == _KILL
+    assert verdict("x86_64", _X86, 0x40000000 | 1) == _EPERM
+    assert bubblewrap.seccomp_filter("riscv64") is None
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="no filter for this machine")
+def test_the_kernel_refuses_each_call_of_the_table(tmp_path: Path) -> None:
+    column = 0 if platform.machine() == "x86_64" else 1
+    numbers = {name: numbers[column] for name, numbers in bubblewrap.DENIED.items()}
+    script = (
+        "import ctypes, fcntl, socket\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, number in {numbers!r}.items():\n"
+        "    answer = libc.syscall(number, -1, -1, -1, -1, -1, -1)\n"
+        "    print(name, answer, ctypes.get_errno())\n"
+        "try: socket.socket(40, socket.SOCK_STREAM)\n"
+        "except OSError as error: print('vsock', error.errno)\n"
+    )
+    (tmp_path / "try.py").write_text(script)
+    done = run_inside("/usr/bin/python3 try.py; grep Seccomp: /proc/self/status", tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[: len(numbers)] == [f"{name} -1 1" for name in numbers], done.stderr
+    assert lines[len(numbers) :] == ["vsock 97", "Seccomp:\t2"]
+
+
+REFUSED = "bwrap: setting up uid map: Permission denied"
+NO_NAMESPACE = "bwrap: No permissions to create new namespace, likely because the kernel does not allow them"
+EXCEEDED = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)"
+
+USER = Machine(systems=("ubuntu", "debian"), apparmor_restricts=0, userns_clone=1, max_user_namespaces=30_000)
+UBUNTU = replace(USER, apparmor_restricts=1)
+OLD_DEBIAN = replace(USER, userns_clone=0)
+NONE_LEFT = replace(USER, max_user_namespaces=0)
+INSIDE = replace(USER, container=True)
+
+PROFILE, SWITCH = "profile bwrap /usr/bin/bwrap flags=(unconfined)", "apparmor_restrict_unprivileged_userns=0"
+CLONE, MOST, DOCKER = "userns_clone=1", "user.max_user_namespaces=10000", "--security-opt seccomp=unconfined"
+ALL = (PROFILE, SWITCH, CLONE, MOST, DOCKER, "0.8", "unshare --user")
+
+
+@pytest.mark.parametrize(
+    ("said", "machine", "wanted"),
+    [
+        (REFUSED, UBUNTU, (PROFILE, SWITCH)),
+        (NO_NAMESPACE, OLD_DEBIAN, (CLONE,)),
+        (EXCEEDED, NONE_LEFT, (MOST,)),
+        (EXCEEDED, replace(NONE_LEFT, root=True), (MOST,)),
+        (NO_NAMESPACE, replace(NONE_LEFT, apparmor_restricts=1), (MOST, PROFILE, SWITCH)),
+        ("bwrap: Creating new namespace failed: Operation not permitted", replace(INSIDE, root=True), (DOCKER,)),
+        (REFUSED, replace(INSIDE, apparmor_restricts=1), (DOCKER,)),
+        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", INSIDE, (DOCKER,)),
+        ("bwrap: Unknown option --disable-userns", USER, ("0.8",)),
+        (REFUSED, USER, ("unshare --user",)),
+        (REFUSED, Machine(), ("unshare --user",)),
+        ("", USER, ()),
+        ("bwrap: Can't find source path /x: No such file or directory", UBUNTU, ()),
+    ],
+)
+def test_the_remedy_is_the_one_for_this_machine(said: str, machine: Machine, wanted: tuple[str, ...]) -> None:
+    text = explain(said, 1, machine)
+    assert (said or "it said nothing") in text
+    assert [remedy for remedy in ALL if remedy in text] == sorted(wanted, key=ALL.index)
+
+
+def test_the_profile_is_for_the_bubblewrap_that_is_there() -> None:
+    assert "profile bwrap /opt/bin/bwrap flags" in explain(REFUSED, 1, replace(UBUNTU, program="/opt/bin/bwrap"))
+
+
+def test_the_commands_of_a_remedy_can_be_pasted_into_a_shell() -> None:
+    for machine in (UBUNTU, OLD_DEBIAN, NONE_LEFT):
+        remedy = explain(REFUSED, 1, machine).partition("\n\n")[2]
+        stand_in = 'sudo() { if [ "$1" = tee ]; then cat >/dev/null; fi; }\n'
+        commands = "".join(part for part in remedy.split("\n\n") if "sudo" in part).replace("this does as well:", ":")
+        commands = "\n".join(line for line in commands.splitlines() if not line.startswith("On a machine"))
+        done = subprocess.run(["sh", "-euc", stand_in + commands], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (commands, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("systems", "command"),
+    [
+        (("ubuntu", "debian"), "sudo apt-get install --yes bubblewrap"),
+        (("rocky", "rhel", "centos", "fedora"), "sudo dnf install --assumeyes bubblewrap"),
+        (("alpine",), "sudo apk add bubblewrap"),
+        (("opensuse-tumbleweed", "opensuse", "suse"), "sudo zypper install --no-confirm bubblewrap"),
+        (("arch",), "sudo pacman --sync --noconfirm bubblewrap"),
+        ((), "sudo apt-get install --yes bubblewrap"),
+    ],
+)
+def test_a_missing_program_is_installed_with_the_systems_own_command(systems: tuple[str, ...], command: str) -> None:
+    assert install_command("bubblewrap", systems) == command
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    assert isinstance(this_machine(), Machine)

@@ -1,5 +1,3 @@
-"""The proxy's tunnels over real sockets, without a sandbox around the client."""
-
 from __future__ import annotations
 
 import asyncio
@@ -14,7 +12,7 @@ import pytest
 from agent_runtime.core.values import Connection, Network, NetworkLimits
 from agent_runtime.sandbox import egress
 from agent_runtime.sandbox.egress import ProxyRules, TransferBudget, Tunnel, close
-from tests.agent_runtime.sandbox.test_client_hello import made_hello, real_hello, records, server_name
+from tests.agent_runtime.sandbox.test_egress import made_hello, real_hello, records, server_name
 from tests.tls_hosts import LOOPBACK, authority
 from tests.waiting import eventually
 

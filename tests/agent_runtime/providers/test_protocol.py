@@ -1,5 +1,3 @@
-"""The spans of the library: names and numbers, and of errors the class alone."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator

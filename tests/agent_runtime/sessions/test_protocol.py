@@ -1,20 +1,23 @@
-"""What every store promises."""
-
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
 
 from agent_runtime.core.errors import SessionError, SessionInUseError
-from agent_runtime.core.events import Observed, Recovered, Told
+from agent_runtime.core.events import Observed, Recorded, Recovered, Replied, Told
+from agent_runtime.core.values import ToolRequest, Usage
+from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.protocol import InMemorySession, Session
-from tests.agent_runtime.sessions.samples import SAMPLES
+from agent_runtime.sessions.protocol import InMemorySession, Session, scrubbed
+from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 from tests.agent_runtime.sessions.stores import Store
 from tests.agent_runtime.sessions.writer import write
 from tests.forked import Forked
@@ -282,3 +285,38 @@ def test_messages_in_another_form_are_refused_and_nothing_changes(
     with pytest.raises(SessionError, match=reason):
         session.save([HELLO[0], message])
     assert session.load() == HELLO
+
+
+@given(any_event())
+def test_what_holds_no_secret_comes_back_as_it_is(event: Recorded) -> None:
+    assert scrubbed(event, lambda text: text) == event
+
+
+@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
+def test_every_text_is_scrubbed_and_what_is_left_can_be_kept(event: Recorded) -> None:
+    clean = scrubbed(event, lambda _text: "x")
+    assert decode(encode(clean)) == clean
+    kept = encode(clean).decode("utf-8", "surrogatepass")
+    for word in ("mend it", "half a character", "found", "hurry", "look at it", "HEAD: 1234", "rm -r build"):
+        assert word not in kept
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word', "pässword", "two\nlines", "a\ttab"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_that_json_escapes_is_taken_out_of_arguments_and_reasoning(secret: str, *, ascii_only: bool) -> None:
+    def scrub(text: str) -> str:
+        return text.replace(secret, "[secret]")
+
+    written = json.dumps({"code": f"login({secret})", secret: [1.5]}, ensure_ascii=ascii_only)
+    request = ToolRequest(id="1", name="script", arguments=written)
+    clean = scrubbed(Replied(step=1, text="", usage=Usage(), requests=(request,), reasoning=written), scrub)
+    assert json.loads(clean.requests[0].arguments) == {"code": "login([secret])", "[secret]": [1.5]}
+    assert clean.reasoning == ""
+    for untouched in ('{"a":  NaN}', '{"a":', "[" * 5_000, '{"a": 1, "a": 2}'):
+        assert scrubbed(replace(request, arguments=untouched), scrub).arguments == untouched
+
+
+def test_signed_reasoning_that_holds_a_secret_is_dropped_whole() -> None:
+    event = Replied(step=1, text="", usage=Usage(), reasoning='{"kept": "s3cret"}')
+    clean = scrubbed(event, lambda text: text.replace("s3cret", "[secret]"))
+    assert clean == replace(event, reasoning="")
