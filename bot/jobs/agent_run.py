@@ -90,9 +90,9 @@ class AgentRun:
         self._messages.deliver(signal)
 
     @property
-    def untold(self) -> tuple[Signal, ...]:
+    def undelivered(self) -> tuple[Signal, ...]:
         """The messages that came too late for the agent."""
-        return self._messages.untold
+        return self._messages.undelivered
 
     async def go(self) -> Ending:
         """Begin, go on, or publish, whatever comes next."""
@@ -137,7 +137,7 @@ class AgentRun:
         if not is_given_up and await asyncio.to_thread(self._context.services.has_session, self._context.job):
             try:
                 async with self._reopened() as tree:
-                    return await self._end(tree, await self._run(tree, taken_up))
+                    return await self._end(tree, await self._run(tree, continue_leg))
             except (WorkspaceGoneError, ResumeError) as error:
                 log.warning("restarted from the beginning: %s", error)
         return await self._begin_anew()
@@ -171,7 +171,7 @@ class AgentRun:
         def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
             pending = runtime.pending
             if pending is None or pending.request_id != asked.request_id:
-                return taken_up(runtime)  # the answer was heard already, by an attempt that was cut off
+                return continue_leg(runtime)  # the answer was heard already, by an attempt that was cut off
             return runtime.resume(approve=answer.approved, note=answer.note, request_id=asked.request_id)
 
         try:
@@ -450,7 +450,7 @@ class Messages:
             self.note(event)
         self._agent = agent
         if agent is not None:
-            for signal in self.untold:
+            for signal in self.undelivered:
                 _send(agent, signal)
 
     def note(self, event: Event) -> None:
@@ -459,7 +459,7 @@ class Messages:
             self._told.add(event.id)
 
     @property
-    def untold(self) -> tuple[Signal, ...]:
+    def undelivered(self) -> tuple[Signal, ...]:
         """Those that came too late for the agent."""
         return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
 
@@ -488,11 +488,11 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
     if not context.services.is_long_running:  # nobody tries again later
         return outcome
     patience = context.services.model_patience
-    outage = await approvals.wait_out(context.record, outcome, patience=patience)
+    outage = await approvals.record_outage(context.record, outcome, patience=patience)
     if outage is None:
-        return replace(outcome, reason=approvals.given_up(outcome, patience))
+        return replace(outcome, reason=approvals.describe_exhausted_patience(outcome, patience))
     reporter.progress = replace(reporter.progress, awaits="")
-    reason = approvals.told(outage, outcome.reason or "", patience=patience)
+    reason = approvals.describe_outage(outage, outcome.reason or "", patience=patience)
     view = reporter.now(state="parked", reason=reason)
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
@@ -504,7 +504,7 @@ async def policy_of(context: JobContext, policy: Policy) -> Policy:
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 
 
-async def taken_up(runtime: AsyncRuntime) -> Outcome:
+async def continue_leg(runtime: AsyncRuntime) -> Outcome:
     """The leg after a process that ended at any moment, or after an outage: what it came to stands, else it goes on."""
     outcome = runtime.outcome
     if outcome is None or outcome.status is Status.MODEL_UNAVAILABLE:

@@ -43,7 +43,7 @@ async def ask(record: StoredRecord, waiting: Waiting) -> None:
 
 
 async def asked(record: StoredRecord) -> Waiting | None:
-    """What the job waits for, or waited for last."""
+    """Return the newest request of the job, answered or not."""
     return (await record.read()).approvals.waiting
 
 
@@ -106,7 +106,7 @@ async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], Appr
 
 
 def unanswered(waits: Waiting) -> str:
-    """Why a job ends that nobody answered."""
+    """Return the reason of a job whose request was not answered in time."""
     what = "question" if waits.kind == "question" else "request"
     return f"Nobody answered the {what} `{waits.request_id}` in time."
 
@@ -120,16 +120,16 @@ async def last_outage(record: StoredRecord) -> Outage | None:
     return (await record.read()).outage
 
 
-async def is_waited_out(record: StoredRecord, until: float | None) -> bool:
+async def is_waiting_for_model(record: StoredRecord, until: float | None) -> bool:
     """Whether a job that waits until `until` waits for the model service, and not for a person."""
     outage = await last_outage(record)
     return outage is not None and outage.until == until
 
 
-async def wait_out(
+async def record_outage(
     record: StoredRecord, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
 ) -> Outage | None:
-    """Keep that a job waits for the model service; None when it has waited for as long as it may.
+    """Record the outage that a job waits out, with its next attempt; None when it has waited for as long as it may.
 
     Args:
         record: the job's.
@@ -150,8 +150,8 @@ async def wait_out(
     return outage
 
 
-def told(outage: Outage, reason: str, *, patience: float) -> str:
-    """What is said of a job that waits for the model service."""
+def describe_outage(outage: Outage, reason: str, *, patience: float) -> str:
+    """Return the status text of a job that waits for the model service."""
     until, last = _clock(outage.until), _clock(outage.since + patience)
     return (
         f"The model service is unavailable: {reason}\n\nThe work so far is kept. The job continues automatically: it "
@@ -159,8 +159,8 @@ def told(outage: Outage, reason: str, *, patience: float) -> str:
     )
 
 
-def given_up(outcome: Outcome, patience: float) -> str:
-    """Why a job ends that met an outage of the model service."""
+def describe_exhausted_patience(outcome: Outcome, patience: float) -> str:
+    """Return the reason of a job that ends because an outage of the model service lasts too long."""
     most = f"`CODEPILOT_MODEL_PATIENCE` allows ({duration(patience)})"
     return f"{outcome.reason or ''} Waiting for it would take longer than {most}.".strip()
 

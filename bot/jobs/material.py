@@ -30,7 +30,7 @@ from bot.git.errors import WorkspaceError
 from bot.git.mirror import Source
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
-from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, RedCheck, RunFacts, StepFacts
+from bot.github.types import Annotation, CommentFacts, GitHubError, JobFacts, RedCheck, ReviewFacts, RunFacts, StepFacts
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
@@ -100,20 +100,7 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
             ]
         ),
         verdicts=tuple(
-            [
-                ReviewVerdict(
-                    comment=ThreadComment(
-                        id=each.id,
-                        author=each.author,
-                        body=each.body,
-                        created_at=each.submitted_at,
-                        updated_at=each.submitted_at,
-                        ours=each.author_id == me,
-                    ),
-                    state=each.state,
-                )
-                for each in await reader.reviews(repo, number)
-            ]
+            [ReviewVerdict(comment=_comment(each, me), state=each.state) for each in await reader.reviews(repo, number)]
         ),
         diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
     )
@@ -203,13 +190,17 @@ def linked(path: str, fragment: str, text: str) -> LinkedFile:
     return LinkedFile(place=path, text=text)
 
 
-def _comment(facts: CommentFacts, me: int) -> ThreadComment:
+def _comment(facts: CommentFacts | ReviewFacts, me: int) -> ThreadComment:
+    if isinstance(facts, ReviewFacts):
+        created = updated = facts.submitted_at
+    else:
+        created, updated = facts.created_at, facts.updated_at
     return ThreadComment(
         id=facts.id,
         author=facts.author,
         body=facts.body,
-        created_at=facts.created_at,
-        updated_at=facts.updated_at,
+        created_at=created,
+        updated_at=updated,
         ours=facts.author_id == me,
     )
 

@@ -401,8 +401,9 @@ class JobPipeline:
             if not isinstance(command, Work):
                 raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run` has dealt with all else
             schema = await output_schema_of(context, here.repo.id, replace(source, sha=asked.base_sha))
-            begun = Assignment(command=command, here=here, grant=grant, asked=asked, source=source)
-            assignment = replace(begun, output_schema=schema)
+            assignment = Assignment(
+                command=command, here=here, grant=grant, asked=asked, source=source, output_schema=schema
+            )
             self._agent_run = AgentRun(context, self._reporter, assignment)
             for signal in self._heard:
                 self._agent_run.handle_signal(signal)
@@ -471,7 +472,7 @@ class JobPipeline:
         if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
             return ending
         messages = [signal for signal in self._heard if signal.kind == "message"]
-        late = messages if self._agent_run is None else self._agent_run.untold
+        late = messages if self._agent_run is None else self._agent_run.undelivered
         notes = [
             f"This message came too late; send it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
         ]

@@ -156,16 +156,16 @@ class Setup:
             return SetupResult(facts=(_done(config),))
         connections: list[Connection] = []
         ends = await self._commands(tree.path, config, network.network, tell, start_in, connections.append)
-        if all(end.ok for end in ends):
-            # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
-            if self.cache is not None and key is not None and tree.base_sha == asked.base_sha:
-                try:
-                    await self.cache.keep(repo_id, key, tree.path, config.cache)
-                except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
-                    log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
-            await tree.take_as_given(config.cache)
-            return SetupResult(facts=(_done(config),))
+        is_done = all(end.ok for end in ends)
+        # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
+        if is_done and self.cache is not None and key is not None and tree.base_sha == asked.base_sha:
+            try:
+                await self.cache.keep(repo_id, key, tree.path, config.cache)
+            except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
+                log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
         await tree.take_as_given(config.cache)
+        if is_done:
+            return SetupResult(facts=(_done(config),))
         reachable = Reach(
             operator=self.network,
             narrowed=network,

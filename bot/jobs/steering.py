@@ -124,7 +124,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
         record = context.of(each.job)
         # A job that waits for an answer reads nothing before that.
         if each.state is JobState.WAITING:
-            hears = await approvals.is_waited_out(record, each.until)
+            hears = await approvals.is_waiting_for_model(record, each.until)
         else:
             hears = (await record.read()).ending is None
         if hears:
@@ -184,7 +184,7 @@ async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
     """Run what waits though it was answered: the one who answered died before that."""
     for each in jobs:
         record = context.of(each.job)
-        waits = each.state is JobState.WAITING and not await approvals.is_waited_out(record, each.until)
+        waits = each.state is JobState.WAITING and not await approvals.is_waiting_for_model(record, each.until)
         if waits and await approvals.is_answered(record):
             await context.queue.wake(each.job.id)
 
@@ -326,7 +326,7 @@ async def _line(context: JobContext, stored: Stored) -> str:
     job, record = stored.job, context.of(stored.job)
     comment = (await record.read()).comment.posted
     name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb
-    if stored.state is JobState.WAITING and await approvals.is_waited_out(record, stored.until):
+    if stored.state is JobState.WAITING and await approvals.is_waiting_for_model(record, stored.until):
         waits, state = None, "waiting for the model service"
     else:
         waits, state = await approvals.asked(record) if stored.state is JobState.WAITING else None, stored.state.value

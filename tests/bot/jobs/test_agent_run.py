@@ -40,6 +40,7 @@ from bot.jobs.admission import Assignment
 from bot.jobs.agent_run import (
     Messages,
     approves_alike,
+    continue_leg,
     deny_unanswerable,
     is_current,
     parked,
@@ -47,9 +48,8 @@ from bot.jobs.agent_run import (
     record_generation,
     reopened,
     set_up,
-    taken_up,
 )
-from bot.jobs.approvals import is_waited_out
+from bot.jobs.approvals import is_waiting_for_model
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.setup import RepoSettings, SetupResult
 from bot.jobs.status import StatusReporter
@@ -87,7 +87,7 @@ async def test_a_message_that_repeats_an_earlier_one_is_delivered_too(tmp_path: 
         messages.deliver(said("m2"))
         await runtime.run("Listen")
         assert injected(runtime) == ["m1", "m2"]
-    assert messages.untold == ()
+    assert messages.undelivered == ()
 
 
 async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_reported(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_message_that_repeats_an_earlier_one_and_comes_too_late_is_repor
         await runtime.run("Listen")
         messages.go_to(None)
         messages.deliver(said("m2"))
-    assert [signal.id for signal in messages.untold] == ["m2"]
+    assert [signal.id for signal in messages.undelivered] == ["m2"]
 
 
 async def test_the_next_process_delivers_only_what_the_session_does_not_have(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_a_job_waits_for_the_model_and_not_for_a_person() -> None:
     assert isinstance(ending, Ending)
     assert (ending.state, ending.request_id) == (JobState.WAITING, "")
     assert ending.until > time.time()
-    assert await is_waited_out(context.record, ending.until)
+    assert await is_waiting_for_model(context.record, ending.until)
     assert [each["state"] for each in reporter.views] == ["parked"]
     assert reporter.progress.awaits == ""
 
@@ -197,7 +197,7 @@ async def test_what_a_run_has_come_to_is_not_done_again(outcome: Outcome | None,
         return went_on
 
     runtime = cast("AsyncRuntime", SimpleNamespace(outcome=outcome, resume=resume))
-    assert await taken_up(runtime) is (went_on if resumed else outcome)
+    assert await continue_leg(runtime) is (went_on if resumed else outcome)
 
 
 BASE = "a" * 40

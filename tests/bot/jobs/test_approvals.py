@@ -79,7 +79,7 @@ def down(*, steps: int = 1, retry_after: float | None = None) -> Outcome:
 
 async def pause(record: StoredRecord, outcome: Outcome, patience: float = 6 * HOUR) -> float | None:
     """Minutes until the job is tried again."""
-    outage = await approvals.wait_out(record, outcome, patience=patience, chance=lambda: 0.5)
+    outage = await approvals.record_outage(record, outcome, patience=patience, chance=lambda: 0.5)
     return None if outage is None else round((outage.until - time.time()) / 60)
 
 
@@ -104,8 +104,8 @@ async def test_patience_ends(record: StoredRecord) -> None:
 
 
 async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(record: StoredRecord) -> None:
-    assert not await approvals.is_waited_out(record, 1.0)
-    outage = await approvals.wait_out(record, down(), patience=HOUR)
+    assert not await approvals.is_waiting_for_model(record, 1.0)
+    outage = await approvals.record_outage(record, down(), patience=HOUR)
     assert outage is not None
-    assert await approvals.is_waited_out(record, outage.until)
-    assert not await approvals.is_waited_out(record, outage.until + 60)
+    assert await approvals.is_waiting_for_model(record, outage.until)
+    assert not await approvals.is_waiting_for_model(record, outage.until + 60)
