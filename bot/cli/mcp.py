@@ -1,4 +1,4 @@
-"""Arguments of `codepilot mcp`."""
+"""`codepilot mcp`: serve the agent's tools to other agents, in a sandbox and by the bot's permission levels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,47 @@ import click
 from agent_runtime import Agent, AsyncRuntime, RunLimits, SandboxName, SandboxSettings, ScriptedProvider, pick_sandbox
 from bot.domain.access import Level
 from bot.permissions.levels import policy_for, tools_for
-
-# ---- `codepilot mcp`: our tools for other agents, in a sandbox and by our levels.
-
+from bot.permissions.repo_config import command_pattern
 
 _NOBODY = (
     "nobody can approve calls here. Start `codepilot mcp` with --allow PATTERN to allow such commands, or "
     "all of them with --level auto"
 )
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    default=".",
+    help="The directory to work in; default the current one.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["read-only", "ask", "auto"]),
+    default="ask",
+    show_default=True,
+    help="What the tools may do: a permission level of the bot. Calls that require approval are refused.",
+)
+@click.option("--allow", multiple=True, metavar="PATTERN", help="Commands that need no approval, such as 'npm test *'.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "bubblewrap", "local"]),
+    default="auto",
+    show_default=True,
+    help="Where commands run; local does not isolate them.",
+)
+def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
+    """Serve the agent's tools to other agents by MCP.
+
+    The tools are those for files, searches and commands. The server uses standard input and output.
+    """
+    try:
+        patterns = tuple(command_pattern(each) for each in allow)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--allow") from None
+    asyncio.run(serve_tools(directory, level=level, allow=patterns, sandbox=sandbox))
 
 
 async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
@@ -52,40 +85,3 @@ async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], 
     async with AsyncRuntime(agent) as runtime:
         runtime.hooks.register("permission_request", lambda **_call: _NOBODY)
         await runtime.serve_tools()
-
-
-@click.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    default=".",
-    help="The directory to work in; default the current one.",
-)
-@click.option(
-    "--level",
-    type=click.Choice(["read-only", "ask", "auto"]),
-    default="ask",
-    show_default=True,
-    help="What the tools may do: a permission level of the bot. Calls that require approval are refused.",
-)
-@click.option("--allow", multiple=True, metavar="PATTERN", help="Commands that need no approval, such as 'npm test *'.")
-@click.option(
-    "--sandbox",
-    type=click.Choice(["auto", "bubblewrap", "local"]),
-    default="auto",
-    show_default=True,
-    help="Where commands run; local does not isolate them.",
-)
-def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
-    """Serve the agent's tools to other agents by MCP.
-
-    The tools are those for files, searches and commands. The server uses standard input and output.
-    """
-    from bot.permissions.repo_config import command_pattern  # noqa: PLC0415 - as above
-
-    try:
-        patterns = tuple(command_pattern(each) for each in allow)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--allow") from None
-    asyncio.run(serve_tools(directory, level=level, allow=patterns, sandbox=sandbox))
