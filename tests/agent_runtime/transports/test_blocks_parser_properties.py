@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from agent_runtime.core.errors import FormatError
 from agent_runtime.core.text import FenceScanner
 from agent_runtime.transports.blocks_parser import parse
-from tests.agent_runtime.transports.test_reply import outcome, outcome_of
+from tests.agent_runtime.transports.test_blocks_parser import outcome, outcome_of
 
 thorough = settings(max_examples=200, deadline=None)
 

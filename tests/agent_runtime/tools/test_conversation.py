@@ -1,15 +1,31 @@
+"""The tools about the conversation: archived tasks, questions and skills."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Policy,
+    Recorder,
+    Sandbox,
+    ScriptedProvider,
+    Started,
+    Status,
+    ToolReturned,
+    read_skills,
+    replay_recording,
+)
 from agent_runtime.context.transcript import messages
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Summarised
 from agent_runtime.core.values import Plain, Usage
-from agent_runtime.tools.conversation import ContextTools
+from agent_runtime.tools.conversation import ContextTools, QuestionTools
 from agent_runtime.tools.tool import Registry
 from tests.agent_runtime.context.logs import started, task_of
 
@@ -160,3 +176,86 @@ async def test_the_list_previews_summaries_and_says_what_they_save(call: Call, l
     assert len(first) < 160
     assert second.startswith("[ARCHIVED TASK 2] about ")
     assert second.endswith(" tokens saved (still shown in full): B.")
+
+
+class Person:
+    """Answers every question alike."""
+
+    def __init__(self, answer: str) -> None:
+        self.asked: list[str] = []
+        self._answer = answer
+
+    async def ask(self, question: str) -> str:
+        self.asked.append(question)
+        return self._answer
+
+
+async def test_the_answer_is_what_the_call_evaluates_to() -> None:
+    person = Person("port 8080")
+    result = await QuestionTools(person.ask).ask_user(" Which port?\n")
+    assert (result.value, result.text) == ("port 8080", "[ask_user] port 8080")
+    assert person.asked == ["Which port?"]
+
+
+async def test_an_empty_answer_is_said_to_be_one() -> None:
+    assert (await QuestionTools(Person("").ask).ask_user("Well?")).text == "[ask_user] (an empty answer)"
+
+
+@pytest.mark.parametrize("question", ["", " \n", "x" * 4001])
+async def test_a_question_nobody_could_answer_is_not_asked(question: str) -> None:
+    person = Person("yes")
+    with pytest.raises(ToolError, match="ask_user: question"):
+        await QuestionTools(person.ask).ask_user(question)
+    assert person.asked == []
+
+
+def test_the_model_is_told_of_it_in_one_line() -> None:
+    registry = Registry()
+    registry.add_family(QuestionTools(Person("yes").ask))
+    assert registry.declarations.splitlines() == [
+        "def ask_user(question: str) -> str:",
+        '    """Ask the user what only they can decide, and wait for the answer."""',
+    ]
+    assert registry.get("ask_user").described({"question": "Which port?"}) == "Asking: Which port?"
+
+
+SKILL = "---\nname: release\ndescription: Make a release.\n---\nTag it.\n"
+REPLY = """Reading.
+```codepilot
+print(read_skill("release"))
+try:
+    read_skill("other")
+except ValueError as error:
+    print(error)
+```
+```completion
+Done.
+```
+"""
+
+
+async def test_skills_are_listed_once_and_read_on_demand(place: Path, sandbox: Sandbox) -> None:
+    folder = place / ".claude" / "skills" / "release"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(SKILL)
+    provider = ScriptedProvider([REPLY, "```completion\nDone.\n```\n"])
+    agent = Agent(provider=provider, work_dir=place, sandbox=sandbox, policy=Policy(default="ask"))
+    skilled = replace(agent, skills=read_skills(place))
+    recorder = Recorder(skilled, place.parent / "run.jsonl")
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        assert (await runtime.run("Release")).status is Status.FINISHED
+        assert (await runtime.run("Again")).status is Status.FINISHED
+        first, second = [event.opening for event in runtime.session.events if isinstance(event, Started)]
+        read, refused = [event for event in runtime.session.events if isinstance(event, ToolReturned)]
+    assert "# Skills" in first
+    assert "- release: Make a release." in first
+    assert "# Skills" not in second
+    assert (read.value, read.text) == (
+        "Tag it.",
+        "[skill release, whose other files are in .claude/skills/release/]\nTag it.",
+    )
+    assert "there are: release" in refused.text
+    assert (await replay_recording(place.parent / "run.jsonl", work_dir=place, sandbox=sandbox)).is_same
+    async with AsyncRuntime(agent) as runtime:
+        assert "read_skill" not in runtime.registry.names
