@@ -173,7 +173,7 @@ class Run:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            await self.toolbox.interrupt("the run's time was up")
+            await self.toolbox.shell.interrupt("the run's time was up")
             return self.cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
         except ModelOutageError as error:
             parked = Parked(
@@ -181,7 +181,7 @@ class Run:
                 retry_after=error.retry_after,
                 seconds=self.state.clock.seconds,
                 files={**self.toolbox.files.tracked()},
-                terminals=tuple(self.toolbox.terminals),
+                terminals=tuple(self.toolbox.shell.alive),
             )
             self.state.record(parked)
             await self.state.session.commit()
@@ -248,7 +248,7 @@ class Run:
                 "step": {**self.toolbox.files.step_state(), **loop.transport.state()},
             },
             manifest=manifest.to_plain(),
-            terminals=[*self.toolbox.terminals],
+            terminals=[*self.toolbox.shell.alive],
             reply=encode(self.state.original).decode("utf-8", "surrogatepass") if self.state.original else "",
         )
         # People who see a request must be able to answer it, whatever happens to this process.
@@ -275,7 +275,7 @@ class Run:
 
     def _lost(self, alive: Sequence[str]) -> str:
         """What the model should know of terminals that were `alive`, and of tasks, when the run stopped; or nothing."""
-        dead = [name for name in alive if name not in self.toolbox.terminals]
+        dead = [name for name in alive if name not in self.toolbox.shell.alive]
         gone = [task for task in self.state.progress.children if task not in self.toolbox.children]
         told = (notes.terminals_died(dead) if dead else "", notes.copies_gone(gone) if gone else "")
         return "\n".join(filter(None, told))
@@ -312,7 +312,7 @@ class Run:
     def _status(self, step: int) -> str:
         """What changes with every request; sent last, so that it never breaks the cached prefix."""
         counter = step_status(step, self.agent.policy.limits.max_steps, self.agent.clock_and_random.now())
-        return f"{counter}\n{self.toolbox.status}".rstrip()
+        return f"{counter}\n{self.toolbox.shell.status}".rstrip()
 
 
 class PatientProvider(WrappedProvider):

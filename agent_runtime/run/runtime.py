@@ -435,7 +435,7 @@ class AsyncRuntime:
         try:
             outcome = await self._work
         except asyncio.CancelledError:
-            await self._toolbox.interrupt("the run was stopped")
+            await self._toolbox.shell.interrupt("the run was stopped")
             task = asyncio.current_task()
             is_ours = task is not None and bool(task.cancelling())  # not `abort`: the caller goes down with it
             if is_ours and self._resumable:

@@ -70,6 +70,7 @@ class Toolbox:
     Attributes:
         registry: its tools.
         files: those for files, which keep track of them.
+        shell: the terminals.
         transport: how the model calls them.
         workspace: its directory.
         index: what the workspace defines; built once it is asked for.
@@ -121,16 +122,16 @@ class Toolbox:
             lost=self._note_lost,
         )
         gap = TICK_SECONDS if agent.separates_commands else 0.0
-        self._shell = ShellTools(
+        self.shell = ShellTools(
             sandbox, place, self._logs, egress, scratch=self._scratch, start_in=agent.start_in, gap=gap
         )
         self._python_path = state.progress.python_path
-        self._shell.find_modules_in(self._python_path)
+        self.shell.find_modules_in(self._python_path)
         self.transport = _transport(agent, state)
         self.registry = Registry(self.transport.adapt, agent.policy.looks_into)
         self.children = Children(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
-        families: list[ToolFamily] = [self.files, self._search, self._shell, QuestionTools(ask), context]
+        families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
         if agent.delegation is not None:
             families.append(DelegationTools(self.children))
         self.skills = usable_skills(agent.skills)
@@ -182,16 +183,6 @@ class Toolbox:
         self._agent = replace(self._agent, provider=provider)
         self.children.use(provider)
 
-    @property
-    def status(self) -> str:
-        """One line per living terminal."""
-        return self._shell.status
-
-    @property
-    def terminals(self) -> list[str]:
-        """Names of the terminals that are alive."""
-        return self._shell.alive
-
     async def orientation(self, task: Task, facts: Sequence[str]) -> Orientation:
         """What the model would otherwise have to find out about the place it works in; of that, only once."""
         if self._oriented:
@@ -222,9 +213,9 @@ class Toolbox:
         tried = await asyncio.to_thread(trial, self.workspace, agent.start_in, self._permits)
         if tried is None:
             return ""
-        found = read_trial(tried, await self._shell.try_out(tried.script, TRIAL_SECONDS))
+        found = read_trial(tried, await self.shell.try_out(tried.script, TRIAL_SECONDS))
         self._python_path = found.python_path
-        self._shell.find_modules_in(found.python_path)
+        self.shell.find_modules_in(found.python_path)
         return found.fact
 
     def _permits(self, command: str) -> bool:
@@ -257,10 +248,6 @@ class Toolbox:
         then, now = Manifest.from_plain(manifest), await self.manifest()
         return [] if now.digest == then.digest else now.difference(then, limit=_NAMED_FILES)
 
-    async def interrupt(self, reason: str) -> None:
-        """Break off whatever runs, in all terminals; their shells live on where they can."""
-        await self._shell.interrupt(reason)
-
     async def renew(self) -> list[str]:
         """Have the next command start a new sandbox, if this one has lost its network.
 
@@ -288,7 +275,7 @@ class Toolbox:
         """Give everything back; idempotent."""
         await self.children.forget()
         await self.servers.close()
-        await self._shell.close()
+        await self.shell.close()
         await self.index.close()
         self._search.close()
         self.workspace.close()
@@ -297,7 +284,7 @@ class Toolbox:
         self._logs.close()
 
     async def _end_terminals(self) -> None:
-        await self._shell.reset()
+        await self.shell.reset()
         self.network_lost = ""  # a new sandbox is served again, within what is left of the network's bounds
 
     def _note_lost(self, reason: str) -> None:
