@@ -151,7 +151,9 @@ class StateKey:
         Raises:
             SettingsError: the key is too short, would lie in `work_dir`, or has no place.
         """
-        self._key = None if given is None else checked_key(given)
+        if given is not None and len(given) < _BYTES // 2:
+            raise SettingsError(f"`state_key` has {len(given)} bytes; give at least {_BYTES // 2} random ones.")
+        self._key = given
         self._lasting = lasting
         if given is None and lasting and default_key_file().resolve().is_relative_to(work_dir.resolve()):
             raise SettingsError(
@@ -196,17 +198,6 @@ def state_key(path: Path) -> bytes:
         raise SettingsError(
             f"The key that signs paused runs, {path}, cannot be used: {error.strerror}. Fix that, or pass `state_key`."
         ) from error
-
-
-def checked_key(key: bytes) -> bytes:
-    """A caller's own key.
-
-    Raises:
-        SettingsError: it is too short to be a secret.
-    """
-    if len(key) < _BYTES // 2:
-        raise SettingsError(f"`state_key` has {len(key)} bytes; give at least {_BYTES // 2} random ones.")
-    return key
 
 
 def _cipher(key: bytes) -> Fernet:

@@ -131,7 +131,9 @@ class AsyncRuntime:
         self.agent = agent_file if isinstance(agent_file, Agent) else Agent.from_file(agent_file)
         name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
-            session = create_session(session, session_id or slug(name), name, session_dir, db_url)
+            session = create_session(
+                session, session_id or "-".join(name.lower().split()) or "agent", name, session_dir, db_url
+            )
         if isinstance(session, FileSession):
             session.require_out_of_reach(work_dir)
         hooks = hooks or HookSystem()
@@ -642,8 +644,3 @@ def preload(provider: str) -> None:
     clients = _BY_CLIENT if provider in _BY_PROVIDER else ()
     for name in (*_EVERY_RUN, *clients, *_BY_PROVIDER.get(provider, ())):
         import_module(name)
-
-
-def slug(name: str) -> str:
-    """A session's name from an agent's: lower case, hyphens between words."""
-    return "-".join(name.lower().split()) or "agent"

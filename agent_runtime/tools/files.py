@@ -331,7 +331,7 @@ class Writer:
         Args:
             state: what `state` gave when the step was paused.
         """
-        self._limits = StepLimits(state.get("whole_chars", 0), set(state["edited"]))
+        self._limits = StepLimits(state["whole_chars"], set(state["edited"]))
         for path, (version, *lines) in state["bases"].items():
             self._seen.put_back(path, version, tuple(lines))
 

@@ -220,10 +220,7 @@ class CodingAgent:
 
     @cached_property
     def _history(self) -> History | None:
-        if self.db is None:
-            return None
-
-        return History(self.db)
+        return None if self.db is None else History(self.db)
 
     async def _keep(self, response: llm.Response) -> None:
         """Keep a response, in the thread to which the database belongs."""
