@@ -12,7 +12,7 @@ import signal
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bot.git.baseline import GITLINK, MOST_NAMED, Baseline, shown
 from bot.git.change import SYMLINK, Change, FileChange
@@ -196,13 +196,7 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
                 content=contents.get(each.blob),
             )
         )
-    change = Change(
-        base_sha=base,
-        tree_sha=tree,
-        files=tuple(files),
-        patch=patch,
-        patch_file=whole,
-    )
+    change = Change(base_sha=base, tree_sha=tree, files=tuple(files), patch=patch, patch_file=whole)
     if not change.changed_links:
         return change
     # Where the symbolic links of the tree point to.
@@ -234,8 +228,7 @@ def _read(answer: Path, blobs: Iterable[str]) -> dict[str, bytes]:
     return contents
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawChange:
+class RawChange(NamedTuple):
     """One record of `--raw`.
 
     Attributes:
@@ -262,15 +255,7 @@ def parse_raw(output: bytes) -> list[RawChange]:
     changes: list[RawChange] = []
     for meta, path in zip(fields[::2], fields[1::2], strict=True):
         old, new, _, blob, status = meta.removeprefix(b":").split(b" ")
-        changes.append(
-            RawChange(
-                path=path,
-                status=_KINDS[status[:1]],
-                old_mode=_mode(old),
-                new_mode=_mode(new),
-                blob=blob.decode(),
-            )
-        )
+        changes.append(RawChange(path, _KINDS[status[:1]], _mode(old), _mode(new), blob.decode()))
     return changes
 
 

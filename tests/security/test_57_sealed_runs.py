@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cryptography.fernet import Fernet
 
 from bot.domain.job import JobState, Repo
 from bot.git.errors import ChangeError
 from bot.git.tree import Carried, CarriedFile, put
 from bot.jobs.handover import member_of
-from bot.jobs.storage import _SAVED, MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, _fernet_key, seal, unseal
-from bot.queue.records import JobRecord, decode_record, encode_record
+from bot.jobs.storage import MAX_SEALED_BYTES, OtherKeyError, SavedJob, SealError, seal, unseal
+from bot.queue.records import JobRecord, encode_record
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.handed_over import Handed, handed
@@ -48,17 +45,6 @@ def test_nobody_reads_what_is_sealed() -> None:
     assert unseal(sealed, KEY, repo_id=10, thread=7) == saved()
     with pytest.raises(OtherKeyError):
         unseal(sealed, b"another key", repo_id=10, thread=7)
-
-
-def test_what_the_version_before_sealed_is_read() -> None:
-    before = json.loads(_SAVED.dump_json(saved()))
-    before |= {"format": 1, "facts": {"base": "hunter2", "ending": "done\nAll is well."}}
-    del before["record"]
-    sealed = Fernet(_fernet_key(KEY)).encrypt(zlib.compress(json.dumps(before).encode()))
-    record = decode_record(unseal(sealed, KEY, repo_id=10, thread=7).record)
-    assert record.base_sha == "hunter2"
-    assert record.ending is not None
-    assert record.ending.body == "All is well."
 
 
 @pytest.mark.parametrize("at", [0, 9, 60, -1])
