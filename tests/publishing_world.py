@@ -140,7 +140,7 @@ async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | No
                 repo=repo,
                 github=github,
                 tree=tree,
-                target=Target.of(facts),
+                target=Target(repo=facts),
                 record=Remembered(Published()),
                 installation=installation,
             )

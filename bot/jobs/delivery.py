@@ -107,7 +107,7 @@ class ResultDelivery:
             context.record.published,
             publication,
             job=context.job,
-            target=Target.of(here.repo, context.services.conventions.branch_prefix),
+            target=Target(repo=here.repo, branch_prefix=context.services.conventions.branch_prefix),
             pusher=tree,
             redactor=context.services.redactor,
             # What a person approved, and what was proven, is this very tree, and no other.
@@ -474,7 +474,7 @@ async def undo(
             context.record.published,
             publication,
             job=context.job,
-            target=Target.of(access.repo, context.services.conventions.branch_prefix),
+            target=Target(repo=access.repo, branch_prefix=context.services.conventions.branch_prefix),
             pusher=tree,
             redactor=context.services.redactor,
             dry_run=grant.dry_run,

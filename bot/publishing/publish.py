@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Protocol
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
@@ -160,14 +160,14 @@ async def _sent(sender: CommitSender, publication: Publication, commit: CommitPl
 
 async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: BotError) -> Sent:
     for _ in range(REPLAYS):
-        head = await sender.github.repos.branch_head(sender.target.repo, commit.branch)
+        head = await sender.github.repos.branch_head(sender.target.repo.full_name, commit.branch)
         if head is None or head == commit.expected_head:
             raise moved
         try:
             # Make the same change on the commit that the branch stands at now.
             earlier = (await sender.record.read()).onto
-            token = await sender.github.tokens.for_clone(sender.target.repo)
-            onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
+            token = await sender.github.tokens.for_clone(sender.target.repo.full_name)
+            onto = Source(url=sender.target.repo.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
             change = await sender.pusher.replay(commit.change, onto)
             if change:
                 await sender.note_onto(head)
@@ -211,7 +211,9 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         link = (await sender.record.read()).pull
         try:
             if link is None:
-                link = await sender.github.pulls.create(sender.target.repo, request, head=delivered.branch or "")
+                link = await sender.github.pulls.create(
+                    sender.target.repo.full_name, request, head=delivered.branch or ""
+                )
         except GitHubError as error:
             if error.passing:
                 raise
@@ -222,7 +224,7 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
         compared = f"{commit.expected_head}...{sent.branch}"
-        return replace(delivered, wip_url=f"{sender.target.html_url}/compare/{compared}")
+        return replace(delivered, wip_url=f"{sender.target.repo.html_url}/compare/{compared}")
     return delivered
 
 
@@ -319,40 +321,15 @@ class Pusher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a publication may go.
+    """The repository that a publication may go to, and the prefix of the bot's own branches in it."""
 
-    Attributes:
-        repo: `owner/name`, from the job.
-        default_branch: never written to.
-        clone_url: for a push from the trusted git directory.
-        html_url: the repository's page.
-        node_id: what GraphQL calls the repository.
-        branch_prefix: what the names of the bot's own branches begin with.
-    """
-
-    repo: str
-    default_branch: str
-    clone_url: str
-    html_url: str
-    node_id: str
+    repo: RepoFacts
     branch_prefix: str = OWN_PREFIX
-
-    @classmethod
-    def of(cls, repo: RepoFacts, branch_prefix: str = OWN_PREFIX) -> Self:
-        """The repository as it is now."""
-        return cls(
-            repo=repo.full_name,
-            default_branch=repo.default_branch,
-            clone_url=repo.clone_url,
-            html_url=repo.html_url,
-            node_id=repo.node_id,
-            branch_prefix=branch_prefix,
-        )
 
     @property
     def server(self) -> str:
-        """GitHub's address for people."""
-        return self.html_url.removesuffix(f"/{self.repo}")
+        """Return GitHub's address for people."""
+        return self.repo.html_url.removesuffix(f"/{self.repo.full_name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,7 +369,7 @@ class CommitSender:
         noted = (await self.record.read()).commit
         if noted is None:
             return None
-        return Sent(branch=noted.branch, facts=await self.github.repos.commit(self.target.repo, noted.sha))
+        return Sent(branch=noted.branch, facts=await self.github.repos.commit(self.target.repo.full_name, noted.sha))
 
     async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> Sent:
         """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
@@ -413,14 +390,16 @@ class CommitSender:
         """
         await self.check(commit)
         if commit.change.large:  # what Git LFS has already is not sent again
-            token = await self.github.tokens.for_push(self.target.repo)
-            await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
+            token = await self.github.tokens.for_push(self.target.repo.full_name)
+            await self.pusher.upload(
+                commit.change.large, branch=commit.branch, url=self.target.repo.clone_url, token=token
+            )
         link = None
         try:
             made, link = await self._commit(commit, request)
         except CannotExpressError:
             # A try that pushed it may have been killed before it could note it.
-            head, earlier = await self.github.repos.branch_head(self.target.repo, commit.branch), None
+            head, earlier = await self.github.repos.branch_head(self.target.repo.full_name, commit.branch), None
             if head is not None and head != commit.expected_head:
                 parent, tree = commit.expected_head, commit.change.tree_sha
                 earlier = await self.sent_on(commit, head, parent=parent, tree_sha=tree)
@@ -431,7 +410,7 @@ class CommitSender:
         self, commit: CommitPlan, head: str, *, parent: str | None, tree_sha: str | None = None
     ) -> Sent | None:
         """The commit that a branch stands at, when it is ours and was made on `parent`; of a tree, if one is given."""
-        facts = await self.github.repos.commit(self.target.repo, head)
+        facts = await self.github.repos.commit(self.target.repo.full_name, head)
         tree_sha, message = facts.tree_sha if tree_sha is None else tree_sha, self._message(commit)
         if parent is None or not is_made(facts, parent=parent, tree_sha=tree_sha, message=message):
             return None
@@ -458,7 +437,7 @@ class CommitSender:
         """
         if self.is_default(commit.branch):
             raise ForbiddenTargetError(
-                f"{commit.branch} is the default branch of {self.target.repo}; nothing was pushed."
+                f"{commit.branch} is the default branch of {self.target.repo.full_name}; nothing was pushed."
             )
         if commit.branch.startswith(("refs/", "-")) or (
             commit.create_branch and not commit.branch.startswith(self.target.branch_prefix)
@@ -477,7 +456,7 @@ class CommitSender:
 
     def is_default(self, branch: str) -> bool:
         """Whether a branch is the one that is never written to."""
-        return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
+        return branch.removeprefix("refs/heads/").casefold() == self.target.repo.default_branch.casefold()
 
     async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.
@@ -486,7 +465,7 @@ class CommitSender:
             raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
         if not commit.create_branch:
             facts = await self.github.commits.on_branch(
-                self.target.repo,
+                self.target.repo.full_name,
                 branch=commit.branch,
                 expected_head=commit.expected_head,
                 title=commit.title,
@@ -495,8 +474,8 @@ class CommitSender:
             )
             return facts, None
         return await self.github.commits.on_new_branch(
-            self.target.repo,
-            node_id=self.target.node_id,
+            self.target.repo.full_name,
+            node_id=self.target.repo.node_id,
             branch=commit.branch,
             expected_head=commit.expected_head,
             title=commit.title,
@@ -510,14 +489,14 @@ class CommitSender:
 
     async def _push(self, commit: CommitPlan) -> CommitFacts:
         sha = await self.pusher.commit(commit.change, message=self._message(commit))
-        token = await self.github.tokens.for_push(self.target.repo, workflows=commit.change.writes_workflows)
-        expected, url = "" if commit.create_branch else commit.expected_head, self.target.clone_url
+        token = await self.github.tokens.for_push(self.target.repo.full_name, workflows=commit.change.writes_workflows)
+        expected, url = "" if commit.create_branch else commit.expected_head, self.target.repo.clone_url
         try:
             await self.pusher.push(sha, branch=commit.branch, expected=expected, url=url, token=token)
         except GitError as error:
-            what = f"push to {commit.branch} of {self.target.repo}"
+            what = f"push to {commit.branch} of {self.target.repo.full_name}"
             raise GitHubError(what, 0, error.stderr.strip(), remedy_for(0, "")) from error
-        return await self.github.repos.commit(self.target.repo, sha)
+        return await self.github.repos.commit(self.target.repo.full_name, sha)
 
 
 def _leaks(change: Change, redactor: Redactor) -> list[str]:

@@ -82,56 +82,17 @@ _TEMPLATES = jinja2.Environment(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
-    """What waits, as harmless Markdown."""
-
-    head: str
-    preview: str
-    answers: list[str]
-    expires: str
-    like: str
-    like_answer: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """The same as the view, as harmless Markdown; what the template reads."""
-
-    headline: str
-    why: str
-    pending: _Pending | None
-    activities: list[str]
-    earlier_activities: list[str]
-    completion: str
-    is_claim: bool
-    reason: str
-    remedy: str
-    boxes: list[tuple[str, str]]
-    notes: list[str]
-    changed: str
-    files: list[str]
-    more_files: list[str]
-    checks: list[str]
-    denied: list[str]
-    attempts: list[str]
-    withheld_diff: str
-    links: str
-    footer: str
-    marker: str
-
-
 def render_status(view: StatusView) -> str:
     """The comment's body, at most 65,536 characters, every foreign word in it harmless."""
-    shown = _shown(view)
-    body = _TEMPLATES.get_template("status.md.j2").render(view=shown).strip()
+    template = _TEMPLATES.get_template("status.md.j2")
+    body = template.render(view=_template_values(view)).strip()
     own = framing(view)
     if len(body) <= COMMENT_LIMIT:
         return sealed(body, view.allowed, own, limit=COMMENT_LIMIT)
     # Long lists, not the words, are what can be left out; the marker must stay.
-    tail = f"\n\n{shown.marker}"
-    short = _TEMPLATES.get_template("status.md.j2").render(view=_shown(view, bare=True)).strip()
-    cut = clip(short.removesuffix(shown.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
+    tail = f"\n\n{view.marker}"
+    short = template.render(view=_template_values(view, bare=True)).strip()
+    cut = clip(short.removesuffix(view.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
     return sealed(cut, view.allowed, own, limit=COMMENT_LIMIT)
 
 
@@ -188,7 +149,8 @@ def render_part(view: StatusView, number: int, text: str) -> str:
     return sealed(body, view.allowed, framing(view), limit=COMMENT_LIMIT)
 
 
-def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
+def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, object]:
+    """Return the values that the template reads, as harmless Markdown."""
     live = view.state in _LIVE
     activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
     files = [file_line(each) for each in view.files[:_FILES_LISTED]]
@@ -205,14 +167,14 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     waits, pending = None, view.pending
     if pending is not None and view.state == "waiting":
         until = f" until {pending.expires}" if pending.expires else ""
-        waits = _Pending(
-            head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
-            preview=preview(pending),
-            answers=answers(pending),
-            like=like_line(pending),
-            like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
-            expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
-        )
+        waits = {
+            "head": _words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
+            "preview": preview(pending),
+            "answers": answers(pending),
+            "like": like_line(pending),
+            "like_answer": fenced(f"{pending.trigger} approve {pending.request_id} --like"),
+            "expires": f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
+        }
     # What must not be overlooked, each with the kind of its box.
     boxes = (
         ("WARNING", "**Not published.** ", view.withheld),
@@ -224,30 +186,32 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     # A person who waits wants to know how old this is, and how to end it.
     updated = f"updated {datetime.fromtimestamp(view.at, UTC):%H:%M} UTC" if live and view.at else ""
     stop = f"stop it with {code(view.stop)}" if live and view.stop else ""
-    return _Shown(
-        headline=" · ".join(filter(None, [" ".join(title_of(view)), asked, duration(view.seconds), run])),
-        why=_words(why, view, _REASON_LIMIT),
-        pending=waits,
-        activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
-        earlier_activities=[] if live or bare else activities,
-        completion=_words(view.completion or "", view, COMPLETION_LIMIT),
-        is_claim=view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
-        reason=_words(view.reason, view, _REASON_LIMIT),
+    return {
+        "headline": " · ".join(filter(None, [" ".join(title_of(view)), asked, duration(view.seconds), run])),
+        "why": _words(why, view, _REASON_LIMIT),
+        "pending": waits,
+        "activities": activities[-_ACTIVITIES_SHOWN:] if live else [],
+        "earlier_activities": [] if live or bare else activities,
+        "completion": _words(view.completion or "", view, COMPLETION_LIMIT),
+        "is_claim": view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
+        "reason": _words(view.reason, view, _REASON_LIMIT),
         # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
-        remedy=_words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
-        boxes=[(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text],
-        notes=[_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
-        changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
-        files=files[:_FILES_SHOWN],
-        more_files=[] if bare else files[_FILES_SHOWN:],
-        checks=table(view.checks),
-        denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
-        attempts=[attempt_line(each) for each in view.attempts],
-        withheld_diff="" if bare else withheld_diff(view),
-        links=links(view),
-        footer=" · ".join(filter(None, [updated, stop, footer(view)])),
-        marker=view.marker,
-    )
+        "remedy": _words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
+        "boxes": [
+            (kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in boxes if text
+        ],
+        "notes": [_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
+        "changed": "What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
+        "files": files[:_FILES_SHOWN],
+        "more_files": [] if bare else files[_FILES_SHOWN:],
+        "checks": table(view.checks),
+        "denied": [denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
+        "attempts": [attempt_line(each) for each in view.attempts],
+        "withheld_diff": "" if bare else withheld_diff(view),
+        "links": links(view),
+        "footer": " · ".join(filter(None, [updated, stop, footer(view)])),
+        "marker": view.marker,
+    }
 
 
 def title_of(view: StatusView) -> tuple[str, str]:

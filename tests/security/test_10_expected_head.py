@@ -55,5 +55,5 @@ async def test_a_push_that_comes_last_names_the_old_commit(outlet: Outlet, move:
     move(outlet)
     theirs = outlet.hub.branches(outlet.repo)
     with pytest.raises(PushRejectedError, match="`topic`"):
-        await outlet.tree.push(sha, branch="topic", expected=outlet.base, url=outlet.target.clone_url, token=token)
+        await outlet.tree.push(sha, branch="topic", expected=outlet.base, url=outlet.target.repo.clone_url, token=token)
     assert outlet.hub.branches(outlet.repo) == theirs

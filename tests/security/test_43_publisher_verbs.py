@@ -65,7 +65,9 @@ async def test_a_default_branch_with_a_name_like_ours_is_not_written_to(
         publication = await outlet.publication()
         before = hub.branches(outlet.repo)
         with pytest.raises(ForbiddenTargetError, match="the default branch"):
-            await replace(outlet, target=replace(outlet.target, default_branch=name)).send(publication)
+            await replace(
+                outlet, target=replace(outlet.target, repo=replace(outlet.target.repo, default_branch=name))
+            ).send(publication)
         assert hub.branches(outlet.repo) == before
 
 

@@ -77,7 +77,7 @@ async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> 
     outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503")
     outlet.hub.faults.add("PUT", "/-/lfs/*", "drop")
     file = LargeFile(path="new.bin", oid=_OID, size=len(_CONTENT))
-    url, token = outlet.target.clone_url, await outlet.github.tokens.for_push("mona/calc")
+    url, token = outlet.target.repo.clone_url, await outlet.github.tokens.for_push("mona/calc")
     for _ in range(2):  # the second time the server has it
         await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
         assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}

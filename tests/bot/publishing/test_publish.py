@@ -86,7 +86,7 @@ async def test_started_again_after_a_kill_nothing_is_sent_twice(outlet: Outlet, 
 async def test_a_lost_answer_changes_nothing(outlet: Outlet, path: str, *, at_once: bool) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     if not at_once:  # where GitHub does not do all of it in one request, it is done step by step
-        outlet = replace(outlet, target=replace(outlet.target, node_id="nobody's"))
+        outlet = replace(outlet, target=replace(outlet.target, repo=replace(outlet.target.repo, node_id="nobody's")))
     outlet.hub.faults.add("POST", path, "drop_answer")
     delivered = await outlet.send(await outlet.publication())
     assert delivered.pull_number == 2
@@ -212,7 +212,7 @@ async def test_unfinished_work_goes_to_a_branch_that_can_be_compared(outlet: Out
     unfinished = Withheld(cause="unfinished", reason="The run reached its step limit.")
     delivered = await outlet.send(replace(whole, pull_request=None, withheld=unfinished))
     assert delivered.branch == "codepilot/issue-1-j1"
-    assert delivered.wip_url == f"{outlet.target.html_url}/compare/{outlet.base}...codepilot/issue-1-j1"
+    assert delivered.wip_url == f"{outlet.target.repo.html_url}/compare/{outlet.base}...codepilot/issue-1-j1"
     assert delivered.withheld == unfinished
     assert outlet.pulls() == []
 
