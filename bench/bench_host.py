@@ -21,7 +21,7 @@ from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.core.events import Observed, Recorded, Replied, Started
 from agent_runtime.core.values import Usage
 from agent_runtime.processes.bounded import call_bounded
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
@@ -96,7 +96,7 @@ async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
     elif not case.tool:
         for path in list(folder.iterdir()):  # noqa: ASYNC240 - nothing is measured yet
             await asyncio.to_thread(path.write_text, path.read_text() + "x\n")
-        await in_thread(hands.files.changed_by_others)
+        await run_in_thread(hands.files.changed_by_others)
 
 
 async def _call(tool: str, call: Call, hands: Toolbox) -> None:
@@ -106,7 +106,7 @@ async def _call(tool: str, call: Call, hands: Toolbox) -> None:
     hands.files.begin_step()
     try:
         planned = await found.plan(call.arguments)
-        await in_thread(planned.preview)
+        await run_in_thread(planned.preview)
         await found.apply(planned)
     except (ToolError, BoundExceededError) as error:
         print(f"{name}: {str(error)[:200]}", file=sys.stderr)

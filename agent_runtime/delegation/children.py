@@ -31,7 +31,7 @@ from agent_runtime.delegation.copies import (
     render_diff,
 )
 from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.processes.spawn import in_thread, seen_through
+from agent_runtime.processes.spawn import finish_start, run_in_thread
 from agent_runtime.providers.protocol import Chunk, Provider, Request, WrappedProvider
 from agent_runtime.sandbox.protocol import Temporary
 from agent_runtime.workspace.files import StagedFile, Workspace
@@ -314,11 +314,11 @@ class Children:
             files=self._bounds.max_copy_files,
             free=self._agent.sandbox.limits.free_bytes,
         )
-        names = None if paths is None else await in_thread(partial(canonical_paths, self._workspace, paths))
+        names = None if paths is None else await run_in_thread(partial(canonical_paths, self._workspace, paths))
         async with AsyncExitStack() as undo:
             try:  # what a process that died has left is removed first, which may take long
                 made = asyncio.to_thread(Temporary, "codepilot-task-", self._bounds.copies)
-                directory = await seen_through(made, end=lambda unused: asyncio.to_thread(unused.close))
+                directory = await finish_start(made, end=lambda unused: asyncio.to_thread(unused.close))
                 undo.push_async_callback(asyncio.to_thread, directory.close)
                 place = directory.path / "workspace"
                 place.mkdir(mode=0o700)

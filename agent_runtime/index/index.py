@@ -31,7 +31,7 @@ from agent_runtime.index.ranking import EmbeddingError, Embeddings, fused, ranke
 from agent_runtime.index.resolving import Finder, Resolver, callees, callers
 from agent_runtime.index.store import MOST_BYTES, SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.workspace.files import Workspace
 
 
@@ -265,7 +265,7 @@ class WorkspaceIndex:
             await self._embeddings.close()
             self._embeddings = None
         if self._folder is not None:
-            await in_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
+            await run_in_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
             self._folder = None
         self.state = IndexState()
 
@@ -338,7 +338,7 @@ class WorkspaceIndex:
         first = self._folder is None
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="codepilot-index-"))
-            await in_thread(partial(_begin, self._folder / _FILE, self._kept))
+            await run_in_thread(partial(_begin, self._folder / _FILE, self._kept))
         place, most, parsed = self._folder / _FILE, _ALL, 0
         grown = place.exists()  # it has words of what is gone, too, and may be too large for that alone
         for _ in range(_MOST_ROUNDS):
@@ -359,10 +359,10 @@ class WorkspaceIndex:
                 continue
             parsed += int(cast("int", told["parsed"]))
             if database:
-                await in_thread(partial(_written, place, database))
+                await run_in_thread(partial(_written, place, database))
             if not told["behind"]:
                 if parsed and first and self._kept is not None and not self._late:
-                    await in_thread(partial(_store, place, self._kept))
+                    await run_in_thread(partial(_store, place, self._kept))
                 left_out = (
                     f"the code index has the first {told['files']:,} source files only" if told["truncated"] else ""
                 )

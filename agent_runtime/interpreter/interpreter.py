@@ -44,7 +44,7 @@ from agent_runtime.interpreter.source import (
     plain,
     render,
 )
-from agent_runtime.processes.spawn import seen_through, traced
+from agent_runtime.processes.spawn import finish_start, traced
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncFunctionSnapshot, AsyncMontySession, AsyncSnapshot, MontyError
@@ -437,7 +437,7 @@ class InterpreterWorker:
             SandboxError: it does not start.
         """
         # Bubblewrap that is killed in its first milliseconds leaves a child that never ends; see `starting.end`.
-        return await seen_through(cls._start(stubs, limits, enclose), end=cls.close)
+        return await finish_start(cls._start(stubs, limits, enclose), end=cls.close)
 
     @classmethod
     async def _start(cls, stubs: str, limits: InterpreterLimits, enclose: Callable[[Path], Path] | None) -> Self:

@@ -27,12 +27,12 @@ from typing_extensions import override
 from agent_runtime.core.errors import McpServerError, SandboxError, SettingsError
 from agent_runtime.core.values import Connection, Network
 from agent_runtime.mcp.settings import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES, McpServer, values_in
-from agent_runtime.processes.spawn import end, seen_through
+from agent_runtime.processes.spawn import end, finish_start
 from agent_runtime.sandbox import egress as egress_module
 from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.limits import Watcher
 from agent_runtime.sandbox.protocol import TMPFS, Launch, Sandbox
-from agent_runtime.sandbox.select import way_out
+from agent_runtime.sandbox.select import open_egress
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -313,7 +313,7 @@ async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> 
         first = await words.first()
         if sandbox.apart:
             words.watcher = _watch(first, sandbox, place.workspace)
-            egress = way_out(sandbox, place.network, told=place.told, lost=words.add)
+            egress = open_egress(sandbox, place.network, told=place.told, lost=words.add)
             if egress is not None:
                 namespace = os.open(f"/proc/{first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, namespace)
@@ -353,7 +353,7 @@ class LastWords:
     def told(self) -> str:
         """The words, and the limit for which its sandbox was ended."""
         breach = None if self.watcher is None else self.watcher.verdict()
-        return "\n".join(filter(None, (self.text.strip(), "" if breach is None else breach.told())))
+        return "\n".join(filter(None, (self.text.strip(), "" if breach is None else breach.message())))
 
     def add(self, text: str) -> None:
         """Keep a text of ours with them."""
@@ -406,7 +406,7 @@ class LastWords:
 
 async def _started(launch: Launch, words: LastWords) -> asyncio.subprocess.Process:
     try:
-        return await seen_through(
+        return await finish_start(
             asyncio.create_subprocess_exec(
                 *launch.argv,
                 env=dict(launch.env),

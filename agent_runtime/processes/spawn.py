@@ -1,7 +1,7 @@
 """Programs and threads that can be stopped at any moment, and facts about this process and its user.
 
 - `started` and `end` start and kill a program in a session of its own; nothing of it is left when its starter is
-  cancelled. `in_thread` and `run_in_daemon_thread` are `asyncio.to_thread` for calls that must, or must not, end first.
+  cancelled. `run_in_thread` and `run_in_daemon_thread` are `asyncio.to_thread` for calls that must, or need not, end.
 - `LoopThread` is an event loop in a thread of its own, for code that blocks.
 - `machine` and `start_time` tell a process from every other one that has, had or will have its id.
 - `traced` is a span of OpenTelemetry, `home` this user's home directory.
@@ -46,7 +46,7 @@ async def started(
     Raises:
         OSError: it cannot be started.
     """
-    return await seen_through(
+    return await finish_start(
         asyncio.create_subprocess_exec(
             *argv,
             env=dict(env),
@@ -60,7 +60,7 @@ async def started(
     )
 
 
-async def seen_through(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
+async def finish_start(start: Awaitable[T], *, end: Callable[[T], Awaitable[object]]) -> T:
     """Await a start that must not be interrupted: when cancelled, let it finish, and end its result then."""
     starting = asyncio.ensure_future(start)
     try:
@@ -74,11 +74,11 @@ async def seen_through(start: Awaitable[T], *, end: Callable[[T], Awaitable[obje
         raise
 
 
-async def in_thread(call: Callable[[], T]) -> T:
+async def run_in_thread(call: Callable[[], T]) -> T:
     """Like `asyncio.to_thread`, but wait for the thread when cancelled."""
     # No task of its own, as `to_thread` would take.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
-    return await seen_through(done, end=_nothing)
+    return await finish_start(done, end=_nothing)
 
 
 async def _nothing(_answer: object) -> None:

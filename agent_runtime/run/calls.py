@@ -15,7 +15,7 @@ from agent_runtime.core.events import Refused, ToolCalled, ToolProgressed, ToolR
 from agent_runtime.core.values import Plain
 from agent_runtime.interpreter.source import plain
 from agent_runtime.policy.policy import Denied, NeedsApproval, Permitted, Policy
-from agent_runtime.processes.spawn import in_thread, traced
+from agent_runtime.processes.spawn import run_in_thread, traced
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.state import RunState
 from agent_runtime.tools.tool import Planned, Registry, in_one_line
@@ -151,7 +151,7 @@ class Calls:
                 return None
             case NeedsApproval(reason=reason):
                 try:
-                    preview = await in_thread(planned.preview)
+                    preview = await run_in_thread(planned.preview)
                     description = in_one_line(planned.facts)
                     await self._gate.permit(
                         tool=tool, args=args, reason=reason, description=description, preview=preview

@@ -28,7 +28,7 @@ from agent_runtime.core.events import (
 )
 from agent_runtime.core.values import Outcome, Status
 from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.providers.protocol import (
     CallChunk,
     Provider,
@@ -201,7 +201,7 @@ class Loop:
 
     async def _file_news(self, read: Callable[[], str]) -> str:
         """Read the changes of tracked files in a thread, unless their stamps already say that there are none."""
-        return await in_thread(read) if self.files.may_differ() else ""
+        return await run_in_thread(read) if self.files.may_differ() else ""
 
     async def _request_reply(self, step: int) -> tuple[ReplyReader, StopReason]:
         """Send the conversation, stream the reply to listeners as it arrives, and record it."""

@@ -27,7 +27,7 @@ from agent_runtime.core.events import ChildWatched, Event
 from agent_runtime.core.values import Task, Usage
 from agent_runtime.delegation.children import DELEGATED, Children, Spent, TaskStatus
 from agent_runtime.policy.policy import RunLimits
-from agent_runtime.processes.spawn import in_thread
+from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.run.runtime import AsyncRuntime, Runtime
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import StagedFile, Workspace, apply_all
@@ -167,11 +167,11 @@ class TaskManager:
         """
         with _told():
             children = self._of(task_id)
-            merged = await in_thread(partial(children.merge, task_id, paths))
+            merged = await run_in_thread(partial(children.merge, task_id, paths))
             if merged.conflicts:
                 told = "\n".join(merged.conflicts)
                 raise UsageError(f"Nothing was taken over from the task {task_id}, because of\n{told}")
-            await in_thread(partial(children.take, task_id, merged.writes))
+            await run_in_thread(partial(children.take, task_id, merged.writes))
         return [each.path for each in merged.writes]
 
     async def collect_file(self, rt: AsyncRuntime, task_id: str, path: str, dest: str | None = None) -> list[str]:
@@ -191,7 +191,7 @@ class TaskManager:
         """
         with _told():
             source = self._of(task_id).copy_of(task_id)
-            return await in_thread(partial(_copied, source, rt.agent.work_dir, path, dest or path))
+            return await run_in_thread(partial(_copied, source, rt.agent.work_dir, path, dest or path))
 
     def copy_of(self, task_id: str) -> Path:
         """The directory of a task's copy; its child may have written anything there.

@@ -44,7 +44,7 @@ from agent_runtime.run.checkpoint import transport_of
 from agent_runtime.run.mcp import Servers
 from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.sandbox.select import enclosing, way_out
+from agent_runtime.sandbox.select import enclosing, open_egress
 from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.terminals.place import LiveTerminal, place
@@ -115,7 +115,7 @@ class Toolbox:
         self._search = SearchTools(
             self.workspace, sandbox, withholds=lambda _, path: withholds("find", path), index=self.index
         )
-        egress = way_out(
+        egress = open_egress(
             sandbox,
             agent.network,
             told=lambda connection: state.emit(NetworkUsed(connection=connection)),
@@ -415,7 +415,7 @@ class CommandRunner:
             SettingsError: there is to be a network that the sandbox cannot keep to.
         """
         self._lost = ""
-        egress = way_out(sandbox, network or Network(), told=told, lost=self._note_lost)
+        egress = open_egress(sandbox, network or Network(), told=told, lost=self._note_lost)
         self._place = place(sandbox, work_dir, {}, None, egress, start=ShellStart(directory=start_in))
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
 

@@ -211,7 +211,7 @@ class Breach:
         """The limit and its value."""
         return f"{self.limit} {self.bound}"
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return the text for the model: the limit, the consequence and the advice."""
         return (
             f"limit: {self}; all programs of all terminals were killed, and files outside the workspace are gone. "

@@ -78,7 +78,7 @@ def enclosing(sandbox: Sandbox) -> Callable[[Path], Path] | None:
     return enclosed if sandbox.level == "bubblewrap" else None
 
 
-def way_out(
+def open_egress(
     sandbox: Sandbox, network: Network, *, told: Callable[[Connection], None], lost: Callable[[str], None]
 ) -> Egress | None:
     """Make the network of a sandbox; None if it has none.

@@ -117,7 +117,7 @@ class Inside:
         except SandboxError as error:
             if self._watcher is None or (breach := self._watcher.verdict()) is None:
                 raise
-            raise SandboxError(f"The sandbox ended immediately after its start. {breach.told()}") from error
+            raise SandboxError(f"The sandbox ended immediately after its start. {breach.message()}") from error
 
     async def close(self) -> None:
         """Kill the sandbox, and with it everything in it."""
@@ -236,7 +236,7 @@ class _InsidePty(Pty):
         if not ended:
             self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
         if (breach := self._watcher.verdict()) is not None:
-            self.ended_for = breach.told()
+            self.ended_for = breach.message()
         self._finished = True  # now, and not for one who was cancelled on the way
 
     def _family(self) -> ProcessFamily:
@@ -530,7 +530,7 @@ class _Container:
     def ended_for(self) -> str:
         """The limit for which it was ended, for the model; empty otherwise."""
         breach = self._watcher.verdict() if self._watcher is not None else None
-        return "" if breach is None else breach.told()
+        return "" if breach is None else breach.message()
 
     async def run(self, script: str, *words: str) -> int | None:
         """Run a bash script of ours inside; its exit code, or None when it did not end in time."""

@@ -37,7 +37,7 @@ from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxErro
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.interpreter.source import NotPlainError, plain
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.processes.spawn import in_thread, run_in_daemon_thread
+from agent_runtime.processes.spawn import run_in_daemon_thread, run_in_thread
 from agent_runtime.providers.protocol import ToolSchema
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Tool:
                 await self.prepare(self.name, {name: self._checked(name, value) for name, value in args.items()})
             except ToolError as error:
                 return refused(CallFacts(tool=self.name, args=args), error)
-        return await in_thread(partial(self._planned, args))
+        return await run_in_thread(partial(self._planned, args))
 
     def _planned(self, args: dict[str, Plain]) -> Planned:
         facts = CallFacts(tool=self.name, args=args)
@@ -311,7 +311,7 @@ class Tool:
         """See a call to its end, whichever kind of callable it is."""
         sync = not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))
         if sync and not self.foreign:  # it must not go on when nobody waits for it any more
-            answer = await in_thread(call)
+            answer = await run_in_thread(call)
         else:
             # `asyncio.to_thread` would keep the process from ending, and before Python 3.12.3 tells nobody of a
             # `StopIteration`.

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from agent_runtime.interpreter.interpreter import InterpreterWorker
 from agent_runtime.interpreter.source import InterpreterLimits
-from agent_runtime.processes.spawn import in_thread, seen_through
+from agent_runtime.processes.spawn import finish_start, run_in_thread
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
 from agent_runtime.sandbox.resident import Resident
 from agent_runtime.sandbox.select import Local
@@ -54,7 +54,7 @@ async def test_a_start_that_is_stopped_in_the_middle_comes_to_its_end_and_is_end
         await asyncio.sleep(0)
         ended.append(what)
 
-    starting = asyncio.create_task(seen_through(start(), end=undo))
+    starting = asyncio.create_task(finish_start(start(), end=undo))
     await begun.wait()
     starting.cancel()
     await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def test_a_start_that_fails_after_it_was_stopped_is_stopped() -> None:
     async def undo(what: str) -> None:
         raise AssertionError(what)
 
-    starting = asyncio.create_task(seen_through(start(), end=undo))
+    starting = asyncio.create_task(finish_start(start(), end=undo))
     await begun.wait()
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -94,7 +94,7 @@ async def test_a_call_in_a_thread_is_waited_for_when_its_caller_is_stopped() -> 
         ended.append(ambient.get())
 
     ambient.set("the caller's context")
-    calling = asyncio.create_task(in_thread(call))
+    calling = asyncio.create_task(run_in_thread(call))
     await asyncio.to_thread(begun.wait, 30)
     calling.cancel()
     await asyncio.sleep(0)

@@ -59,10 +59,10 @@ def test_every_use_has_a_limit() -> None:
 
 
 def test_the_model_is_told_what_what_it_meant_and_what_to_do() -> None:
-    told = breach("memory", LIMITS).told()
+    told = breach("memory", LIMITS).message()
     assert told.startswith("limit: memory 2 GiB; all programs of all terminals were killed")
     assert "use fewer workers" in told
-    assert measuring_failure("no such file").told().startswith("limit: measuring failed: no such file; ")
+    assert measuring_failure("no such file").message().startswith("limit: measuring failed: no such file; ")
 
 
 def test_memory_fits_the_machine() -> None:
