@@ -1,7 +1,8 @@
-"""What is kept of threads: labels, what was told, how much was begun."""
+"""Facts beside the jobs: labels, notices, counts, configurations, due recipes and the pace of writes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,23 +12,28 @@ import pytest
 import sqlalchemy as sa
 
 from bot.domain.access import LabelGrant, Tally, TrustedBots
-from bot.domain.commands import Stop
+from bot.domain.commands import Labelled, RecipeDue, Review, Stop
 from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
+from bot.github.rate_limit import RequestPace
+from bot.jobs.context import KnownConfigs
+from bot.jobs.events import Receipt
+from bot.permissions.repo_config import LabelNames, RepoConfig, next_due
 from bot.queue.engine import DurableEngine
-from bot.queue.ledger import DurableLedger
+from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from bot.queue.protocols import JobEnded, JobEngine, JobParked, Ledger
-from bot.queue.store import JobStore, Transaction
+from bot.queue.records import decode_job
+from bot.queue.store import CONFIGS, JOBS, SCHEDULES, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
 from tests.durable import Legs, job_tables, jobs_url
 from tests.held_jobs import HeldJobs, Runner
 from tests.postgres import postgres_server
 
+__all__ = ["job_tables", "jobs_url", "postgres_server"]
+
 _BOT = 77
 _TRUSTED = TrustedBots(ids=frozenset({_BOT}))
-
-__all__ = ["job_tables", "jobs_url", "postgres_server"]
 
 
 class Books:
@@ -244,3 +250,216 @@ async def test_no_count_reads_a_table_or_an_index_from_end_to_end(tmp_path: Path
     await store.close()
     assert all(step.startswith("SEARCH") for step in found), found
     assert sum("COVERING INDEX jobs_begun_" in step for step in found) == 4, found
+
+
+CONFIG = RepoConfig(labels=LabelNames(start="bot: go"), fix_ci=("pull-requests",))
+
+
+async def _is_kept_for_its_time(ledger: Ledger, clock: Clock) -> None:
+    assert await ledger.config(10) is None
+    await ledger.keep_config(10, RepoConfig(), seconds=60)
+    await ledger.keep_config(10, CONFIG, seconds=60)
+    clock.now += 59
+    assert await ledger.config(10) == CONFIG
+    assert await ledger.config(11) is None
+    clock.now += 1
+    assert await ledger.config(10) is None
+
+
+async def test_what_a_repository_asks_for_is_kept_for_its_time(database: str) -> None:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    await _is_kept_for_its_time(DurableLedger(store), clock)
+    await store.close()
+
+
+async def test_in_memory_too() -> None:
+    clock = Clock()
+    await _is_kept_for_its_time(InMemoryLedger(InMemoryEngine(clock=clock), clock=clock), clock)
+
+
+async def test_what_another_version_kept_is_asked_for_anew(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    ledger = DurableLedger(store)
+    await ledger.keep_config(10, CONFIG, seconds=60)
+    await store.run(lambda tx: tx.rows.execute(sa.update(CONFIGS).values(body='{"labels": 5}')))
+    assert await ledger.config(10) is None
+    await store.close()
+
+
+async def test_a_receiver_without_a_worker_drops_what_means_nothing(database: str) -> None:
+    worker, receiver = JobStore(database), JobStore(database)
+    receipt = Receipt(DurableEngine(receiver), DurableLedger(receiver), KnownConfigs())
+    noise = a_job(command=Labelled(label="noise", bound_to=""))
+    assert await receipt.unneeded(noise) == ""
+    await DurableLedger(worker).keep_config(noise.repo.id, CONFIG, seconds=60)
+    assert await receipt.unneeded(noise)
+    assert await receipt.unneeded(a_job(command=Labelled(label="bot: go", bound_to=""))) == ""
+    for store in (worker, receiver):
+        await store.close()
+
+
+async def test_a_receiver_without_a_worker_keeps_the_review_that_the_operator_wants_where_the_file_is_silent(
+    database: str,
+) -> None:
+    worker, receiver = JobStore(database), JobStore(database)
+    ledger = DurableLedger(receiver)
+    receipt = Receipt(DurableEngine(receiver), ledger, KnownConfigs(), review_on=frozenset({"opened"}))
+    opened = a_job(kind="pull", command=Review(on="opened"))
+    await DurableLedger(worker).keep_config(opened.repo.id, CONFIG, seconds=60)
+    assert await receipt.unneeded(opened) == ""
+    await DurableLedger(worker).keep_config(opened.repo.id, RepoConfig(review_on=()), seconds=60)
+    assert await receipt.unneeded(opened)
+    for store in (worker, receiver):
+        await store.close()
+
+
+REPO = Repo(id=10, full_name="octo/calc", private=False)
+HOURLY, DAILY = "0 * * * *", "30 4 * * *"
+HOUR, DAY = 3600.0, 86_400.0
+
+
+async def started(store: JobStore) -> list[Job]:
+    """The jobs of schedules, oldest first."""
+    bodies = await store.run(lambda tx: list(tx.rows.execute(sa.select(JOBS.c.body).order_by(JOBS.c.seq)).scalars()))
+    return [decode_job(body) for body in bodies if body]
+
+
+async def due_times(store: JobStore) -> dict[str, float]:
+    """When each recipe is due."""
+    rows = await store.run(lambda tx: tx.rows.execute(sa.select(SCHEDULES.c.recipe, SCHEDULES.c.due_at)).all())
+    return {each.recipe: each.due_at for each in rows}
+
+
+async def test_a_due_recipe_is_started_once_by_processes_that_look_at_the_same_time(database: str) -> None:
+    clock = Clock()
+    one, other = JobStore(database, clock=clock), JobStore(database, clock=clock)
+    first, second = DurableSchedules(one), DurableSchedules(other)
+    await first.keep(REPO, 30, {"tidy": HOURLY})
+    assert await first.start_due() == 0
+    clock.now = (await due_times(one))["tidy"]
+    assert sum(await asyncio.gather(first.start_due(), second.start_due())) == 1
+    [job] = await started(other)
+    assert job.command == RecipeDue(name="tidy")
+    assert (job.repo.full_name, job.installation, job.lane) == ("octo/calc", 30, "event")
+    assert await second.start_due() == 0
+    await one.close()
+    await other.close()
+
+
+async def test_what_was_due_while_no_process_ran_is_started_once_after_a_restart(database: str) -> None:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    await DurableSchedules(store).keep(REPO, 30, {"tidy": HOURLY, "daily": DAILY})
+    await store.close()
+    clock.now += 3 * DAY
+    store = JobStore(database, clock=clock)
+    schedules = DurableSchedules(store)
+    assert await schedules.start_due() == 2
+    assert await schedules.start_due() == 0
+    assert clock.now < (await due_times(store))["tidy"] <= clock.now + HOUR
+    clock.now += DAY
+    assert await schedules.start_due() == 2
+    assert len(await started(store)) == 4
+    await store.close()
+
+
+async def test_a_changed_schedule_is_due_anew_and_an_unchanged_one_as_before(database: str) -> None:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    schedules = DurableSchedules(store)
+    await schedules.keep(REPO, 30, {"tidy": DAILY, "same": DAILY, "gone": DAILY})
+    before = await due_times(store)
+    clock.now = before["same"] + 1
+    moved = Repo(id=10, full_name="octo/sum", private=True)
+    await schedules.keep(moved, 31, {"tidy": HOURLY, "same": DAILY})
+    assert await due_times(store) == {
+        "tidy": next_due(HOURLY, clock.now, spread_by="10:tidy"),
+        "same": before["same"],
+    }
+    await schedules.start_due()
+    assert {(each.repo.full_name, each.installation) for each in await started(store)} == {("octo/sum", 31)}
+    await store.close()
+
+
+async def test_places_that_the_app_is_not_in_any_more_are_forgotten(database: str) -> None:
+    store = JobStore(database, clock=Clock())
+    schedules = DurableSchedules(store)
+    await schedules.keep(REPO, 30, {"tidy": DAILY})
+    await schedules.keep(Repo(id=11, full_name="octo/other", private=False), 30, {"other": DAILY})
+    await schedules.keep(Repo(id=12, full_name="mona/own", private=False), 31, {"own": DAILY})
+    assert await schedules.installations() == {30, 31}
+    await schedules.keep_only(30, [11])
+    assert (await due_times(store)).keys() == {"other", "own"}
+    await schedules.keep_only(31, ())
+    assert await schedules.installations() == {30}
+    await store.close()
+
+
+async def test_a_schedule_that_cannot_be_read_any_more_stops_no_other(database: str) -> None:
+    clock = Clock()
+    store = JobStore(database, clock=clock)
+    schedules = DurableSchedules(store)
+    await schedules.keep(REPO, 30, {"odd": HOURLY, "tidy": HOURLY})
+    await store.run(lambda tx: tx.rows.execute(SCHEDULES.update().where(SCHEDULES.c.recipe == "odd").values(cron="x")))
+    clock.now += HOUR * 2
+    assert await schedules.start_due() == 2
+    assert set(await due_times(store)) == {"tidy"}
+    await store.close()
+
+
+SECONDS = 1.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def stores(database: str, clock: Clock) -> AsyncIterator[tuple[JobStore, JobStore]]:
+    """Those of two workers."""
+    both = JobStore(database, clock=clock), JobStore(database, clock=clock)
+    yield both
+    for store in both:
+        await store.close()
+
+
+async def test_writes_of_two_workers_are_spread_and_those_of_installations_are_apart(
+    stores: tuple[JobStore, JobStore], clock: Clock
+) -> None:
+    ours, theirs = (reserve_write(store, 30) for store in stores)
+    waits = await asyncio.gather(*(reserve(SECONDS) for reserve in (ours, theirs) * 3))
+    assert sorted(waits) == [0, 1, 2, 3, 4, 5]
+    assert await reserve_write(stores[0], 31)(SECONDS) == 0
+    clock.now += 100
+    assert await theirs(SECONDS) == 0
+
+
+async def test_a_clock_that_was_set_back_stops_nobody(stores: tuple[JobStore, JobStore], clock: Clock) -> None:
+    reserve = reserve_write(stores[0], 30)
+    await reserve(SECONDS)
+    clock.now -= 3600
+    assert await reserve(SECONDS) == 0
+    assert await reserve(SECONDS) == SECONDS
+
+
+async def test_a_turn_to_write_waits_for_the_writes_of_others(stores: tuple[JobStore, JobStore]) -> None:
+    asked = []
+
+    async def reserve(seconds: float) -> float:
+        asked.append(seconds)
+        return 0.0
+
+    pace = RequestPace(0.5, reserve)
+    async with pace.turn():
+        assert asked == [0.5]
+
+
+async def test_a_database_that_is_gone_stops_no_write(tmp_path: Path) -> None:
+    store = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    reserve = reserve_write(store, 30)
+    await reserve(SECONDS)
+    (tmp_path / "jobs.sqlite").unlink()
+    assert await reserve(SECONDS) == 0
+    await store.close()

@@ -1,4 +1,4 @@
-"""The record of a job, as two versions of Codepilot read and write it side by side."""
+"""The record of a job, and two versions of Codepilot that read and write it on one database."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from bot.domain.errors import OtherVersionError
-from bot.domain.job import Actor
+from bot.domain.job import Actor, JobState
 from bot.publishing.view import DeniedCall
+from bot.queue import jobs
 from bot.queue.records import (
     ApprovalAnswer,
     CommentRecord,
@@ -20,6 +22,9 @@ from bot.queue.records import (
     encode_record,
     has_progress,
 )
+from bot.queue.store import JOBS, RECORDS
+from tests.bot.queue.running import Running
+from tests.builders import a_job
 
 _DENIED = DeniedCall(tool="execute", asked="git push", reason="nobody could be asked")
 
@@ -81,3 +86,52 @@ def test_only_what_was_not_there_before_is_progress() -> None:
     given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
     answered = replace(begun.approvals, answers={"7f3a": given})
     assert not has_progress(begun, replace(begun, approvals=answered))
+
+
+async def test_an_older_version_keeps_what_a_newer_one_has_added(running: Running) -> None:
+    engine, store = running.engine, running.store
+    await store.run(lambda tx: tx.rows.execute(sa.text("ALTER TABLE jobs ADD COLUMN priority INTEGER DEFAULT 3")))
+    await engine.accept(a_job())
+    newer = json.dumps({**json.loads(encode_record(JobRecord())), "queue_place": 7})
+    await store.run(lambda tx: tx.rows.execute(RECORDS.insert().values(job_id="j1", body=newer)))
+    running.start()
+    await running.until_state("j1", JobState.DONE)
+    await engine.update("j1", lambda record: replace(record, seen=True))
+    stored = json.loads(await store.run(lambda tx: tx.rows.execute(sa.select(RECORDS.c.body)).scalar_one()))
+    assert (stored["queue_place"], stored["seen"]) == (7, True)
+    assert await store.run(lambda tx: tx.rows.execute(sa.text("SELECT priority FROM jobs")).scalar()) == 3
+
+
+async def test_a_job_that_only_a_newer_version_can_read_is_left_to_it_and_then_runs(running: Running) -> None:
+    engine, store = running.engine, running.store
+    await engine.accept(a_job())
+    readable = await store.run(lambda tx: tx.rows.execute(sa.select(JOBS.c.body)).scalar_one())
+    await store.run(lambda tx: tx.rows.execute(JOBS.update().values(body='{"of": "a newer version"}')))
+    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "older")) is None
+    await store.run(lambda tx: tx.rows.execute(JOBS.update().values(body=readable)))
+    stored = await engine.get("j1")
+    assert stored is not None
+    assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+    await engine.unhold("j1")
+    running.start()
+    await running.until_state("j1", JobState.DONE)
+
+
+async def test_a_job_that_no_worker_could_read_for_a_day_is_given_up(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, store = running.engine, running.store
+    await engine.accept(a_job())
+    await engine.accept(a_job("next"))
+    unreadable = (
+        JOBS.update()
+        .where(JOBS.c.id == "j1")
+        .values(body='{"id": "the words"}', enqueued_at=JOBS.c.enqueued_at - 25 * 3600)
+    )
+    await store.run(lambda tx: tx.rows.execute(unreadable))
+    running.start()
+    await running.until_state("next", JobState.DONE)
+    assert (await engine.counts())[JobState.FAILED] == 1
+    with pytest.raises(OtherVersionError, match=r"j1: .*command") as error:
+        await engine.get("j1")
+    assert "the words" not in f"{error.value} {caplog.text}"
