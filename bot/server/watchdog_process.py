@@ -70,7 +70,7 @@ def _end(watched: int, what: str, passed: float) -> None:
 
 
 def _is_stopped(watched: int) -> bool:
-    """Whether a debugger or a signal holds the process (`T` and `t` in proc(5)); it is not stuck then."""
+    """Return whether a debugger or a signal holds the process (`T` and `t` in proc(5)); it is not stuck then."""
     try:
         text = Path(f"/proc/{watched}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
