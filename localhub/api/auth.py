@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import jwt
 from typing_extensions import override
@@ -15,8 +15,7 @@ from typing_extensions import override
 from localhub.state.model import ROLES, App, Installation, Issue, Permissions, Repo, Role, User
 from localhub.state.store import Site
 
-# ---- GitHub's error answers, as exceptions that the router turns into JSON.
-
+T = TypeVar("T")
 
 DOCUMENTATION = "https://docs.github.com/rest"
 
@@ -70,6 +69,17 @@ class MovedError(HubError):
 def not_found() -> HubError:
     """404, also for what the viewer may not know of."""
     return HubError(404, "Not Found")
+
+
+def or_404(value: T | None) -> T:
+    """Return a value that was looked up, or refuse the request if there is none.
+
+    Raises:
+        HubError: 404.
+    """
+    if value is None:
+        raise not_found()
+    return value
 
 
 def bad_credentials() -> HubError:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
-from localhub.api.auth import HubError, Viewer, demand, invalid, not_found
+from localhub.api.auth import HubError, Viewer, demand, invalid, not_found, or_404
 from localhub.state.model import Issue, Repo, Role, User
-from localhub.state.store import Site
+from localhub.state.store import HasId, Site, Table
 
 # ---- The types of what requests may say, by the names of their fields; others are refused before anything is done.
 # Pure.
@@ -109,6 +109,17 @@ class Response:
         return b"" if self.status == 204 else json.dumps(self.body).encode()  # noqa: PLR2004 - No Content
 
 
+class RowOfRepo(HasId, Protocol):
+    """A row that belongs to one repository."""
+
+    @property
+    def repo_id(self) -> int:
+        """The repository's id."""
+
+
+R = TypeVar("R", bound=RowOfRepo)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request to the API.
@@ -165,16 +176,24 @@ class Call:
             raise not_found()
         return int(value)
 
+    def row(self, table: Table[R], name: str) -> R:
+        """The row of one of the repository's tables that a numeric placeholder names.
+
+        Raises:
+            HubError: 404, there is none in this repository.
+        """
+        row = or_404(table.get(self.number(name)))
+        if row.repo_id != self.repo.id:
+            raise not_found()
+        return row
+
     def issue(self, name: str = "issue_number") -> Issue:
         """The issue or pull request that the path names.
 
         Raises:
             HubError: 404, there is none.
         """
-        found = self.site.store.issue(self.repo, self.number(name))
-        if found is None:
-            raise not_found()
-        return found
+        return or_404(self.site.store.issue(self.repo, self.number(name)))
 
     def text(self, name: str, resource: str, default: str | None = None) -> str:
         """A text from the body; required unless `default` is given.

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from localhub.api.auth import HubError, client_id, not_found
+from localhub.api.auth import HubError, client_id, not_found, or_404
 from localhub.operations import accounts
 from localhub.pages.view import Page, PageVisit, render
 from localhub.state.model import App, SignInCode, User, UserToken
@@ -101,9 +101,7 @@ def repositories(visit: PageVisit) -> Page:
 
 def account(visit: PageVisit) -> Page:
     """One account and its repositories."""
-    user = visit.site.store.user(visit.params["owner"])
-    if user is None:
-        raise not_found()
+    user = or_404(visit.site.store.user(visit.params["owner"]))
     return _of(visit, user)
 
 
@@ -119,9 +117,7 @@ def _of(visit: PageVisit, user: User) -> Page:
 
 def avatar(visit: PageVisit) -> Page:
     """A letter on the account's own colour."""
-    user = visit.site.store.users.get(visit.number)
-    if user is None:
-        raise not_found()
+    user = or_404(visit.site.store.users.get(visit.number))
     red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(user.id * 0.381966 % 1, 0.45, 0.45))
     radius = 12 if user.type == "Bot" else 20
     letter = html.escape(user.login[:1].upper())
@@ -200,10 +196,7 @@ def install(visit: PageVisit) -> Page:
 
 
 def _app_apps(visit: PageVisit) -> App:
-    found = next((app for app in visit.site.store.apps if app.slug == visit.params["slug"]), None)
-    if found is None:
-        raise not_found()
-    return found
+    return or_404(next((app for app in visit.site.store.apps if app.slug == visit.params["slug"]), None))
 
 
 def _maker(visit: PageVisit) -> str:

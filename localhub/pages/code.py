@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localhub.api.auth import HubError, not_found
+from localhub.api.auth import HubError, not_found, or_404
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
 from localhub.git.diff import rows
@@ -94,9 +94,7 @@ def raw(visit: PageVisit) -> Page:
 def history(visit: PageVisit) -> Page:
     """Newest commits first."""
     repo = visit.repo
-    sha = git.resolve(repo.path, visit.params["ref"])
-    if sha is None:
-        raise not_found()
+    sha = or_404(git.resolve(repo.path, visit.params["ref"]))
     commits = git.commits(repo.path, sha, limit=HISTORY)
     return render(
         visit, "commits.html", {"title": "Commits", "repo": repo, "ref": visit.params["ref"], "commits": commits}

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from localhub.api.auth import HubError, may, not_found, role_of
+from localhub.api.auth import HubError, may, or_404, role_of
 from localhub.pages.markup import highlight, markdown
 from localhub.state.model import Issue, Repo, Role, User
 from localhub.state.store import Site
@@ -96,10 +96,7 @@ class PageVisit:
             HubError: 404.
         """
         name = f"{self.params['owner']}/{self.params['repo']}"
-        found = self.site.store.repo(name) or self.site.store.moved_repo(name)
-        if found is None:
-            raise not_found()
-        return found
+        return or_404(self.site.store.repo(name) or self.site.store.moved_repo(name))
 
     @property
     def thread(self) -> Issue:
@@ -108,10 +105,7 @@ class PageVisit:
         Raises:
             HubError: 404.
         """
-        found = self.site.store.issue(self.repo, self.number)
-        if found is None:
-            raise not_found()
-        return found
+        return or_404(self.site.store.issue(self.repo, self.number))
 
     @property
     def number(self) -> int:
@@ -120,10 +114,7 @@ class PageVisit:
         Raises:
             HubError: 404, it is none.
         """
-        value = digits(self.params["number"])
-        if value is None:
-            raise not_found()
-        return value
+        return or_404(digits(self.params["number"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

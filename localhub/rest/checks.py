@@ -1,4 +1,8 @@
-"""Check runs: made by Apps only, one suite for each App and commit."""
+"""Check runs and suites, and the runs, jobs, logs and artifacts of GitHub Actions workflows.
+
+Only Apps make check runs; there is one suite for each App and commit. Workflow runs are added by tests (see
+`LocalHub.workflow_run`); a request can read them, ask for another attempt and delete an artifact.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +17,18 @@ from localhub.operations import checks
 from localhub.operations.checks import demand_within_limits
 from localhub.rest.commits import commit_named
 from localhub.state import store as store_module
-from localhub.state.model import App, Artifact, CheckRun, Workflow, WorkflowJob, WorkflowRun
+from localhub.state.model import App, Artifact, CheckRun, Workflow, WorkflowRun
 from localhub.state.store import Json
 from localhub.views import checks as checks_views
 
 routes = Routes()
-READ, WRITE = "checks:read", "checks:write"
-BASE = "/repos/{owner}/{repo}"
+REPO = "/repos/{owner}/{repo}"
+ACTIONS = REPO + "/actions"
 CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required")
 
 
-def _app(call: Call) -> App:
-    if call.viewer.app is None or call.viewer.installation is None:
-        raise HubError(403, "You must authenticate via a GitHub App.")
-    return call.viewer.app
-
-
-def _run_of(call: Call) -> CheckRun:
-    found = call.site.store.check_runs.get(call.number("check_run_id"))
-    if found is None or found.repo_id != call.repo.id:
-        raise not_found()
-    return found
-
-
-@routes.on("POST", BASE + "/check-runs", allow=WRITE)
-def create_run(call: Call) -> Response:
+@routes.on("POST", REPO + "/check-runs", allow="checks:write")
+def create_check_run(call: Call) -> Response:
     """Start a check run on a commit."""
     app, store = _app(call), call.site.store
     sha = commit_named(call, call.text("head_sha", "CheckRun")).sha
@@ -59,33 +50,33 @@ def create_run(call: Call) -> Response:
         summary=None,
         text=None,
     )
-    run = store.check_runs.put(_changed(call, fresh))
+    run = store.check_runs.put(_with_changes(call, fresh))
     checks.announce(call.site, run, call.user, "created")
     if run.status == "completed":
-        _tell_completed(call, run)
+        _announce_completion(call, run)
     shown = checks_views.check_run(call.site, call.repo, run)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("PATCH", BASE + "/check-runs/{check_run_id}", allow=WRITE)
-def update_run(call: Call) -> Response:
+@routes.on("PATCH", REPO + "/check-runs/{check_run_id}", allow="checks:write")
+def update_check_run(call: Call) -> Response:
     """Change a check run of one's own."""
-    app, old = _app(call), _run_of(call)
+    app, old = _app(call), call.row(call.site.store.check_runs, "check_run_id")
     if old.app_id != app.id:
         raise not_accessible()
-    run = call.site.store.check_runs.put(_changed(call, old))
+    run = call.site.store.check_runs.put(_with_changes(call, old))
     if run.status == "completed" and old.status != "completed":
-        _tell_completed(call, run)
+        _announce_completion(call, run)
     return Response(body=checks_views.check_run(call.site, call.repo, run))
 
 
-def _tell_completed(call: Call, run: CheckRun) -> None:
+def _announce_completion(call: Call, run: CheckRun) -> None:
     checks.announce(call.site, run, call.user, "completed")
     suite = checks.suite_at(call.site, call.repo, call.site.store.apps[run.app_id], run.head_sha)
     checks.announce_suite(call.site, call.repo, suite, call.user)
 
 
-def _changed(call: Call, run: CheckRun) -> CheckRun:
+def _with_changes(call: Call, run: CheckRun) -> CheckRun:
     body, now = call.body, call.site.now()
     output = body.get("output") or {}
     if output and not isinstance(output.get("summary", run.summary), str):
@@ -122,21 +113,29 @@ def _time(value: str | None) -> datetime | None:
         raise unprocessable(f"{value!r} is not an ISO 8601 time") from error
 
 
-@routes.on("GET", BASE + "/check-runs/{check_run_id}", allow=READ)
-def one_run(call: Call) -> Response:
+def _app(call: Call) -> App:
+    if call.viewer.app is None or call.viewer.installation is None:
+        raise HubError(403, "You must authenticate via a GitHub App.")
+    return call.viewer.app
+
+
+@routes.on("GET", REPO + "/check-runs/{check_run_id}", allow="checks:read")
+def one_check_run(call: Call) -> Response:
     """One check run."""
-    return Response(body=checks_views.check_run(call.site, call.repo, _run_of(call)))
+    return Response(
+        body=checks_views.check_run(call.site, call.repo, call.row(call.site.store.check_runs, "check_run_id"))
+    )
 
 
-@routes.on("GET", BASE + "/check-runs/{check_run_id}/annotations", allow=READ)
-def run_annotations(call: Call) -> Response:
+@routes.on("GET", REPO + "/check-runs/{check_run_id}/annotations", allow="checks:read")
+def list_annotations(call: Call) -> Response:
     """What a check run says about lines."""
     # A workflow's job is a check run, too.
     job = call.site.store.workflow_jobs.get(call.number("check_run_id"))
     if job is not None and job.repo_id == call.repo.id:
         head_sha, annotations = call.site.store.workflow_runs[job.run_id].head_sha, job.annotations
     else:
-        run = _run_of(call)
+        run = call.row(call.site.store.check_runs, "check_run_id")
         head_sha, annotations = run.head_sha, run.annotations
 
     def show(given: Mapping[str, Any]) -> Json:
@@ -145,6 +144,19 @@ def run_annotations(call: Call) -> Response:
         return optional | dict(given) | {"blob_href": blob}
 
     return listed(call, list(annotations), show)
+
+
+@routes.on("GET", REPO + "/check-suites/{check_suite_id}", allow="checks:read")
+def one_suite(call: Call) -> Response:
+    """One check suite."""
+    return Response(body=checks_views.check_suite(call.site, call.repo, _suite_of(call)))
+
+
+@routes.on("GET", REPO + "/check-suites/{check_suite_id}/check-runs", allow="checks:read")
+def list_suite_check_runs(call: Call) -> Response:
+    """A suite's check runs."""
+    found = _suite_of(call)
+    return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))
 
 
 def _suite_of(call: Call) -> list[CheckRun]:
@@ -160,21 +172,8 @@ def _suite_of(call: Call) -> list[CheckRun]:
     return found
 
 
-@routes.on("GET", BASE + "/check-suites/{check_suite_id}", allow=READ)
-def one_suite(call: Call) -> Response:
-    """One check suite."""
-    return Response(body=checks_views.check_suite(call.site, call.repo, _suite_of(call)))
-
-
-@routes.on("GET", BASE + "/check-suites/{check_suite_id}/check-runs", allow=READ)
-def runs_of_suite(call: Call) -> Response:
-    """A suite's check runs."""
-    found = _suite_of(call)
-    return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))
-
-
-@routes.on("GET", BASE + "/commits/{ref}/check-suites", allow=READ)
-def suites_for(call: Call) -> Response:
+@routes.on("GET", REPO + "/commits/{ref}/check-suites", allow="checks:read")
+def list_commit_suites(call: Call) -> Response:
     """A commit's check suites, one for each App that has check runs there."""
     sha = commit_named(call, call.params["ref"]).sha
     suites: dict[int, list[CheckRun]] = {}
@@ -187,8 +186,8 @@ def suites_for(call: Call) -> Response:
     return wrapped(call, "check_suites", found, lambda runs: checks_views.check_suite(call.site, call.repo, runs))
 
 
-@routes.on("GET", BASE + "/commits/{ref}/check-runs", allow=READ)
-def runs_for(call: Call) -> Response:
+@routes.on("GET", REPO + "/commits/{ref}/check-runs", allow="checks:read")
+def list_commit_check_runs(call: Call) -> Response:
     """A commit's check runs; `filter=all` keeps older ones of the same name."""
     sha = commit_named(call, call.params["ref"]).sha
     found = [r for r in call.site.store.check_runs if (r.repo_id, r.head_sha) == (call.repo.id, sha)]
@@ -204,12 +203,30 @@ def runs_for(call: Call) -> Response:
     return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))
 
 
-# ---- Runs of GitHub Actions workflows.
+@routes.on("GET", ACTIONS + "/workflows", allow="actions:read")
+def list_workflows(call: Call) -> Response:
+    """The repository's workflows."""
+    found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
+    return wrapped(call, "workflows", found, lambda each: checks_views.workflow(call.site, call.repo, each))
 
 
-routes_actions = Routes()
-READ_ACTIONS, WRITE_ACTIONS = "actions:read", "actions:write"
-BASE_ACTIONS = "/repos/{owner}/{repo}/actions"
+@routes.on("GET", ACTIONS + "/workflows/{workflow_id}", allow="actions:read")
+def one_workflow(call: Call) -> Response:
+    """One workflow."""
+    return Response(body=checks_views.workflow(call.site, call.repo, _workflow_of(call)))
+
+
+@routes.on("GET", ACTIONS + "/runs", allow="actions:read")
+def list_workflow_runs(call: Call) -> Response:
+    """The repository's runs."""
+    return _list_runs(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
+
+
+@routes.on("GET", ACTIONS + "/workflows/{workflow_id}/runs", allow="actions:read")
+def list_runs_of_workflow(call: Call) -> Response:
+    """A workflow's runs."""
+    workflow = _workflow_of(call)
+    return _list_runs(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
 
 
 def _workflow_of(call: Call) -> Workflow:
@@ -221,12 +238,7 @@ def _workflow_of(call: Call) -> Workflow:
     raise not_found()
 
 
-def _states(run: WorkflowRun) -> set[str]:
-    """The words that `status` may name a run by."""
-    return {"queued"} if run.is_queued else {"completed", run.conclusion}
-
-
-def _listed(call: Call, found: list[WorkflowRun]) -> Response:
+def _list_runs(call: Call, found: list[WorkflowRun]) -> Response:
     """Newest first, those that the query wants; `status` may also name a conclusion."""
     query, users = call.query, call.site.store.users
     kept = [
@@ -241,134 +253,98 @@ def _listed(call: Call, found: list[WorkflowRun]) -> Response:
     return wrapped(call, "workflow_runs", kept, lambda run: checks_views.run(call.site, call.repo, run))
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/runs", allow=READ_ACTIONS)
-def runs(call: Call) -> Response:
-    """The repository's runs."""
-    return _listed(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
+def _states(run: WorkflowRun) -> set[str]:
+    """The words that `status` may name a run by."""
+    return {"queued"} if run.is_queued else {"completed", run.conclusion}
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/workflows", allow=READ_ACTIONS)
-def list_workflows(call: Call) -> Response:
-    """The repository's workflows."""
-    found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
-    return wrapped(call, "workflows", found, lambda each: checks_views.workflow(call.site, call.repo, each))
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/workflows/{workflow_id}", allow=READ_ACTIONS)
-def one_workflow(call: Call) -> Response:
-    """One workflow."""
-    return Response(body=checks_views.workflow(call.site, call.repo, _workflow_of(call)))
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/workflows/{workflow_id}/runs", allow=READ_ACTIONS)
-def runs_of_workflow(call: Call) -> Response:
-    """A workflow's runs."""
-    workflow = _workflow_of(call)
-    return _listed(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
-
-
-def _run_of_actions(call: Call) -> WorkflowRun:
-    found = call.site.store.workflow_runs.get(call.number("run_id"))
-    if found is None or found.repo_id != call.repo.id:
-        raise not_found()
-    return found
-
-
-def _job_of(call: Call) -> WorkflowJob:
-    found = call.site.store.workflow_jobs.get(call.number("job_id"))
-    if found is None or found.repo_id != call.repo.id:
-        raise not_found()
-    return found
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}", allow=READ_ACTIONS)
-def one_run_actions(call: Call) -> Response:
+@routes.on("GET", ACTIONS + "/runs/{run_id}", allow="actions:read")
+def one_workflow_run(call: Call) -> Response:
     """One run."""
-    return Response(body=checks_views.run(call.site, call.repo, _run_of_actions(call)))
+    return Response(body=checks_views.run(call.site, call.repo, call.row(call.site.store.workflow_runs, "run_id")))
 
 
-def _attempt(call: Call) -> int:
-    number = call.number("attempt_number")
-    if not 1 <= number <= _run_of_actions(call).attempt:
-        raise not_found()
-    return number
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}", allow=READ_ACTIONS)
+@routes.on("GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}", allow="actions:read")
 def one_attempt(call: Call) -> Response:
     """One attempt of a run."""
-    return Response(body=checks_views.run(call.site, call.repo, _run_of_actions(call), attempt=_attempt(call)))
+    return Response(
+        body=checks_views.run(
+            call.site, call.repo, call.row(call.site.store.workflow_runs, "run_id"), attempt=_attempt(call)
+        )
+    )
 
 
-@routes_actions.on("POST", BASE_ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE_ACTIONS, role="write")
+@routes.on("POST", ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow="actions:write", role="write")
 def rerun_failed_jobs(call: Call) -> Response:
     """Ask for another attempt of what failed in a run."""
-    run = _run_of_actions(call)
+    run = call.row(call.site.store.workflow_runs, "run_id")
     if run.is_queued:
         raise HubError(403, "This workflow is already running")
     checks.ask_again(call.site, call.repo, run, call.user)
     return Response(status=201, body={})
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/jobs", allow=READ_ACTIONS)
-def jobs_of_run(call: Call) -> Response:
+@routes.on("GET", ACTIONS + "/runs/{run_id}/jobs", allow="actions:read")
+def list_run_jobs(call: Call) -> Response:
     """The jobs of a run's newest attempt, or with `filter=all` of every one."""
-    run, every = _run_of_actions(call), call.query.get("filter") == "all"
+    run, every = call.row(call.site.store.workflow_runs, "run_id"), call.query.get("filter") == "all"
     jobs = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
     found = [job for job in jobs if every or job.attempt == run.attempt]
     return wrapped(call, "jobs", found, lambda job: checks_views.job(call.site, call.repo, job))
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow=READ_ACTIONS)
-def jobs_of_attempt(call: Call) -> Response:
+@routes.on("GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow="actions:read")
+def list_attempt_jobs(call: Call) -> Response:
     """The jobs of one attempt of a run."""
-    run, number = _run_of_actions(call), _attempt(call)
+    run, number = call.row(call.site.store.workflow_runs, "run_id"), _attempt(call)
     found = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, number)]
     return wrapped(call, "jobs", found, lambda job: checks_views.job(call.site, call.repo, job))
 
 
-def _artifacts(call: Call, found: list[Artifact]) -> Response:
+def _attempt(call: Call) -> int:
+    number = call.number("attempt_number")
+    if not 1 <= number <= call.row(call.site.store.workflow_runs, "run_id").attempt:
+        raise not_found()
+    return number
+
+
+@routes.on("GET", ACTIONS + "/runs/{run_id}/artifacts", allow="actions:read")
+def list_run_artifacts(call: Call) -> Response:
+    """What a run kept, newest first."""
+    run = call.row(call.site.store.workflow_runs, "run_id")
+    return _list_artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
+
+
+@routes.on("GET", ACTIONS + "/artifacts", allow="actions:read")
+def list_artifacts(call: Call) -> Response:
+    """What the repository's runs kept, newest first."""
+    return _list_artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
+
+
+def _list_artifacts(call: Call, found: list[Artifact]) -> Response:
     kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
     return wrapped(call, "artifacts", kept, lambda each: checks_views.artifact(call.site, call.repo, each))
 
 
-def _artifact_of(call: Call) -> Artifact:
-    found = call.site.store.artifacts.get(call.number("artifact_id"))
-    if found is None or found.repo_id != call.repo.id:
-        raise not_found()
-    return found
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/artifacts", allow=READ_ACTIONS)
-def artifacts_of_run(call: Call) -> Response:
-    """What a run kept, newest first."""
-    run = _run_of_actions(call)
-    return _artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/artifacts", allow=READ_ACTIONS)
-def artifacts(call: Call) -> Response:
-    """What the repository's runs kept, newest first."""
-    return _artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/artifacts/{artifact_id}", allow=READ_ACTIONS)
+@routes.on("GET", ACTIONS + "/artifacts/{artifact_id}", allow="actions:read")
 def one_artifact(call: Call) -> Response:
     """One artifact."""
-    return Response(body=checks_views.artifact(call.site, call.repo, _artifact_of(call)))
+    return Response(
+        body=checks_views.artifact(call.site, call.repo, call.row(call.site.store.artifacts, "artifact_id"))
+    )
 
 
-@routes_actions.on("DELETE", BASE_ACTIONS + "/artifacts/{artifact_id}", allow=WRITE_ACTIONS)
+@routes.on("DELETE", ACTIONS + "/artifacts/{artifact_id}", allow="actions:write")
 def delete_artifact(call: Call) -> Response:
     """Remove an artifact."""
-    call.site.store.artifacts.remove(_artifact_of(call).id)
+    call.site.store.artifacts.remove(call.row(call.site.store.artifacts, "artifact_id").id)
     return Response(status=204)
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/artifacts/{artifact_id}/{archive_format}", allow=READ_ACTIONS)
+@routes.on("GET", ACTIONS + "/artifacts/{artifact_id}/{archive_format}", allow="actions:read")
 def download_artifact(call: Call) -> Response:
     """Where an artifact's zip file is."""
-    found = _artifact_of(call)
+    found = call.row(call.site.store.artifacts, "artifact_id")
     if call.params["archive_format"] != "zip":
         raise not_found()
     if found.expires_at <= call.site.now():
@@ -376,36 +352,36 @@ def download_artifact(call: Call) -> Response:
     return Response(status=302, body=b"", headers={"Location": store_module.archive_of(call.site, found)})
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/jobs/{job_id}", allow=READ_ACTIONS)
+@routes.on("GET", ACTIONS + "/jobs/{job_id}", allow="actions:read")
 def one_job(call: Call) -> Response:
     """One job."""
-    return Response(body=checks_views.job(call.site, call.repo, _job_of(call)))
+    return Response(body=checks_views.job(call.site, call.repo, call.row(call.site.store.workflow_jobs, "job_id")))
 
 
-@routes_actions.on("GET", BASE_ACTIONS + "/jobs/{job_id}/logs", allow=READ_ACTIONS)
-def log_of_job(call: Call) -> Response:
+@routes.on("GET", ACTIONS + "/jobs/{job_id}/logs", allow="actions:read")
+def download_job_log(call: Call) -> Response:
     """Where a job's log is."""
-    job = _job_of(call)
+    job = call.row(call.site.store.workflow_jobs, "job_id")
     if job.log is None:
         raise HubError(410, "Server Error")
     return Response(status=302, body=b"", headers={"Location": store_module.log_of(call.site, job)})
 
 
-def _logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
+@routes.on("GET", ACTIONS + "/runs/{run_id}/logs", allow="actions:read")
+def download_run_logs(call: Call) -> Response:
+    """Where the logs of a run's jobs are, as a zip file."""
+    run = call.row(call.site.store.workflow_runs, "run_id")
+    return _redirect_to_logs(call, run, run.attempt)
+
+
+@routes.on("GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/logs", allow="actions:read")
+def download_attempt_logs(call: Call) -> Response:
+    """The same of one attempt."""
+    return _redirect_to_logs(call, call.row(call.site.store.workflow_runs, "run_id"), _attempt(call))
+
+
+def _redirect_to_logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
     jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
     if jobs and all(job.log is None for job in jobs):
         raise HubError(410, "Server Error")
     return Response(status=302, body=b"", headers={"Location": store_module.logs_of(call.site, run, attempt)})
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/logs", allow=READ_ACTIONS)
-def logs_of_run(call: Call) -> Response:
-    """Where the logs of a run's jobs are, as a zip file."""
-    run = _run_of_actions(call)
-    return _logs(call, run, run.attempt)
-
-
-@routes_actions.on("GET", BASE_ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/logs", allow=READ_ACTIONS)
-def logs_of_attempt(call: Call) -> Response:
-    """The same of one attempt."""
-    return _logs(call, _run_of_actions(call), _attempt(call))

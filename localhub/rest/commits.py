@@ -1,4 +1,8 @@
-"""Commits as history, comparisons and statuses."""
+"""Commits: history, comparisons and statuses; files at a revision; the git database.
+
+The contents endpoints read a file and commit a change to one; the git database reads and writes references, commit
+objects, trees and blobs one by one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from localhub.api.auth import HubError, invalid, not_found, unprocessable
+from localhub.api.auth import HubError, invalid, not_found, or_404, unprocessable
 from localhub.api.routing import DIFF, PATCH, RAW, Call, Response, Routes, listed, moment_of, page_of
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
@@ -24,8 +28,17 @@ from localhub.views import threads as threads_views
 from localhub.views.git import LINK
 
 routes = Routes()
-BASE = "/repos/{owner}/{repo}"
+REPO = "/repos/{owner}/{repo}"
+GIT = REPO + "/git"
+READ, WRITE = "contents:read", "contents:write"
 STATES = ("error", "failure", "pending", "success")
+
+_KINDS = {"100644": "blob", "100755": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
+_SHA = re.compile(r"[0-9a-f]{40}")
+_GIT = re.compile(r"(\.git|git~1)[ .]*", re.IGNORECASE)
+
+_MOST_IN_JSON = 1024**2
+_MOST_SHOWN = 100 * 1024**2
 
 
 def commit_named(call: Call, revision: str) -> git.Commit:
@@ -42,17 +55,19 @@ def commit_named(call: Call, revision: str) -> git.Commit:
     return git.commit(call.repo.path, sha)
 
 
-@routes.on("GET", BASE + "/commits", allow="contents:read")
+@routes.on("GET", REPO + "/commits", allow=READ)
 def list_commits(call: Call) -> Response:
     """History from a branch, tag or SHA, newest first."""
     start = commit_named(call, call.query.get("sha", call.repo.default_branch))
     found = [
-        value for value in git.commits(call.repo.path, start.sha, of=call.query.get("path")) if _asked(call, value)
+        value
+        for value in git.commits(call.repo.path, start.sha, of=call.query.get("path"))
+        if _matches_query(call, value)
     ]
     return listed(call, found, lambda value: git_views.commit(call.site, call.repo, value))
 
 
-def _asked(call: Call, value: git.Commit) -> bool:
+def _matches_query(call: Call, value: git.Commit) -> bool:
     """Whether the query's people and times fit a commit."""
     query, moment = call.query, value.committer.date
     return (
@@ -69,7 +84,7 @@ def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
     return wanted is None or wanted in {person.email, user.login if user else None}
 
 
-@routes.on("GET", BASE + "/compare/{basehead}", allow="contents:read")
+@routes.on("GET", REPO + "/compare/{basehead}", allow=READ)
 def compare(call: Call) -> Response:
     """What `head` brings over `base`."""
     base, separator, head = call.params["basehead"].partition("...")
@@ -85,19 +100,14 @@ def compare(call: Call) -> Response:
     return Response(body=git_views.comparison(call.site, call.repo, old, new))
 
 
-def _statuses(call: Call, sha: str) -> list[CommitStatus]:
-    """Newest first."""
-    return [s for s in call.site.store.statuses if s.repo_id == call.repo.id and s.sha == sha][::-1]
-
-
-@routes.on("GET", BASE + "/commits/{ref}/statuses", allow="statuses:read")
+@routes.on("GET", REPO + "/commits/{ref}/statuses", allow="statuses:read")
 def list_statuses(call: Call) -> Response:
     """All statuses of a commit."""
     sha = commit_named(call, call.params["ref"]).sha
     return listed(call, _statuses(call, sha), lambda value: checks_views.status(call.site, call.repo, value))
 
 
-@routes.on("GET", BASE + "/commits/{ref}/status", allow="statuses:read")
+@routes.on("GET", REPO + "/commits/{ref}/status", allow="statuses:read")
 def combined_status(call: Call) -> Response:
     """The newest status of each context, and what they come to."""
     site, repo = call.site, call.repo
@@ -123,7 +133,7 @@ def combined_status(call: Call) -> Response:
     )
 
 
-@routes.on("POST", BASE + "/statuses/{sha}", allow="statuses:write")
+@routes.on("POST", REPO + "/statuses/{sha}", allow="statuses:write")
 def create_status(call: Call) -> Response:
     """Add a status to a commit."""
     state = call.text("state", "CommitStatus")
@@ -146,8 +156,13 @@ def create_status(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("GET", BASE + "/commits/{commit_sha}/pulls", allow="pull_requests:read")
-def pulls_with(call: Call) -> Response:
+def _statuses(call: Call, sha: str) -> list[CommitStatus]:
+    """Newest first."""
+    return [s for s in call.site.store.statuses if s.repo_id == call.repo.id and s.sha == sha][::-1]
+
+
+@routes.on("GET", REPO + "/commits/{commit_sha}/pulls", allow="pull_requests:read")
+def list_pulls_with_commit(call: Call) -> Response:
     """Open pull requests that bring a commit."""
     sha = commit_named(call, call.params["commit_sha"]).sha
     found = [
@@ -158,7 +173,7 @@ def pulls_with(call: Call) -> Response:
     return listed(call, found, lambda issue: threads_views.pull_simple(call.site, call.repo, issue))
 
 
-@routes.on("GET", BASE + "/commits/{ref}", allow="contents:read")
+@routes.on("GET", REPO + "/commits/{ref}", allow=READ)
 def one_commit(call: Call) -> Response:
     """One commit with its files, or its difference as text."""
     value = commit_named(call, call.params["ref"])
@@ -172,52 +187,21 @@ def one_commit(call: Call) -> Response:
     return Response(body=git_views.commit_with_files(call.site, call.repo, value))
 
 
-# ---- The git database: references, commits, trees, blobs.
-
-
-routes_git_data = Routes()
-READ, WRITE = "contents:read", "contents:write"
-BASE_GIT_DATA = "/repos/{owner}/{repo}/git"
-
-
-_KINDS = {"100644": "blob", "100755": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
-_SHA = re.compile(r"[0-9a-f]{40}")
-_GIT = re.compile(r"(\.git|git~1)[ .]*", re.IGNORECASE)
-
-
-def _filled(call: Call) -> Repo:
-    """The repository; GitHub has no git database for one that nothing was pushed to.
-
-    Raises:
-        HubError: 409, it is empty.
-    """
-    repo = call.repo
-    if not call.site.store.heads.get(repo.id) and not git.refs(repo.path, "refs/"):
-        raise HubError(409, "Git Repository is empty.")
-    return repo
-
-
-def _full_name(call: Call) -> str:
-    return f"refs/{call.params['ref']}"
-
-
-@routes_git_data.on("GET", BASE_GIT_DATA + "/matching-refs/{ref}", allow=READ)
+@routes.on("GET", GIT + "/matching-refs/{ref}", allow=READ)
 def matching_refs(call: Call) -> Response:
     """References whose name starts so."""
     repo = _filled(call)
     return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: git_views.ref(call.site, repo, ref))
 
 
-@routes_git_data.on("GET", BASE_GIT_DATA + "/ref/{ref}", allow=READ)
+@routes.on("GET", GIT + "/ref/{ref}", allow=READ)
 def one_ref(call: Call) -> Response:
     """One reference."""
-    found = git.ref(_filled(call).path, _full_name(call))
-    if found is None:
-        raise not_found()
+    found = or_404(git.ref(_filled(call).path, _full_name(call)))
     return Response(body=git_views.ref(call.site, call.repo, found))
 
 
-@routes_git_data.on("POST", BASE_GIT_DATA + "/refs", allow=WRITE)
+@routes.on("POST", GIT + "/refs", allow=WRITE)
 def create_ref(call: Call) -> Response:
     """Make a reference."""
     made = branches.create(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
@@ -225,7 +209,7 @@ def create_ref(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes_git_data.on("PATCH", BASE_GIT_DATA + "/refs/{ref}", allow=WRITE)
+@routes.on("PATCH", GIT + "/refs/{ref}", allow=WRITE)
 def update_ref(call: Call) -> Response:
     """Move a reference, forward only unless `force`."""
     name, sha, path = _full_name(call), call.text("sha", "Reference"), call.repo.path
@@ -240,7 +224,7 @@ def update_ref(call: Call) -> Response:
     return Response(body=git_views.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
 
 
-@routes_git_data.on("DELETE", BASE_GIT_DATA + "/refs/{ref}", allow=WRITE)
+@routes.on("DELETE", GIT + "/refs/{ref}", allow=WRITE)
 def delete_ref(call: Call) -> Response:
     """Delete a reference."""
     name = _full_name(call)
@@ -253,8 +237,8 @@ def delete_ref(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes_git_data.on("GET", BASE_GIT_DATA + "/commits/{commit_sha}", allow=READ)
-def one_commit_git_data(call: Call) -> Response:
+@routes.on("GET", GIT + "/commits/{commit_sha}", allow=READ)
+def one_git_commit(call: Call) -> Response:
     """One commit object."""
     sha = call.params["commit_sha"]
     if git.kind_of(_filled(call).path, sha) != "commit":
@@ -262,8 +246,8 @@ def one_commit_git_data(call: Call) -> Response:
     return Response(body=git_views.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
 
 
-@routes_git_data.on("POST", BASE_GIT_DATA + "/commits", allow=WRITE)
-def create_commit(call: Call) -> Response:
+@routes.on("POST", GIT + "/commits", allow=WRITE)
+def create_git_commit(call: Call) -> Response:
     """Make a commit; without an author of its own it is the viewer's, and signed for Apps."""
     path, tree = _filled(call).path, call.text("tree", "Commit")
     message, parents = call.text("message", "Commit"), call.body.get("parents") or []
@@ -291,17 +275,15 @@ def _person(call: Call, given: Mapping[str, str] | None, default: User) -> git.P
     return git.Person(name=given.get("name", default.login), email=given.get("email", default.email), date=date)
 
 
-@routes_git_data.on("GET", BASE_GIT_DATA + "/trees/{tree_sha}", allow=READ)
+@routes.on("GET", GIT + "/trees/{tree_sha}", allow=READ)
 def one_tree(call: Call) -> Response:
     """A tree, by its SHA or that of a commit or a branch's name."""
-    sha = git.resolve(call.repo.path, call.params["tree_sha"], "tree")
-    if sha is None:
-        raise not_found()
+    sha = or_404(git.resolve(call.repo.path, call.params["tree_sha"], "tree"))
     entries = git.tree(call.repo.path, sha, recursive="recursive" in call.query)
     return Response(body=git_views.tree(call.site, call.repo, sha, entries))
 
 
-@routes_git_data.on("POST", BASE_GIT_DATA + "/trees", allow=WRITE)
+@routes.on("POST", GIT + "/trees", allow=WRITE)
 def create_tree(call: Call) -> Response:
     """Make a tree, on top of `base_tree` if given."""
     path, given = _filled(call).path, call.body.get("base_tree")
@@ -343,7 +325,7 @@ def is_malformed(part: str) -> bool:
     return part in {"", ".", ".."} or "\0" in part or _GIT.fullmatch(part) is not None
 
 
-@routes_git_data.on("GET", BASE_GIT_DATA + "/blobs/{file_sha}", allow=READ)
+@routes.on("GET", GIT + "/blobs/{file_sha}", allow=READ)
 def one_blob(call: Call) -> Response:
     """One blob, in base64."""
     sha = call.params["file_sha"]
@@ -355,7 +337,7 @@ def one_blob(call: Call) -> Response:
     return Response(body=git_views.blob(call.site, call.repo, sha, content))
 
 
-@routes_git_data.on("POST", BASE_GIT_DATA + "/blobs", allow=WRITE)
+@routes.on("POST", GIT + "/blobs", allow=WRITE)
 def create_blob(call: Call) -> Response:
     """Store a blob from text or base64."""
     text, path = call.text("content", "Blob"), _filled(call).path
@@ -371,34 +353,38 @@ def create_blob(call: Call) -> Response:
     return Response(status=201, body={"sha": sha, "url": url}, headers={"Location": url})
 
 
-# ---- Files and folders at a revision.
+def _filled(call: Call) -> Repo:
+    """The repository; GitHub has no git database for one that nothing was pushed to.
+
+    Raises:
+        HubError: 409, it is empty.
+    """
+    repo = call.repo
+    if not call.site.store.heads.get(repo.id) and not git.refs(repo.path, "refs/"):
+        raise HubError(409, "Git Repository is empty.")
+    return repo
 
 
-routes_contents = Routes()
-_MOST_IN_JSON = 1024**2
-_MOST_SHOWN = 100 * 1024**2
+def _full_name(call: Call) -> str:
+    return f"refs/{call.params['ref']}"
 
 
-@routes_contents.on("GET", "/repos/{owner}/{repo}/readme", allow="contents:read")
+@routes.on("GET", REPO + "/readme", allow=READ)
 def readme(call: Call) -> Response:
     """The README in the root folder."""
     at, sha = _revision(call)
-    found = git.readme_in(git.tree(call.repo.path, sha))
-    if found is None:
-        raise not_found()
+    found = or_404(git.readme_in(git.tree(call.repo.path, sha)))
     return _file(call, found, at)
 
 
-@routes_contents.on("GET", "/repos/{owner}/{repo}/contents/{path}", allow="contents:read")
+@routes.on("GET", REPO + "/contents/{path}", allow=READ)
 def contents(call: Call) -> Response:
     """A file in base64 (or as it is, for the raw media type), a folder's entries, a link, or a submodule."""
     at, sha = _revision(call)
     path = call.params["path"].strip("/")
     if not path:
         return _folder(call, git.tree(call.repo.path, sha), "", at)
-    entry = git.entry(call.repo.path, sha, path)
-    if entry is None:
-        raise not_found()
+    entry = or_404(git.entry(call.repo.path, sha, path))
     if entry.type == "tree":
         return _folder(call, git.tree(call.repo.path, entry.sha), f"{path}/", at)
     if entry.type == "commit":
@@ -408,7 +394,7 @@ def contents(call: Call) -> Response:
     return _file(call, entry, at)
 
 
-@routes_contents.on("PUT", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
+@routes.on("PUT", REPO + "/contents/{path}", allow=WRITE)
 def put_contents(call: Call) -> Response:
     """Make or change a file by a commit; to change one takes the blob that it replaces."""
     encoded = "".join(call.text("content", "Content").split())
@@ -427,13 +413,49 @@ def put_contents(call: Call) -> Response:
     return Response(status=201 if there is None else 200, body=body)
 
 
-@routes_contents.on("DELETE", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
+@routes.on("DELETE", REPO + "/contents/{path}", allow=WRITE)
 def delete_contents(call: Call) -> Response:
     """Delete a file by a commit."""
     if _replaced(call) is None:
         raise not_found()
     commit = _commit(call, ("0", None, call.params["path"]))
     return Response(body={"content": None, "commit": git_views.git_commit(call.site, call.repo, commit)})
+
+
+def _revision(call: Call) -> tuple[str, str]:
+    at = call.query.get("ref", call.repo.default_branch)
+    sha = git.resolve(call.repo.path, at)
+    if sha is None:
+        raise HubError(
+            404, "This repository is empty." if not git.refs(call.repo.path) else f"No commit found for the ref {at}"
+        )
+    return at, sha
+
+
+def _folder(call: Call, entries: list[git.TreeEntry], prefix: str, at: str) -> Response:
+    placed = [replace(entry, path=prefix + entry.path) for entry in entries]
+    return Response(body=[git_views.content_entry(call.site, call.repo, entry, at) for entry in placed])
+
+
+def _file(call: Call, entry: git.TreeEntry, at: str) -> Response:
+    """A file; over 1 MB only the raw media type has its content, over 100 MB nothing: "Get repository content"."""
+    size = entry.size or 0
+    if size > _MOST_SHOWN:
+        error = {"resource": "Blob", "field": "data", "code": "too_large"}
+        raise HubError(403, "This API returns blobs up to 100 MB in size.", errors=(error,))
+    if call.wants("raw"):
+        return Response(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
+    return Response(body=git_views.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
+
+
+def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:
+    """The file that a link leads to, when it is one of the repository; else the link itself."""
+    target = git.blob(call.repo.path, entry.sha).decode(errors="replace")
+    place = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
+    found = None if place.startswith(("/", "../")) else git.entry(call.repo.path, sha, place)
+    if found is not None and found.type == "blob" and found.mode != LINK:
+        return _file(call, replace(found, path=entry.path), at)
+    return Response(body=git_views.content_link(call.site, call.repo, entry, at, target=target))
 
 
 def _branch(call: Call) -> str:
@@ -472,39 +494,3 @@ def _commit(call: Call, change: tuple[str, str | None, str]) -> git.Commit:
     git.update_ref(repo.path, name, sha, head or git.NULL_SHA)
     branches.sync(call.site, repo, call.user)
     return git.commit(repo.path, sha)
-
-
-def _file(call: Call, entry: git.TreeEntry, at: str) -> Response:
-    """A file; over 1 MB only the raw media type has its content, over 100 MB nothing: "Get repository content"."""
-    size = entry.size or 0
-    if size > _MOST_SHOWN:
-        error = {"resource": "Blob", "field": "data", "code": "too_large"}
-        raise HubError(403, "This API returns blobs up to 100 MB in size.", errors=(error,))
-    if call.wants("raw"):
-        return Response(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
-    return Response(body=git_views.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
-
-
-def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:
-    """The file that a link leads to, when it is one of the repository; else the link itself."""
-    target = git.blob(call.repo.path, entry.sha).decode(errors="replace")
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
-    found = None if place.startswith(("/", "../")) else git.entry(call.repo.path, sha, place)
-    if found is not None and found.type == "blob" and found.mode != LINK:
-        return _file(call, replace(found, path=entry.path), at)
-    return Response(body=git_views.content_link(call.site, call.repo, entry, at, target=target))
-
-
-def _revision(call: Call) -> tuple[str, str]:
-    at = call.query.get("ref", call.repo.default_branch)
-    sha = git.resolve(call.repo.path, at)
-    if sha is None:
-        raise HubError(
-            404, "This repository is empty." if not git.refs(call.repo.path) else f"No commit found for the ref {at}"
-        )
-    return at, sha
-
-
-def _folder(call: Call, entries: list[git.TreeEntry], prefix: str, at: str) -> Response:
-    placed = [replace(entry, path=prefix + entry.path) for entry in entries]
-    return Response(body=[git_views.content_entry(call.site, call.repo, entry, at) for entry in placed])

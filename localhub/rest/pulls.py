@@ -1,4 +1,8 @@
-"""Pull requests, their commits and files."""
+"""Pull requests: their commits, files and merge, their reviews and the comments on lines of their difference.
+
+A review without an event is pending: only its author sees it and its comments. A reply to a comment on a line is a
+comment of the same thread; GitHub takes no replies to replies.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,20 @@ from localhub.views import threads as threads_views
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
-BASE = "/repos/{owner}/{repo}/pulls"
-ONE = BASE + "/{pull_number}"
+PULLS = "/repos/{owner}/{repo}/pulls"
+PULL = PULLS + "/{pull_number}"
+COMMENT = PULLS + "/comments/{comment_id}"
+REVIEW = PULL + "/reviews/{review_id}"
+_STATES: Mapping[str, ReviewState] = {
+    "APPROVE": "APPROVED",
+    "REQUEST_CHANGES": "CHANGES_REQUESTED",
+    "COMMENT": "COMMENTED",
+}
+REVIEW_RESOURCE = "PullRequestReview"
+COMMENT_RESOURCE = "PullRequestReviewComment"
 
 
-def pull_of(call: Call) -> tuple[Issue, Pull]:
-    """The pull request that the path names.
-
-    Raises:
-        HubError: 404, there is none.
-    """
-    issue = call.issue("pull_number")
-    if issue.pull is None:
-        raise not_found()
-    return issue, issue.pull
-
-
-@routes.on("GET", BASE, allow=READ)
+@routes.on("GET", PULLS, allow=READ)
 def list_pulls(call: Call) -> Response:
     """Pull requests, newest first unless asked otherwise."""
     state, site = call.query.get("state", "open"), call.site
@@ -51,7 +52,7 @@ def list_pulls(call: Call) -> Response:
     return listed(call, found, lambda issue: threads_views.pull_simple(site, call.repo, issue))
 
 
-@routes.on("POST", BASE, allow=WRITE, role="read")
+@routes.on("POST", PULLS, allow=WRITE, role="read")
 def create_pull(call: Call) -> Response:
     """Open a pull request."""
     wanted = pulls.NewPull(
@@ -69,7 +70,14 @@ def create_pull(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("GET", ONE, allow=READ)
+@routes.on("GET", PULLS + "/comments", allow=READ)
+def all_comments(call: Call) -> Response:
+    """Comments on lines in the whole repository."""
+    store = call.site.store
+    return _listed(call, [c for c in store.review_comments if c.repo_id == call.repo.id and not store.is_pending(c)])
+
+
+@routes.on("GET", PULL, allow=READ)
 def one_pull(call: Call) -> Response:
     """One pull request, or its difference or patch as text."""
     issue, inner = pull_of(call)
@@ -81,7 +89,7 @@ def one_pull(call: Call) -> Response:
     return Response(body=threads_views.pull(call.site, call.repo, issue))
 
 
-@routes.on("PATCH", ONE, allow=WRITE, role="read")
+@routes.on("PATCH", PULL, allow=WRITE, role="read")
 def edit_pull(call: Call) -> Response:
     """Change title, text, base or state; an author may, whose branch is in a fork."""
     issue, inner = pull_of(call)
@@ -98,7 +106,7 @@ def edit_pull(call: Call) -> Response:
     return Response(body=threads_views.pull(site, repo, issue))
 
 
-@routes.on("GET", ONE + "/files", allow=READ)
+@routes.on("GET", PULL + "/files", allow=READ)
 def files(call: Call) -> Response:
     """The changed files."""
     _, inner = pull_of(call)
@@ -106,7 +114,7 @@ def files(call: Call) -> Response:
     return listed(call, found, lambda f: git_views.diff_entry(call.site, call.repo, f, inner.head_sha))
 
 
-@routes.on("GET", ONE + "/commits", allow=READ)
+@routes.on("GET", PULL + "/commits", allow=READ)
 def commits(call: Call) -> Response:
     """The commits, oldest first."""
     issue, _ = pull_of(call)
@@ -114,7 +122,7 @@ def commits(call: Call) -> Response:
     return listed(call, found, lambda value: git_views.commit(call.site, call.repo, value))
 
 
-@routes.on("GET", ONE + "/requested_reviewers", allow=READ)
+@routes.on("GET", PULL + "/requested_reviewers", allow=READ)
 def requested_reviewers(call: Call) -> Response:
     """Who was asked for a review; there are no teams here."""
     _, inner = pull_of(call)
@@ -123,13 +131,13 @@ def requested_reviewers(call: Call) -> Response:
     )
 
 
-@routes.on("POST", ONE + "/requested_reviewers", allow=WRITE)
+@routes.on("POST", PULL + "/requested_reviewers", allow=WRITE)
 def request_reviewers(call: Call) -> Response:
     """Ask more people for a review."""
     return _asked(call, call.texts("reviewers", "PullRequest"), 201)
 
 
-@routes.on("DELETE", ONE + "/requested_reviewers", allow=WRITE)
+@routes.on("DELETE", PULL + "/requested_reviewers", allow=WRITE)
 def unrequest_reviewers(call: Call) -> Response:
     """Ask people for a review no longer."""
     return _asked(call, [], 200, without=call.texts("reviewers", "PullRequest"))
@@ -144,7 +152,7 @@ def _asked(call: Call, more: list[str], status: int, *, without: Collection[str]
     return Response(status=status, body=threads_views.pull_simple(call.site, call.repo, changed))
 
 
-@routes.on("GET", ONE + "/merge", allow=READ)
+@routes.on("GET", PULL + "/merge", allow=READ)
 def is_merged(call: Call) -> Response:
     """204 when it was merged, else 404."""
     _, inner = pull_of(call)
@@ -153,7 +161,7 @@ def is_merged(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes.on("PUT", ONE + "/merge", allow="contents:write")
+@routes.on("PUT", PULL + "/merge", allow="contents:write")
 def merge(call: Call) -> Response:
     """Merge."""
     issue, inner = pull_of(call)
@@ -167,19 +175,152 @@ def merge(call: Call) -> Response:
     return Response(body={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})
 
 
-# ---- Reviews of pull requests, and comments on their lines.
+@routes.on("GET", COMMENT, allow=READ)
+def one_comment(call: Call) -> Response:
+    """One comment on a line."""
+    return _shown(call, review_comment_of(call))
 
 
-routes_reviews = Routes()
-READ_REVIEWS, WRITE_REVIEWS = "pull_requests:read", "pull_requests:write"
-COMMENT = BASE + "/comments/{comment_id}"
-RESOURCE = "PullRequestReviewComment"
-_STATES: Mapping[str, ReviewState] = {
-    "APPROVE": "APPROVED",
-    "REQUEST_CHANGES": "CHANGES_REQUESTED",
-    "COMMENT": "COMMENTED",
-}
-_REVIEW = "PullRequestReview"
+@routes.on("PATCH", COMMENT, allow=WRITE, role="read")
+def edit_comment(call: Call) -> Response:
+    """Change a comment on a line."""
+    old = review_comment_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    return _shown(call, pulls.edit(call.site, old, call.user, _body(call)))
+
+
+@routes.on("DELETE", COMMENT, allow=WRITE, role="read")
+def delete_comment(call: Call) -> Response:
+    """Remove a comment on a line."""
+    old = review_comment_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    pulls.delete(call.site, old, call.user)
+    return Response(status=204)
+
+
+@routes.on("GET", PULL + "/comments", allow=READ)
+def comments(call: Call) -> Response:
+    """A pull request's comments on lines."""
+    issue, _ = pull_of(call)
+    return _listed(call, call.site.store.review_comments_of(issue))
+
+
+@routes.on("POST", PULL + "/comments", allow=WRITE, role="read")
+def create_comment(call: Call) -> Response:
+    """Comment on a line of the difference; `in_reply_to` answers another comment instead."""
+    issue = _writable(call)
+    if "in_reply_to" in call.body:
+        return _reply(call, issue, call.body["in_reply_to"])
+    call.text("commit_id", COMMENT_RESOURCE)
+    wanted = _new_comment({**call.body, "body": _body(call)})
+    try:
+        _, [made] = pulls.submit(call.site, issue, call.user, state="COMMENTED", body="", comments=[wanted])
+    except pulls.UnplacedError as error:
+        field = f"pull_request_review_thread.{error.field}"
+        raise invalid(COMMENT_RESOURCE, field, "custom", f"{field} must be part of the diff") from error
+    return _shown(call, made, 201)
+
+
+@routes.on("POST", PULL + "/comments/{comment_id}/replies", allow=WRITE, role="read")
+def reply(call: Call) -> Response:
+    """Answer a comment; GitHub takes no replies to replies."""
+    return _reply(call, _writable(call), call.number("comment_id"))
+
+
+@routes.on("GET", PULL + "/reviews", allow=READ)
+def list_reviews(call: Call) -> Response:
+    """A pull request's reviews, oldest first; last the viewer's own that is pending."""
+    issue, _ = pull_of(call)
+    pending = _pending(call, issue)
+    found = call.site.store.reviews_of(issue) + ([pending] if pending else [])
+    return listed(call, found, lambda value: threads_views.review(call.site, call.repo, value))
+
+
+@routes.on("POST", PULL + "/reviews", allow=WRITE, role="read")
+def create_review(call: Call) -> Response:
+    """Review a pull request in one go; without an event the review is pending."""
+    issue = _writable(call)
+    given, body = call.body.get("comments") or [], call.text("body", REVIEW_RESOURCE, "")
+    state: ReviewState = "PENDING"
+    if call.body.get("event") is not None:
+        state = _submitted(call, body, blank=not given)
+    head = issue.pull.head_sha if issue.pull else ""
+    if call.body.get("commit_id", head) != head:
+        raise unprocessable("The local hub reviews the head of a pull request only; commit_id is another commit.")
+    wanted = [_new_comment(each) for each in given]
+    try:
+        made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body, comments=wanted)
+    except pulls.UnplacedError as error:
+        name = error.field.replace("_", " ").capitalize()
+        raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
+    return Response(body=threads_views.review(call.site, call.repo, made))
+
+
+@routes.on("GET", REVIEW, allow=READ)
+def one_review(call: Call) -> Response:
+    """One review."""
+    return Response(body=threads_views.review(call.site, call.repo, _review_of(call)))
+
+
+@routes.on("PUT", REVIEW, allow=WRITE, role="read")
+def edit_review(call: Call) -> Response:
+    """Change the words of a review."""
+    old = _review_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    made = call.site.store.reviews.put(replace(old, body=call.text("body", REVIEW_RESOURCE)))
+    return Response(body=threads_views.review(call.site, call.repo, made))
+
+
+@routes.on("POST", REVIEW + "/events", allow=WRITE, role="read")
+def submit_review(call: Call) -> Response:
+    """Submit a pending review."""
+    issue, old = _writable(call), _review_of(call)
+    if old.state != "PENDING":
+        raise unprocessable("Can not submit a review that is not pending")
+    body = call.text("body", REVIEW_RESOURCE, old.body)
+    state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
+    made = pulls.publish(call.site, issue, old, call.user, state=state, body=body)
+    return Response(body=threads_views.review(call.site, call.repo, made))
+
+
+@routes.on("DELETE", REVIEW, allow=WRITE, role="read")
+def discard_review(call: Call) -> Response:
+    """Remove a pending review."""
+    old = _review_of(call)
+    if old.state != "PENDING":
+        raise unprocessable("Can not delete a non-pending pull request review")
+    pulls.discard(call.site, old)
+    return Response(body=threads_views.review(call.site, call.repo, old))
+
+
+@routes.on("PUT", REVIEW + "/dismissals", allow=WRITE)
+def dismiss(call: Call) -> Response:
+    """Take the weight from an approval or a request for changes."""
+    old = _review_of(call)
+    call.text("message", REVIEW_RESOURCE)
+    if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
+        raise unprocessable("Can not dismiss a commented pull request review")
+    made = pulls.dismiss(call.site, old, call.user)
+    return Response(body=threads_views.review(call.site, call.repo, made))
+
+
+@routes.on("GET", REVIEW + "/comments", allow=READ)
+def comments_of_review(call: Call) -> Response:
+    """The comments on lines that a review brought."""
+    review = _review_of(call)
+    return _listed(call, [c for c in call.site.store.review_comments if c.review_id == review.id])
+
+
+def pull_of(call: Call) -> tuple[Issue, Pull]:
+    """The pull request that the path names.
+
+    Raises:
+        HubError: 404, there is none.
+    """
+    issue = call.issue("pull_number")
+    if issue.pull is None:
+        raise not_found()
+    return issue, issue.pull
 
 
 def review_comment_of(call: Call) -> ReviewComment:
@@ -208,65 +349,6 @@ def _shown(call: Call, value: ReviewComment, status: int = 200) -> Response:
     return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
 
 
-@routes_reviews.on("GET", BASE + "/comments", allow=READ_REVIEWS)
-def all_comments(call: Call) -> Response:
-    """Comments on lines in the whole repository."""
-    store = call.site.store
-    return _listed(call, [c for c in store.review_comments if c.repo_id == call.repo.id and not store.is_pending(c)])
-
-
-@routes_reviews.on("GET", COMMENT, allow=READ_REVIEWS)
-def one_comment(call: Call) -> Response:
-    """One comment on a line."""
-    return _shown(call, review_comment_of(call))
-
-
-@routes_reviews.on("PATCH", COMMENT, allow=WRITE_REVIEWS, role="read")
-def edit_comment(call: Call) -> Response:
-    """Change a comment on a line."""
-    old = review_comment_of(call)
-    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    return _shown(call, pulls.edit(call.site, old, call.user, _body(call)))
-
-
-@routes_reviews.on("DELETE", COMMENT, allow=WRITE_REVIEWS, role="read")
-def delete_comment(call: Call) -> Response:
-    """Remove a comment on a line."""
-    old = review_comment_of(call)
-    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    pulls.delete(call.site, old, call.user)
-    return Response(status=204)
-
-
-@routes_reviews.on("GET", ONE + "/comments", allow=READ_REVIEWS)
-def comments(call: Call) -> Response:
-    """A pull request's comments on lines."""
-    issue, _ = pull_of(call)
-    return _listed(call, call.site.store.review_comments_of(issue))
-
-
-@routes_reviews.on("POST", ONE + "/comments", allow=WRITE_REVIEWS, role="read")
-def create_comment(call: Call) -> Response:
-    """Comment on a line of the difference; `in_reply_to` answers another comment instead."""
-    issue = _writable(call)
-    if "in_reply_to" in call.body:
-        return _reply(call, issue, call.body["in_reply_to"])
-    call.text("commit_id", RESOURCE)
-    wanted = _new_comment({**call.body, "body": _body(call)})
-    try:
-        _, [made] = pulls.submit(call.site, issue, call.user, state="COMMENTED", body="", comments=[wanted])
-    except pulls.UnplacedError as error:
-        field = f"pull_request_review_thread.{error.field}"
-        raise invalid(RESOURCE, field, "custom", f"{field} must be part of the diff") from error
-    return _shown(call, made, 201)
-
-
-@routes_reviews.on("POST", ONE + "/comments/{comment_id}/replies", allow=WRITE_REVIEWS, role="read")
-def reply(call: Call) -> Response:
-    """Answer a comment; GitHub takes no replies to replies."""
-    return _reply(call, _writable(call), call.number("comment_id"))
-
-
 def _reply(call: Call, issue: Issue, to: int) -> Response:
     parent = call.site.store.review_comments.get(to)
     wrong = parent is not None and (parent.repo_id, parent.number) != (call.repo.id, issue.number)
@@ -282,9 +364,9 @@ def _writable(call: Call) -> Issue:
 
 
 def _body(call: Call) -> str:
-    text = call.text("body", RESOURCE)
+    text = call.text("body", COMMENT_RESOURCE)
     if not text.strip():
-        raise invalid(RESOURCE, "body", "missing_field")
+        raise invalid(COMMENT_RESOURCE, "body", "missing_field")
     return text
 
 
@@ -296,10 +378,10 @@ def _new_comment(given: Mapping[str, Any]) -> pulls.NewComment:
     """
     for name in ("path", "body"):
         if not isinstance(given.get(name), str) or not given[name]:
-            raise invalid(RESOURCE, name, "missing_field")
-    check_length(given["body"], RESOURCE, "body")
+            raise invalid(COMMENT_RESOURCE, name, "missing_field")
+    check_length(given["body"], COMMENT_RESOURCE, "body")
     if not isinstance(given.get("line"), int):
-        raise invalid(RESOURCE, "line", "missing_field")
+        raise invalid(COMMENT_RESOURCE, "line", "missing_field")
     return pulls.NewComment(
         path=given["path"],
         body=given["body"],
@@ -319,36 +401,7 @@ def _side(value: object) -> Side | None:
         case "RIGHT":
             return "RIGHT"
         case _:
-            raise invalid(RESOURCE, "side", "invalid")
-
-
-@routes_reviews.on("GET", ONE + "/reviews", allow=READ_REVIEWS)
-def list_reviews(call: Call) -> Response:
-    """A pull request's reviews, oldest first; last the viewer's own that is pending."""
-    issue, _ = pull_of(call)
-    pending = _pending(call, issue)
-    found = call.site.store.reviews_of(issue) + ([pending] if pending else [])
-    return listed(call, found, lambda value: threads_views.review(call.site, call.repo, value))
-
-
-@routes_reviews.on("POST", ONE + "/reviews", allow=WRITE_REVIEWS, role="read")
-def create_review(call: Call) -> Response:
-    """Review a pull request in one go; without an event the review is pending."""
-    issue = _writable(call)
-    given, body = call.body.get("comments") or [], call.text("body", _REVIEW, "")
-    state: ReviewState = "PENDING"
-    if call.body.get("event") is not None:
-        state = _submitted(call, body, blank=not given)
-    head = issue.pull.head_sha if issue.pull else ""
-    if call.body.get("commit_id", head) != head:
-        raise unprocessable("The local hub reviews the head of a pull request only; commit_id is another commit.")
-    wanted = [_new_comment(each) for each in given]
-    try:
-        made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body, comments=wanted)
-    except pulls.UnplacedError as error:
-        name = error.field.replace("_", " ").capitalize()
-        raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
-    return Response(body=threads_views.review(call.site, call.repo, made))
+            raise invalid(COMMENT_RESOURCE, "side", "invalid")
 
 
 def _review_of(call: Call) -> PullRequestReview:
@@ -365,64 +418,9 @@ def _pending(call: Call, issue: Issue) -> PullRequestReview | None:
 
 def _submitted(call: Call, body: str, *, blank: bool) -> ReviewState:
     """The state that the request's event asks for; `blank` when the review holds no comment."""
-    event = call.text("event", _REVIEW)
+    event = call.text("event", REVIEW_RESOURCE)
     if event not in _STATES:
-        raise invalid(_REVIEW, "event", "invalid")
+        raise invalid(REVIEW_RESOURCE, "event", "invalid")
     if event != "APPROVE" and blank and not body.strip():
         raise HubError(422, "Unprocessable Entity", errors=("Body can't be blank",))
     return _STATES[event]
-
-
-@routes_reviews.on("GET", ONE + "/reviews/{review_id}", allow=READ_REVIEWS)
-def one_review(call: Call) -> Response:
-    """One review."""
-    return Response(body=threads_views.review(call.site, call.repo, _review_of(call)))
-
-
-@routes_reviews.on("PUT", ONE + "/reviews/{review_id}", allow=WRITE_REVIEWS, role="read")
-def edit_review(call: Call) -> Response:
-    """Change the words of a review."""
-    old = _review_of(call)
-    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    made = call.site.store.reviews.put(replace(old, body=call.text("body", _REVIEW)))
-    return Response(body=threads_views.review(call.site, call.repo, made))
-
-
-@routes_reviews.on("POST", ONE + "/reviews/{review_id}/events", allow=WRITE_REVIEWS, role="read")
-def submit_review(call: Call) -> Response:
-    """Submit a pending review."""
-    issue, old = _writable(call), _review_of(call)
-    if old.state != "PENDING":
-        raise unprocessable("Can not submit a review that is not pending")
-    body = call.text("body", _REVIEW, old.body)
-    state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
-    made = pulls.publish(call.site, issue, old, call.user, state=state, body=body)
-    return Response(body=threads_views.review(call.site, call.repo, made))
-
-
-@routes_reviews.on("DELETE", ONE + "/reviews/{review_id}", allow=WRITE_REVIEWS, role="read")
-def discard_review(call: Call) -> Response:
-    """Remove a pending review."""
-    old = _review_of(call)
-    if old.state != "PENDING":
-        raise unprocessable("Can not delete a non-pending pull request review")
-    pulls.discard(call.site, old)
-    return Response(body=threads_views.review(call.site, call.repo, old))
-
-
-@routes_reviews.on("PUT", ONE + "/reviews/{review_id}/dismissals", allow=WRITE_REVIEWS)
-def dismiss(call: Call) -> Response:
-    """Take the weight from an approval or a request for changes."""
-    old = _review_of(call)
-    call.text("message", _REVIEW)
-    if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
-        raise unprocessable("Can not dismiss a commented pull request review")
-    made = pulls.dismiss(call.site, old, call.user)
-    return Response(body=threads_views.review(call.site, call.repo, made))
-
-
-@routes_reviews.on("GET", ONE + "/reviews/{review_id}/comments", allow=READ_REVIEWS)
-def comments_of_review(call: Call) -> Response:
-    """The comments on lines that a review brought."""
-    review = _review_of(call)
-    return _listed(call, [c for c in call.site.store.review_comments if c.review_id == review.id])

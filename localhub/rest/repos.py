@@ -1,11 +1,11 @@
-"""Repositories, branches, collaborators and labels."""
+"""Repositories: branches, tags, collaborators, labels, and releases without their files."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 
-from localhub.api.auth import HubError, can_write, invalid, not_found, role_of, unprocessable
+from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
 from localhub.api.routing import Call, Response, Routes, listed
 from localhub.git import plumbing as git
 from localhub.operations import branches, threads
@@ -15,16 +15,22 @@ from localhub.views import accounts as account_views
 from localhub.views import git as git_views
 
 routes = Routes()
+REPO = "/repos/{owner}/{repo}"
+LABEL = REPO + "/labels/{name}"
+RELEASES = REPO + "/releases"
+RELEASE = RELEASES + "/{release_id}"
+
+RESOURCE = "Release"
 _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
 
 
-@routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
+@routes.on("GET", REPO, allow="metadata:read")
 def one_repo(call: Call) -> Response:
     """One repository."""
     return Response(body=account_views.full_repository(call.site, call.repo, call.viewer.user))
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")
+@routes.on("GET", REPO + "/branches", allow="contents:read")
 def list_branches(call: Call) -> Response:
     """Branches by name."""
     repo = call.repo
@@ -36,7 +42,7 @@ def list_branches(call: Call) -> Response:
     return listed(call, git.refs(repo.path), show)
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/branches/{branch}", allow="contents:read")
+@routes.on("GET", REPO + "/branches/{branch}", allow="contents:read")
 def one_branch(call: Call) -> Response:
     """One branch with its commit."""
     repo, name = call.repo, call.params["branch"]
@@ -59,14 +65,7 @@ def one_branch(call: Call) -> Response:
     )
 
 
-def _collaborator(call: Call) -> User:
-    user = call.site.store.user(call.params["username"])
-    if user is None:
-        raise not_found()
-    return user
-
-
-@routes.on("GET", "/repos/{owner}/{repo}/collaborators", allow="metadata:read", role="write")
+@routes.on("GET", REPO + "/collaborators", allow="metadata:read", role="write")
 def list_collaborators(call: Call) -> Response:
     """The owner and everybody with a role of their own."""
     repo, site = call.repo, call.site
@@ -82,7 +81,7 @@ def list_collaborators(call: Call) -> Response:
     return listed(call, people, show)
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}", allow="metadata:read", role="write")
+@routes.on("GET", REPO + "/collaborators/{username}", allow="metadata:read", role="write")
 def is_collaborator(call: Call) -> Response:
     """204 for a collaborator, else 404."""
     user = _collaborator(call)
@@ -91,7 +90,7 @@ def is_collaborator(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}/permission", allow="metadata:read", role="write")
+@routes.on("GET", REPO + "/collaborators/{username}/permission", allow="metadata:read", role="write")
 def permission(call: Call) -> Response:
     """What somebody may do here; `role_name` tells maintain and triage apart."""
     user = _collaborator(call)
@@ -103,7 +102,11 @@ def permission(call: Call) -> Response:
     return Response(body={"permission": account_views.legacy_permission(role), "role_name": role, "user": person})
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:read")
+def _collaborator(call: Call) -> User:
+    return or_404(call.site.store.user(call.params["username"]))
+
+
+@routes.on("GET", REPO + "/labels", allow="issues|pull_requests:read")
 def list_labels(call: Call) -> Response:
     """The repository's labels."""
     repo = call.repo
@@ -111,7 +114,7 @@ def list_labels(call: Call) -> Response:
     return listed(call, found, lambda label: account_views.label(call.site, repo, label))
 
 
-@routes.on("POST", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:write")
+@routes.on("POST", REPO + "/labels", allow="issues|pull_requests:write")
 def create_label(call: Call) -> Response:
     """Add a label to the repository."""
     name = call.text("name", "Label")
@@ -122,27 +125,13 @@ def create_label(call: Call) -> Response:
     return Response(status=201, body=account_views.label(call.site, call.repo, label))
 
 
-def _color(call: Call, default: str) -> str:
-    color = call.text("color", "Label", default)
-    if not _COLOR.fullmatch(color):
-        raise invalid("Label", "color", "invalid")
-    return color
-
-
-def _label_of(call: Call) -> Label:
-    found = call.site.store.labels.get((call.repo.id, call.params["name"].lower()))
-    if found is None:
-        raise not_found()
-    return found
-
-
-@routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
+@routes.on("GET", LABEL, allow="issues|pull_requests:read")
 def one_label(call: Call) -> Response:
     """One label."""
     return Response(body=account_views.label(call.site, call.repo, _label_of(call)))
 
 
-@routes.on("PATCH", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+@routes.on("PATCH", LABEL, allow="issues|pull_requests:write")
 def edit_label(call: Call) -> Response:
     """Change a label, also on the threads that have it."""
     old = _label_of(call)
@@ -158,14 +147,25 @@ def edit_label(call: Call) -> Response:
     return Response(body=account_views.label(call.site, call.repo, new))
 
 
-@routes.on("DELETE", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+@routes.on("DELETE", LABEL, allow="issues|pull_requests:write")
 def delete_label(call: Call) -> Response:
     """Remove a label from the repository and from the threads that have it."""
     threads.change_label(call.site, call.repo, _label_of(call), None)
     return Response(status=204)
 
 
-@routes.on("GET", "/repos/{owner}/{repo}/tags", allow="contents:read")
+def _color(call: Call, default: str) -> str:
+    color = call.text("color", "Label", default)
+    if not _COLOR.fullmatch(color):
+        raise invalid("Label", "color", "invalid")
+    return color
+
+
+def _label_of(call: Call) -> Label:
+    return or_404(call.site.store.labels.get((call.repo.id, call.params["name"].lower())))
+
+
+@routes.on("GET", REPO + "/tags", allow="contents:read")
 def list_tags(call: Call) -> Response:
     """Tags by name, newest name first."""
     repo = call.repo
@@ -184,64 +184,36 @@ def list_tags(call: Call) -> Response:
     return listed(call, git.refs(repo.path, "refs/tags/")[::-1], show)
 
 
-# ---- Releases, without their files.
-
-
-routes_releases = Routes()
-READ, WRITE = "contents:read", "contents:write"
-BASE = "/repos/{owner}/{repo}/releases"
-ONE = BASE + "/{release_id}"
-RESOURCE = "Release"
-
-
-def _shown(call: Call, value: Release | None, status: int = 200) -> Response:
-    if value is None:
-        raise not_found()
-    shown = branches.view(call.site, call.repo, value)
-    return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
-
-
-def _known(call: Call) -> list[Release]:
-    return branches.of_repo(call.site, call.repo, drafts=can_write(call.site, call.viewer, call.repo))
-
-
-def _one(call: Call) -> Release:
-    found = next((each for each in _known(call) if each.id == call.number("release_id")), None)
-    if found is None:
-        raise not_found()
-    return found
-
-
-@routes_releases.on("GET", BASE, allow=READ)
+@routes.on("GET", RELEASES, allow="contents:read")
 def list_releases(call: Call) -> Response:
     """Releases, newest first; drafts for those who may write."""
-    return listed(call, _known(call), lambda value: branches.view(call.site, call.repo, value))
+    return listed(call, _visible_releases(call), lambda value: branches.view(call.site, call.repo, value))
 
 
-@routes_releases.on("GET", BASE + "/latest", allow=READ)
-def latest(call: Call) -> Response:
+@routes.on("GET", RELEASES + "/latest", allow="contents:read")
+def latest_release(call: Call) -> Response:
     """The newest release that is neither a draft nor a prerelease."""
-    return _shown(call, branches.latest(call.site, call.repo))
+    return _release_response(call, branches.latest(call.site, call.repo))
 
 
-@routes_releases.on("GET", BASE + "/tags/{tag}", allow=READ)
-def by_tag(call: Call) -> Response:
+@routes.on("GET", RELEASES + "/tags/{tag}", allow="contents:read")
+def release_of_tag(call: Call) -> Response:
     """The release of a tag."""
     found = (each for each in branches.of_repo(call.site, call.repo, drafts=False) if each.tag == call.params["tag"])
-    return _shown(call, next(found, None))
+    return _release_response(call, next(found, None))
 
 
-@routes_releases.on("GET", ONE, allow=READ)
-def one(call: Call) -> Response:
+@routes.on("GET", RELEASE, allow="contents:read")
+def one_release(call: Call) -> Response:
     """One release."""
-    return _shown(call, _one(call))
+    return _release_response(call, _release_of(call))
 
 
-@routes_releases.on("POST", BASE, allow=WRITE)
-def create(call: Call) -> Response:
+@routes.on("POST", RELEASES, allow="contents:write")
+def create_release(call: Call) -> Response:
     """Make a release, and its tag unless that is there or the release is a draft."""
     tag, site = call.text("tag_name", RESOURCE), call.site
-    if any(each.tag == tag for each in _known(call) if not each.draft):
+    if any(each.tag == tag for each in _visible_releases(call) if not each.draft):
         raise HubError(
             422, "Validation Failed", errors=({"resource": RESOURCE, "code": "already_exists", "field": "tag_name"},)
         )
@@ -259,13 +231,13 @@ def create(call: Call) -> Response:
         updated_at=site.now(),
         published_at=None,
     )
-    return _shown(call, _kept(call, made, was_draft=True), 201)
+    return _release_response(call, _save_release(call, made, was_draft=True), 201)
 
 
-@routes_releases.on("PATCH", ONE, allow=WRITE)
-def edit(call: Call) -> Response:
+@routes.on("PATCH", RELEASE, allow="contents:write")
+def edit_release(call: Call) -> Response:
     """Change a release; a draft that no longer is one is published."""
-    old = _one(call)
+    old = _release_of(call)
     new = replace(
         old,
         tag=call.text("tag_name", RESOURCE, old.tag),
@@ -275,13 +247,30 @@ def edit(call: Call) -> Response:
         draft=bool(call.body.get("draft", old.draft)),
         prerelease=bool(call.body.get("prerelease", old.prerelease)),
     )
-    return _shown(call, _kept(call, new, was_draft=old.draft))
+    return _release_response(call, _save_release(call, new, was_draft=old.draft))
 
 
-def _kept(call: Call, value: Release, *, was_draft: bool) -> Release:
+@routes.on("DELETE", RELEASE, allow="contents:write")
+def delete_release(call: Call) -> Response:
+    """Remove a release; its tag stays."""
+    old = _release_of(call)
+    call.site.store.releases.remove(old.id)
+    branches.announce(call.site, old, call.user, "deleted")
+    return Response(status=204)
+
+
+def _release_of(call: Call) -> Release:
+    return or_404(next((each for each in _visible_releases(call) if each.id == call.number("release_id")), None))
+
+
+def _visible_releases(call: Call) -> list[Release]:
+    return branches.of_repo(call.site, call.repo, drafts=can_write(call.site, call.viewer, call.repo))
+
+
+def _save_release(call: Call, value: Release, *, was_draft: bool) -> Release:
     published = was_draft and not value.draft
     if not value.draft:
-        _tag(call, call.repo, value)
+        _ensure_tag(call, call.repo, value)
     now = call.site.now()
     kept = replace(value, updated_at=now, published_at=now if published else value.published_at)
     call.site.store.releases.put(kept)
@@ -289,7 +278,7 @@ def _kept(call: Call, value: Release, *, was_draft: bool) -> Release:
     return kept
 
 
-def _tag(call: Call, repo: Repo, value: Release) -> None:
+def _ensure_tag(call: Call, repo: Repo, value: Release) -> None:
     if git.ref(repo.path, f"refs/tags/{value.tag}") is not None:
         return
     sha = git.resolve(repo.path, value.target)
@@ -298,10 +287,8 @@ def _tag(call: Call, repo: Repo, value: Release) -> None:
     branches.create(call, repo, f"refs/tags/{value.tag}", sha)
 
 
-@routes_releases.on("DELETE", ONE, allow=WRITE)
-def delete(call: Call) -> Response:
-    """Remove a release; its tag stays."""
-    old = _one(call)
-    call.site.store.releases.remove(old.id)
-    branches.announce(call.site, old, call.user, "deleted")
-    return Response(status=204)
+def _release_response(call: Call, value: Release | None, status: int = 200) -> Response:
+    if value is None:
+        raise not_found()
+    shown = branches.view(call.site, call.repo, value)
+    return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created

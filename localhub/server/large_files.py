@@ -11,7 +11,7 @@ from typing import Any, Literal
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from localhub.api.auth import HubError, demand, not_found, viewer_of
+from localhub.api.auth import HubError, demand, or_404, viewer_of
 from localhub.server.dispatch import Faults, hang_up
 from localhub.state.model import Repo
 from localhub.state.store import Json, Site
@@ -98,16 +98,11 @@ class LargeFiles:
         return web.Response()
 
     def _object(self, key: tuple[int, str]) -> bytes:
-        content = self._site.store.large.get(key)
-        if content is None:
-            raise not_found()
-        return content
+        return or_404(self._site.store.large.get(key))
 
     def _repo(self, request: web.Request, level: Literal["read", "write"]) -> Repo:
         viewer = viewer_of(self._site, request.headers)
-        repo = self._site.store.repo(f"{request.match_info['owner']}/{request.match_info['repo']}")
-        if repo is None:
-            raise not_found()
+        repo = or_404(self._site.store.repo(f"{request.match_info['owner']}/{request.match_info['repo']}"))
         demand(self._site, viewer, repo, permission="contents", level=level, role=level)
         return repo
 

@@ -1,4 +1,7 @@
-"""Accounts, rate limit and meta."""
+"""Users, and Apps with their installations, tokens and webhook deliveries; also the rate limit and the API's root.
+
+A user's token answers under `/user`, an App's JWT under `/app`, and an installation's token under `/installation`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,27 @@ import string
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 from urllib.parse import urlencode
 
-from localhub.api.auth import HubError, can_read, not_accessible, not_found, unprocessable
+from localhub.api.auth import HubError, can_read, not_accessible, not_found, or_404, unprocessable
 from localhub.api.routing import Call, Response, Routes, listed, page_size, wrapped
 from localhub.operations import webhooks
-from localhub.state.model import App, Installation, InstallationToken, Repo
-from localhub.state.store import Json, iso
+from localhub.state.model import App, Installation, InstallationToken, Repo, WebhookDelivery
+from localhub.state.store import Json, Table, iso
 from localhub.views import accounts as account_views
 from localhub.views import checks as checks_views
 
 routes = Routes()
 
+_CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
+TOKEN_LIFE = timedelta(hours=1)
+
+R = TypeVar("R", Installation, WebhookDelivery)
+
 
 @routes.on("GET", "/user")
-def myself(call: Call) -> Response:
+def authenticated_user(call: Call) -> Response:
     """Who the token belongs to; an installation is nobody here."""
     if call.viewer.installation is not None:
         raise not_accessible()
@@ -34,9 +43,7 @@ def myself(call: Call) -> Response:
 @routes.on("GET", "/users/{username}")
 def one_user(call: Call) -> Response:
     """What everybody sees of an account."""
-    user = call.site.store.user(call.params["username"])
-    if user is None:
-        raise not_found()
+    user = or_404(call.site.store.user(call.params["username"]))
     return Response(body=account_views.public_user(call.site, user))
 
 
@@ -84,10 +91,8 @@ def _in_common(call: Call, installation: Installation) -> list[Repo]:
 
 @routes.on("GET", "/user/{account_id}")
 def user_by_id(call: Call) -> Response:
-    """The same by number, which stays when somebody takes another login."""
-    user = call.site.store.users.get(call.number("account_id"))
-    if user is None:
-        raise not_found()
+    """An account by its number, which stays when somebody takes another login."""
+    user = or_404(call.site.store.users.get(call.number("account_id")))
     return Response(body=account_views.public_user(call.site, user))
 
 
@@ -148,81 +153,50 @@ def meta(_call: Call) -> Response:
     return Response(body={"verifiable_password_authentication": False})
 
 
-# ---- Apps: themselves, their installations, tokens and webhook deliveries.
-
-
-routes_apps = Routes()
-_CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
-TOKEN_LIFE = timedelta(hours=1)
-
-
-def _app(call: Call) -> App:
-    """The App that a JWT speaks for; nothing else may come here."""
-    if call.viewer.app is None or call.viewer.installation is not None:
-        raise HubError(401, "A JSON web token could not be decoded")
-    return call.viewer.app
-
-
-def _installation_of(call: Call) -> Installation:
-    app = _app(call)
-    found = call.site.store.installations.get(call.number("installation_id"))
-    if found is None or found.app_id != app.id:
-        raise not_found()
-    return found
-
-
-def _delivery_id(call: Call) -> int:
-    return call.number("delivery_id")
-
-
-@routes_apps.on("GET", "/app")
-def myself_apps(call: Call) -> Response:
+@routes.on("GET", "/app")
+def authenticated_app(call: Call) -> Response:
     """The App itself."""
-    app = _app(call)
+    app = _app_of_jwt(call)
     count = sum(i.app_id == app.id for i in call.site.store.installations)
     return Response(body=account_views.integration(call.site, app) | {"installations_count": count})
 
 
-@routes_apps.on("GET", "/apps/{app_slug}")
+@routes.on("GET", "/apps/{app_slug}")
 def one_app(call: Call) -> Response:
     """An App as everybody sees it."""
-    app = next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None)
-    if app is None:
-        raise not_found()
+    app = or_404(next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None))
     return Response(body=account_views.integration(call.site, app))
 
 
-@routes_apps.on("POST", "/app-manifests/{code}/conversions")
+@routes.on("POST", "/app-manifests/{code}/conversions")
 def convert(call: Call) -> Response:
     """The App that was made of a manifest, with its secrets; a code works once, and nobody has to sign in.
 
     https://docs.github.com/rest/apps/apps#create-a-github-app-from-a-manifest
     """
-    made = call.site.store.conversions.pop(call.params["code"], None)
-    if made is None:
-        raise not_found()
+    made = or_404(call.site.store.conversions.pop(call.params["code"], None))
     app = call.site.store.apps[made]
-    secrets_of = {"client_secret": call.site.store.client_secret(app), "webhook_secret": app.webhook_secret or None}
+    credentials = {"client_secret": call.site.store.client_secret(app), "webhook_secret": app.webhook_secret or None}
     return Response(
-        status=201, body=account_views.integration(call.site, app) | secrets_of | {"pem": app.private_key_pem}
+        status=201, body=account_views.integration(call.site, app) | credentials | {"pem": app.private_key_pem}
     )
 
 
-@routes_apps.on("GET", "/app/installations")
+@routes.on("GET", "/app/installations")
 def installations(call: Call) -> Response:
     """Where the App is installed."""
-    app = _app(call)
+    app = _app_of_jwt(call)
     found = [i for i in call.site.store.installations if i.app_id == app.id]
     return listed(call, found, lambda value: account_views.installation(call.site, value))
 
 
-@routes_apps.on("GET", "/app/installations/{installation_id}")
+@routes.on("GET", "/app/installations/{installation_id}")
 def one_installation(call: Call) -> Response:
     """One installation."""
     return Response(body=account_views.installation(call.site, _installation_of(call)))
 
 
-@routes_apps.on("POST", "/app/installations/{installation_id}/access_tokens")
+@routes.on("POST", "/app/installations/{installation_id}/access_tokens")
 def create_token(call: Call) -> Response:
     """A token for an hour, narrowed to repositories and permissions if asked."""
     installation, site = _installation_of(call), call.site
@@ -279,26 +253,24 @@ def _chosen_repos(call: Call, installation: Installation) -> list[Repo]:
     return chosen
 
 
-@routes_apps.on("GET", "/repos/{owner}/{repo}/installation")
+@routes.on("GET", "/repos/{owner}/{repo}/installation")
 def installation_of_repo(call: Call) -> Response:
     """The App's installation on a repository."""
-    found = call.site.store.installation_for(_app(call), call.repo)
-    if found is None:
-        raise not_found()
+    found = or_404(call.site.store.installation_for(_app_of_jwt(call), call.repo))
     return Response(body=account_views.installation(call.site, found))
 
 
-@routes_apps.on("GET", "/users/{username}/installation")
+@routes.on("GET", "/users/{username}/installation")
 def installation_of_user(call: Call) -> Response:
     """The App's installation on an account."""
-    app, login = _app(call), call.params["username"].lower()
+    app, login = _app_of_jwt(call), call.params["username"].lower()
     for value in call.site.store.installations:
         if value.app_id == app.id and value.account.lower() == login:
             return Response(body=account_views.installation(call.site, value))
     raise not_found()
 
 
-@routes_apps.on("GET", "/installation/repositories")
+@routes.on("GET", "/installation/repositories")
 def installation_repos(call: Call) -> Response:
     """Repositories that an installation's token may use."""
     if call.viewer.installation is None:
@@ -307,7 +279,7 @@ def installation_repos(call: Call) -> Response:
     return wrapped(call, "repositories", found, lambda repo: account_views.repository(call.site, repo))
 
 
-@routes_apps.on("DELETE", "/installation/token")
+@routes.on("DELETE", "/installation/token")
 def revoke_token(call: Call) -> Response:
     """Make the token that asks useless."""
     if call.viewer.installation is None:
@@ -317,18 +289,18 @@ def revoke_token(call: Call) -> Response:
     return Response(status=204)
 
 
-@routes_apps.on("GET", "/app/hook/config")
+@routes.on("GET", "/app/hook/config")
 def hook_config(call: Call) -> Response:
     """Where the App's webhook points."""
-    app = _app(call)
+    app = _app_of_jwt(call)
     secret = {"secret": "********"} if app.webhook_secret else {}
     return Response(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
 
 
-@routes_apps.on("GET", "/app/hook/deliveries")
+@routes.on("GET", "/app/hook/deliveries")
 def deliveries(call: Call) -> Response:
     """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
-    app, status, cursor = _app(call), call.query.get("status"), call.query.get("cursor", "")
+    app, status, cursor = _app_of_jwt(call), call.query.get("status"), call.query.get("cursor", "")
     if status not in {None, "success", "failure"} or not _CURSOR.fullmatch(cursor):
         raise unprocessable("Invalid request.")
     wanted = {None: range(1000), "success": range(200, 400), "failure": range(400, 600)}[status]
@@ -349,20 +321,36 @@ def deliveries(call: Call) -> Response:
     return replace(answer, headers={"Link": f'<{call.site.api_url}{call.path}?{query}>; rel="next"'})
 
 
-@routes_apps.on("GET", "/app/hook/deliveries/{delivery_id}")
+@routes.on("GET", "/app/hook/deliveries/{delivery_id}")
 def one_delivery(call: Call) -> Response:
     """One delivery with what was sent and answered."""
-    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
-    if found is None or found.app_id != app.id:
-        raise not_found()
-    return Response(body=checks_views.delivery(found))
+    return Response(body=checks_views.delivery(_delivery_of(call)))
 
 
-@routes_apps.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
+@routes.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
 def redeliver(call: Call) -> Response:
     """Deliver again."""
-    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
-    if found is None or found.app_id != app.id:
-        raise not_found()
-    webhooks.redeliver(call.site, found)
+    webhooks.redeliver(call.site, _delivery_of(call))
     return Response(status=202, body={})
+
+
+def _app_of_jwt(call: Call) -> App:
+    """The App that a JWT speaks for; nothing else may come here."""
+    if call.viewer.app is None or call.viewer.installation is not None:
+        raise HubError(401, "A JSON web token could not be decoded")
+    return call.viewer.app
+
+
+def _installation_of(call: Call) -> Installation:
+    return _row_of_app(call, call.site.store.installations, "installation_id")
+
+
+def _delivery_of(call: Call) -> WebhookDelivery:
+    return _row_of_app(call, call.site.store.deliveries, "delivery_id")
+
+
+def _row_of_app(call: Call, table: Table[R], name: str) -> R:
+    app, row = _app_of_jwt(call), or_404(table.get(call.number(name)))
+    if row.app_id != app.id:
+        raise not_found()
+    return row
