@@ -156,13 +156,14 @@ FAMILIES = (
     ModelFamily(names=r"claude-sonnet-4(?:-0)?(?:-\d{8})?", images=True, thinking="budget", max_tokens=64_000),
     ModelFamily(names=r"claude-(?:opus|sonnet|haiku)-4-5(?:-.*)?", images=True, thinking="budget", max_tokens=64_000),
     ModelFamily(names=r"claude-[a-z]+-4-(?:[6-9]|\d\d)(?:-.*)?", images=True, thinking="adaptive"),
+    ModelFamily(names=r"claude-instant-.*"),
     ModelFamily(names=r"claude-3-.*|claude-[a-z]+-[1-4](?:-.*)?", images=True, thinking="budget"),
     ModelFamily(names=r"claude-(?:fable|mythos)-\d.*", images=True, thinking="always"),
     ModelFamily(names=r"claude-opus-(?:5-(?:[5-9]|\d\d)(?:-.*)?|[6-9].*|\d\d.*)", images=True, thinking="always"),
     ModelFamily(
         names=r"claude-sonnet-(?:5-(?:[5-9]|\d\d)(?:-.*)?|[6-9].*|\d\d.*)", images=True, thinking="between_tools"
     ),
-    ModelFamily(names=r"claude-(?!instant)[a-z]+-\d.*", images=True, thinking="default"),
+    ModelFamily(names=r"claude-[a-z]+-\d.*", images=True, thinking="default"),
     # OpenAI: https://developers.openai.com/api/docs/models. Codex is made for an agent with tool calls.
     ModelFamily(names=r"gpt-4-turbo.*|gpt-4o-2024-05-13", images=True, thinking="never", max_tokens=4_096),
     ModelFamily(names=r"gpt-4-.*preview|gpt-3\.5-turbo.*", thinking="never", max_tokens=4_096),
