@@ -456,6 +456,10 @@ def index_path(log: Path) -> Path:
     return log.with_suffix(".index")
 
 
+_INHERITED_SECONDS = 2.0
+"""Time for a dead holder's lock to go: a process that it had forked has the lock, too, until it starts its program."""
+
+
 class FileLock:
     """A lock on a file; the system gives it back when the process dies, however it dies."""
 
@@ -475,7 +479,13 @@ class FileLock:
         try:
             self._lock.acquire()
         except Timeout:
-            raise in_use_error(session_id, _read_holder(path)) from None
+            holder = _read_holder(path)
+            try:
+                if holder is None or not holder.has_died:
+                    raise in_use_error(session_id, holder) from None
+                self._lock.acquire(timeout=_INHERITED_SECONDS)
+            except Timeout:
+                raise in_use_error(session_id, holder) from None
         except OSError as error:
             raise SessionError(f"Session {session_id!r} cannot be locked: {error}.") from error
 

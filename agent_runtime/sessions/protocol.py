@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Recorded, Replied
 from agent_runtime.core.values import Image, ToolRequest
+from agent_runtime.processes.spawn import start_time
 from agent_runtime.sessions.codec import ChatMessage, Metadata, extension, imported_events, messages_of
 
 
@@ -400,6 +401,12 @@ class Holder:
     def is_this_process(self) -> bool:
         """Whether it is this process."""
         return self.pid == os.getpid() and self.host == socket.gethostname()
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the process is known to have ended; False for one of another machine."""
+        can_tell = self.host == socket.gethostname() and bool(start_time(os.getpid()))
+        return can_tell and not start_time(self.pid)
 
 
 def in_use_error(session_id: str, holder: Holder | None) -> SessionInUseError:

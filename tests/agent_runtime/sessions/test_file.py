@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +16,10 @@ import pytest
 from agent_runtime.core.errors import SessionDamagedError, SessionError, SessionNewerError
 from agent_runtime.core.events import Observed, Replied
 from agent_runtime.core.values import Usage
+from agent_runtime.sessions import file
 from agent_runtime.sessions.codec import encode
-from agent_runtime.sessions.file import FileSession
+from agent_runtime.sessions.file import FileLock, FileSession
+from agent_runtime.sessions.protocol import Holder
 
 Make = Callable[..., FileSession]
 
@@ -299,3 +304,36 @@ def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         session.append(a_message())
     assert not session.exists()
     assert session.list_sessions() == []
+
+
+_HOLDER = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from agent_runtime.sessions.file import FileLock
+lock = FileLock(Path(sys.argv[1]), "s")
+fd = lock._lock._context.lock_file_fd
+os.set_inheritable(fd, True)
+subprocess.Popen(["cat"], pass_fds=[fd])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_lock_that_a_child_of_a_killed_process_still_has_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.lock"
+    with subprocess.Popen([sys.executable, "-c", _HOLDER, path], stdin=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.wait(timeout=60) == -signal.SIGKILL
+        read_holder = file._read_holder
+
+        def end_child(path: Path) -> Holder | None:
+            """The lock was refused: the child may end now."""
+            assert holder.stdin is not None
+            holder.stdin.close()
+            return read_holder(path)
+
+        monkeypatch.setattr(file, "_read_holder", end_child)
+        lock = FileLock(path, "s")
+        assert holder.stdin.closed
+        lock.release()
