@@ -14,10 +14,6 @@ from localhub.api.auth import HubError, Viewer, demand, invalid, not_found, or_4
 from localhub.state.model import Issue, Repo, Role, User
 from localhub.state.store import HasId, Site, Table
 
-# ---- The types of what requests may say, by the names of their fields; others are refused before anything is done.
-# Pure.
-
-
 _OBJECTS = "actions[] author comments[] committer output output.annotations[] output.images[] permissions tree[]"
 _LISTS = (
     "actions assignees comments issue_field_values labels output.annotations output.images parents repositories "

@@ -34,7 +34,7 @@ from localhub.api.routing import Call, Response, check_length
 from localhub.git import plumbing as git
 from localhub.graphql import threads
 from localhub.graphql.threads import connection, user
-from localhub.operations import branches, checks, pulls
+from localhub.operations import branches, pulls, workflow_files
 from localhub.operations import threads as threads_module
 from localhub.state.model import Issue, Repo, ReviewState, Role
 from localhub.state.store import Json, iso, node_id
@@ -140,7 +140,7 @@ class Root:
     def createRef(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
         """Make a branch."""
         repo = _by_id(self.call, input["repositoryId"], "contents")
-        made = branches.create(self.call, repo, input["name"], input["oid"])
+        made = branches.create_ref(self.call, repo, input["name"], input["oid"])
         return {"clientMutationId": input.get("clientMutationId"), "ref": _ref(self.call, repo, made)}
 
     def createPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
@@ -424,7 +424,7 @@ def add_review(call: Call, wanted: Wanted) -> Json:
     state, body = _EVENTS[wanted.get("event")], wanted.get("body") or ""
     if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
         raise HubError(422, "Body can't be blank")
-    made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body)
+    made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body)
     return _answered(wanted, pullRequestReview=threads.review(call, repo, made))
 
 
@@ -491,7 +491,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     tree = git.write_tree(repo.path, head.sha, edits)
     message = "\n\n".join(filter(None, (wanted["message"]["headline"], wanted["message"].get("body"))))
     sha = threads_module.write_commit(call.site, repo, tree=tree, parents=[head.sha], message=message, author=call.user)
-    checks.demand_for_commit(repo.path, call.viewer, sha)
+    workflow_files.demand_for_commit(repo.path, call.viewer, sha)
     try:
         git.update_ref(repo.path, name, sha, head.sha)
     except git.HubGitError as error:

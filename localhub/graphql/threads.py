@@ -135,7 +135,7 @@ def repository(call: Call, repo: Repo) -> Json:
         "databaseId": repo.id,
         "name": repo.name,
         "nameWithOwner": repo.full_name,
-        "url": call.site.html(repo.owner, repo.name),
+        "url": call.site.repo_html(repo),
         "owner": actor(call, repo.owner),
         "isPrivate": repo.private,
         "isArchived": repo.archived,
@@ -387,7 +387,7 @@ def of(call: Call, repo: Repo) -> Json:
 
 def _known(call: Call, repo: Repo) -> list[Release]:
     demand(call.site, call.viewer, repo, permission="contents", level="read", role="read")
-    return branches.of_repo(call.site, repo, drafts=can_write(call.site, call.viewer, repo))
+    return branches.releases_of(call.site, repo, drafts=can_write(call.site, call.viewer, repo))
 
 
 def _one(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, tagName: str) -> Json | None:  # noqa: N803 - GraphQL's name
@@ -413,7 +413,7 @@ def _listed(
 
 def _release(call: Call, repo: Repo, value: Release) -> Json:
     """`Release`."""
-    rest, newest = branches.view(call.site, repo, value), branches.latest(call.site, repo)
+    rest, newest = git_views.release(call.site, repo, value), branches.latest_release(call.site, repo)
     return {
         "id": rest["node_id"],
         "databaseId": value.id,

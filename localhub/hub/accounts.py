@@ -28,7 +28,7 @@ class AccountActions:
     def add_user(self, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
         """Make an account; asking again for a login that is there returns it."""
         with self._site.lock:
-            return accounts.user(self._site, login, name=name, kind=kind)
+            return accounts.ensure_user(self._site, login, name=name, kind=kind)
 
     def add_repo(
         self,
@@ -56,7 +56,7 @@ class AccountActions:
             full_name=full_name, private=private, source=source, fork_of=fork_of, description=description
         )
         with self._site.lock:
-            repo = accounts.repo(self._site, wanted)
+            repo = accounts.create_repo(self._site, wanted)
             if owner is not None:
                 self.add_collaborator(repo, owner, "admin")
             if files:
@@ -96,7 +96,7 @@ class AccountActions:
         with self._site.lock:
             now = self._now(repo)
             name = branch or now.default_branch
-            return accounts.commit(self._site, now, files, message=message, author=author, branch=name)
+            return accounts.commit_files(self._site, now, files, message=message, author=author, branch=name)
 
     def sync(self, repo: Repo, *, author: str) -> None:
         """Announce what was written to the bare repository behind the hub's back."""
@@ -150,7 +150,7 @@ class AccountActions:
             private_key_pem=private_key_pem,
         )
         with self._site.lock:
-            return accounts.app(self._site, wanted)
+            return accounts.create_app(self._site, wanted)
 
     def app(self, app_id: int) -> App:
         """An App as it is now."""
@@ -175,7 +175,7 @@ class AccountActions:
         """Install an App on a repository; returns the installation's id, one for each account."""
         with self._site.lock:
             now = self._now(repo)
-            return accounts.install(self._site, self._site.store.apps[app.id], now, self._user(by or now.owner))
+            return accounts.install_app(self._site, self._site.store.apps[app.id], now, self._user(by or now.owner))
 
     def uninstall(self, installation_id: int, *, by: str | None = None) -> None:
         """Remove an installation: its tokens stop working at once."""
@@ -195,13 +195,13 @@ class AccountActions:
     def permit(self, installation_id: int, permissions: Permissions) -> None:
         """Let an App do only this where it is installed, as an owner may who does not accept all that it wants."""
         with self._site.lock:
-            accounts.permit(self._site, installation_id, permissions)
+            accounts.set_permissions(self._site, installation_id, permissions)
 
     def take_out(self, installation_id: int, repo: Repo, *, by: str | None = None) -> None:
         """Take a repository out of an installation."""
         with self._site.lock:
             installation = self._site.store.installations[installation_id]
-            accounts.leave(self._site, installation, self._now(repo), self._keeper(installation_id, by))
+            accounts.remove_repo(self._site, installation, self._now(repo), self._keeper(installation_id, by))
 
     def _keeper(self, installation_id: int, by: str | None) -> User:
         """Who acts on an installation: by default the account it is on."""
@@ -282,7 +282,7 @@ class AccountActions:
                 triggering_actor=self._user(triggering_actor or actor),
                 jobs=jobs,
             )
-            return checks.end_workflows(self._site, self._now(repo), ended)
+            return checks.end_workflow_run(self._site, self._now(repo), ended)
 
     def branches(self, repo: Repo) -> dict[str, str]:
         """Branches and where they stand."""

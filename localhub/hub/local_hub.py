@@ -33,7 +33,7 @@ class AutomationActions(ThreadActions):
         """Ask for another attempt of a run, as a person does on its page."""
         with self._site.lock:
             now = self._site.store.workflow_runs[run.id]
-            return checks.ask_again(self._site, self._site.store.repos[now.repo_id], now, self._user(by))
+            return checks.rerun_failed_jobs(self._site, self._site.store.repos[now.repo_id], now, self._user(by))
 
     def end_attempt(self, run: WorkflowRun, *, conclusion: str, jobs: Sequence[checks.EndedJob] = ()) -> WorkflowRun:
         """Say that the attempt that was asked for has ended.
@@ -46,7 +46,7 @@ class AutomationActions(ThreadActions):
             if not now.is_queued:
                 raise ValueError(f"no further attempt of run {run.id} was asked for; call run_again first")
             repo = self._site.store.repos[now.repo_id]
-            return checks.end_again(self._site, repo, now, conclusion=conclusion, jobs=jobs)
+            return checks.end_rerun(self._site, repo, now, conclusion=conclusion, jobs=jobs)
 
     def workflow_runs(self, repo: Repo) -> list[WorkflowRun]:
         """The runs of a repository's workflows, oldest first."""
@@ -66,7 +66,7 @@ class AutomationActions(ThreadActions):
         """Keep files for a workflow's run, as `actions/upload-artifact` does; `fork` has the branch that it ran for."""
         with self._site.lock:
             life, head = timedelta(days=days), fork or repo
-            return checks.keep(self._site, repo, name, files, run_id=run_id, life=life, head_repo_id=head.id)
+            return checks.keep_artifact(self._site, repo, name, files, run_id=run_id, life=life, head_repo_id=head.id)
 
     def artifacts(self, repo: Repo) -> list[Artifact]:
         """What the runs of a repository's workflows kept, oldest first."""
@@ -77,7 +77,7 @@ class AutomationActions(ThreadActions):
         """Say that another App's check of a commit has ended, as CI that is no workflow reports it."""
         with self._site.lock:
             ended = checks.EndedCheck(app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary)
-            return checks.end(self._site, self._now(repo), ended)
+            return checks.end_check_run(self._site, self._now(repo), ended)
 
 
 class LocalHub(AutomationActions):

@@ -183,7 +183,7 @@ class ThreadActions(AccountActions):
         """
         with self._site.lock:
             issue, user = self.issue(repo, number), self._user(author)
-            made, _ = pulls.submit(self._site, issue, user, state=state, body=body, comments=comments)
+            made, _ = pulls.submit_review(self._site, issue, user, state=state, body=body, comments=comments)
             return made
 
     def review_comment(
@@ -210,18 +210,18 @@ class ThreadActions(AccountActions):
                 parent = self._site.store.review_comments[in_reply_to]
                 return pulls.reply(self._site, issue, user, parent, body)
             wanted = NewComment(path=path, body=body, line=line, side=side, start_line=start_line)
-            _, [made] = pulls.submit(self._site, issue, user, state="COMMENTED", body="", comments=[wanted])
+            _, [made] = pulls.submit_review(self._site, issue, user, state="COMMENTED", body="", comments=[wanted])
             return made
 
     def edit_review_comment(self, comment: ReviewComment, *, by: str, body: str) -> ReviewComment:
         """Change a comment on a line."""
         with self._site.lock:
-            return pulls.edit(self._site, comment, self._user(by), body)
+            return pulls.edit_review_comment(self._site, comment, self._user(by), body)
 
     def delete_review_comment(self, comment: ReviewComment, *, by: str) -> None:
         """Remove a comment on a line."""
         with self._site.lock:
-            pulls.delete(self._site, comment, self._user(by))
+            pulls.delete_review_comment(self._site, comment, self._user(by))
 
     def reviews(self, repo: Repo, number: int) -> list[PullRequestReview]:
         """A pull request's reviews, oldest first."""
@@ -250,7 +250,7 @@ class ThreadActions(AccountActions):
             HubError: the run has no such button, or is not completed.
         """
         with self._site.lock:
-            checks.press(self._site, self._site.store.check_runs[run.id], self._user(by), identifier)
+            checks.press_button(self._site, self._site.store.check_runs[run.id], self._user(by), identifier)
 
     def rerun(self, run: CheckRun, *, by: str) -> None:
         """Ask for a completed check run to be run again; its App is sent `rerequested`.
@@ -259,4 +259,4 @@ class ThreadActions(AccountActions):
             HubError: the run is not completed.
         """
         with self._site.lock:
-            checks.rerun(self._site, self._site.store.check_runs[run.id], self._user(by))
+            checks.rerun_check_run(self._site, self._site.store.check_runs[run.id], self._user(by))

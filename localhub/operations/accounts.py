@@ -1,4 +1,7 @@
-"""Create accounts, repositories and Apps; each is called under the site's lock."""
+"""Accounts, repositories and Apps: create them, install Apps, and rename, transfer or archive repositories.
+
+Every function is called under the site's lock.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from localhub.git import plumbing as git
-from localhub.operations import branches, checks, threads, webhooks
+from localhub.operations import branches, threads, webhooks, workflow_files
 from localhub.state.model import App, Installation, Permissions, Repo, User
 from localhub.state.store import Json, Site
 from localhub.views import accounts as account_views
@@ -48,7 +51,9 @@ APP_EVENTS = (
 """What an App like ours asks for, unless told otherwise."""
 
 
-def user(site: Site, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
+def ensure_user(
+    site: Site, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User"
+) -> User:
     """The account with this login, made if need be; all but organisations get a token."""
     return site.store.user(login) or site.store.users.put(
         User(
@@ -64,7 +69,7 @@ def user(site: Site, login: str, *, name: str = "", kind: Literal["User", "Organ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRepo:
-    """What `LocalHub.add_repo` is told; see there."""
+    """A repository to create; see `LocalHub.add_repo`."""
 
     full_name: str
     private: bool
@@ -73,7 +78,7 @@ class NewRepo:
     description: str
 
 
-def repo(site: Site, wanted: NewRepo) -> Repo:
+def create_repo(site: Site, wanted: NewRepo) -> Repo:
     """Make a repository with the branches and tags of its source.
 
     Raises:
@@ -84,7 +89,7 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     account, _, name = wanted.full_name.partition("/")
     if site.store.repo(wanted.full_name) is not None:
         raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
-    owner = user(site, account, kind="Organization")
+    owner = ensure_user(site, account, kind="Organization")
     path = _free_path(site.directory / owner.login, name)
     fork, now = wanted.fork_of, site.now()
     origin = fork.path if fork else wanted.source
@@ -95,7 +100,7 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
             git.fetch_all(path, origin)
     except git.HubGitError as error:
         raise ValueError(f"{origin} cannot be copied ({error})") from error
-    checks.install(path)
+    workflow_files.install_hook(path)
     made = Repo(
         id=site.store.new_id(),
         owner=owner.login,
@@ -135,7 +140,7 @@ def _branch_of(source: Path | None) -> str:
         return INITIAL_BRANCH
 
 
-def commit(
+def commit_files(
     site: Site, repo: Repo, files: Mapping[str, str | bytes | None], *, message: str, author: str, branch: str
 ) -> str:
     """Commit files to a branch as if pushed and return the SHA; None deletes a file."""
@@ -158,7 +163,7 @@ def _stored(repo: Repo, content: str | bytes | None) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApp:
-    """What `LocalHub.add_app` is told; see there."""
+    """An App to create; see `LocalHub.add_app`."""
 
     slug: str
     owner: str
@@ -170,19 +175,19 @@ class NewApp:
     private_key_pem: str = ""
 
 
-def app(site: Site, wanted: NewApp) -> App:
+def create_app(site: Site, wanted: NewApp) -> App:
     """Make an App with its bot account and, if it has none, a key, and ping its webhook.
 
     Raises:
         ValueError: its key is none.
     """
     private, public = _own_key(wanted.private_key_pem) if wanted.private_key_pem else _key_pair(wanted.slug)
-    user(site, wanted.owner, kind="Organization")
+    ensure_user(site, wanted.owner, kind="Organization")
     made = App(
         id=wanted.id or site.store.new_id(),
         slug=wanted.slug,
         owner=wanted.owner,
-        bot=replace(user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
+        bot=replace(ensure_user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
         hook_id=site.store.new_id(),
         private_key_pem=private,
         public_key_pem=public,
@@ -201,17 +206,17 @@ def app(site: Site, wanted: NewApp) -> App:
 @cache
 def _key_pair(_slug: str) -> tuple[str, str]:
     """An App's private and public key in PEM; the same in every hub of a process, since one takes 50 ms to make."""
-    return _pems(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+    return _pem_pair(rsa.generate_private_key(public_exponent=65537, key_size=2048))
 
 
 def _own_key(pem: str) -> tuple[str, str]:
     key = serialization.load_pem_private_key(pem.encode(), password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
         raise ValueError("an App's key is an RSA key")  # noqa: TRY004 - the file's content is wrong
-    return _pems(key)
+    return _pem_pair(key)
 
 
-def _pems(key: rsa.RSAPrivateKey) -> tuple[str, str]:
+def _pem_pair(key: rsa.RSAPrivateKey) -> tuple[str, str]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
@@ -219,10 +224,7 @@ def _pems(key: rsa.RSAPrivateKey) -> tuple[str, str]:
     return private.decode(), public.decode()
 
 
-# ---- Install, suspend and remove an App on an account; each is called under the site's lock.
-
-
-def install(site: Site, app: App, repo: Repo, sender: User) -> int:
+def install_app(site: Site, app: App, repo: Repo, sender: User) -> int:
     """Install an App on a repository, or widen its installation on the account; returns the installation's id."""
     store = site.store
     old = next((i for i in store.installations if (i.app_id, i.account) == (app.id, repo.owner)), None)
@@ -266,7 +268,7 @@ def suspend(site: Site, installation_id: int, sender: User, *, suspended: bool) 
     return changed
 
 
-def permit(site: Site, installation_id: int, permissions: Permissions) -> None:
+def set_permissions(site: Site, installation_id: int, permissions: Permissions) -> None:
     """Let an installation do only this; its tokens lose the rest at once."""
     held = {"metadata": "read", **permissions}
     installation = site.store.installations[installation_id]
@@ -278,7 +280,7 @@ def permit(site: Site, installation_id: int, permissions: Permissions) -> None:
             site.store.tokens[token.value] = replace(token, permissions=kept)
 
 
-def leave(site: Site, installation: Installation, repo: Repo, sender: User) -> Installation:
+def remove_repo(site: Site, installation: Installation, repo: Repo, sender: User) -> Installation:
     """Take a repository out of an installation; tokens lose it at once."""
     left = tuple(number for number in installation.repo_ids if number != repo.id)
     narrower = site.store.installations.put(replace(installation, repo_ids=left))
@@ -290,16 +292,13 @@ def leave(site: Site, installation: Installation, repo: Repo, sender: User) -> I
     return narrower
 
 
-# ---- Rename, transfer and archive a repository; each is called under the site's lock.
-
-
 def rename(site: Site, repo: Repo, name: str, sender: User) -> Repo:
     """Give a repository another name; the old one leads to it as long as no other repository takes it.
 
     Raises:
         ValueError: the owner has a repository of this name already.
     """
-    renamed = _moved(site, repo, replace(repo, name=name))
+    renamed = _move_repo(site, repo, replace(repo, name=name))
     changes = {"changes": {"repository": {"name": {"from": repo.name}}}}
     webhooks.emit(site, "repository", renamed, sender, {"action": "renamed", **changes})
     return renamed
@@ -312,8 +311,8 @@ def transfer(site: Site, repo: Repo, new_owner: str, sender: User) -> Repo:
         ValueError: the new owner has a repository of this name already.
     """
     old = account_views.owner_of(site, repo)
-    owner = user(site, new_owner, kind="Organization")
-    moved = _moved(site, repo, replace(repo, owner=owner.login))
+    owner = ensure_user(site, new_owner, kind="Organization")
+    moved = _move_repo(site, repo, replace(repo, owner=owner.login))
     whose = (
         {"organization": account_views.organization(site, old)}
         if old.type == "Organization"
@@ -323,11 +322,11 @@ def transfer(site: Site, repo: Repo, new_owner: str, sender: User) -> Repo:
     webhooks.emit(site, "repository", moved, sender, payload)
     for installation in site.store.installations:
         if installation.account == old.login and moved.id in installation.repo_ids:
-            leave(site, installation, moved, sender)
+            remove_repo(site, installation, moved, sender)
     return moved
 
 
-def _moved(site: Site, old: Repo, new: Repo) -> Repo:
+def _move_repo(site: Site, old: Repo, new: Repo) -> Repo:
     if site.store.repo(new.full_name) is not None:
         raise ValueError(f"there is a repository {new.full_name} already; choose another name")
     site.store.former_names[old.full_name.lower()] = old.id

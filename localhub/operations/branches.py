@@ -1,4 +1,8 @@
-"""Follow up on branches that move: push events, pull requests whose head or base moved."""
+"""References and releases: create and move branches, announce pushes, and update the pull requests of a branch.
+
+`sync` compares the branches with those last announced, so it also finds what git itself wrote. A release is a tag with
+a description; the hub keeps no files of one.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,9 @@ from localhub.api.auth import unprocessable
 from localhub.api.routing import Call
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import checks, threads, webhooks
-from localhub.operations.webhooks import emit
+from localhub.operations import threads, webhooks, workflow_files
 from localhub.state.model import Issue, Pull, Release, Repo, User
-from localhub.state.store import Json, Site, iso, iso_or_none, node_id
-from localhub.views import accounts as account_views
+from localhub.state.store import Json, Site
 from localhub.views import git as git_views
 
 MAX_COMMITS = 20
@@ -41,28 +43,28 @@ def sync(site: Site, repo: Repo, pusher: User) -> None:
         old, new = before.get(name, git.NULL_SHA), after.get(name, git.NULL_SHA)
         if old != new:
             webhooks.emit(site, "push", repo, pusher, push_payload(site, repo, pusher, branch=name, old=old, new=new))
-    _follow(site, repo, before, after, pusher)
+    _update_pulls(site, repo, before, after, pusher)
 
 
-def _follow(site: Site, repo: Repo, before: Mapping[str, str], after: Mapping[str, str], pusher: User) -> None:
+def _update_pulls(site: Site, repo: Repo, before: Mapping[str, str], after: Mapping[str, str], pusher: User) -> None:
     for issue in site.store.issues:
         pull = issue.pull
         if pull is None or issue.state != "open":
             continue
         base_repo = site.store.repos[issue.repo_id]
         if pull.head_repo_id == repo.id and before.get(pull.head_ref) != after.get(pull.head_ref):
-            _head_moved(site, issue, pull, after.get(pull.head_ref), pusher)
+            _update_head(site, issue, pull, after.get(pull.head_ref), pusher)
         elif base_repo.id == repo.id and pull.base_ref in after and before.get(pull.base_ref) != after[pull.base_ref]:
-            _base_moved(site, issue, replace(pull, base_sha=after[pull.base_ref]), pusher)
+            _update_base(site, issue, replace(pull, base_sha=after[pull.base_ref]), pusher)
 
 
-def _head_moved(site: Site, issue: Issue, pull: Pull, new: str | None, pusher: User) -> None:
+def _update_head(site: Site, issue: Issue, pull: Pull, new: str | None, pusher: User) -> None:
     path = site.store.repos[issue.repo_id].path
     if new is None:
         threads.set_state(site, issue, pusher, "closed")
         return
     moved = replace(issue, pull=replace(pull, head_sha=new), updated_at=site.now())
-    keep(site, moved)
+    update_pull_ref(site, moved)
     site.store.issues.put(moved)
     if git.is_ancestor(path, new, pull.base_sha):
         threads.set_state(site, moved, pusher, "closed")
@@ -70,7 +72,7 @@ def _head_moved(site: Site, issue: Issue, pull: Pull, new: str | None, pusher: U
     threads.announce(site, moved, pusher, "synchronize", {"before": pull.head_sha, "after": new})
 
 
-def _base_moved(site: Site, issue: Issue, pull: Pull, pusher: User) -> None:
+def _update_base(site: Site, issue: Issue, pull: Pull, pusher: User) -> None:
     """A base that came to contain the head was merged by hand; GitHub marks the pull request so."""
     if not git.is_ancestor(site.store.repos[issue.repo_id].path, pull.head_sha, pull.base_sha):
         site.store.issues.put(replace(issue, pull=pull))
@@ -79,7 +81,7 @@ def _base_moved(site: Site, issue: Issue, pull: Pull, pusher: User) -> None:
     threads.set_state(site, replace(issue, pull=merged), pusher, "closed")
 
 
-def keep(site: Site, issue: Issue) -> None:
+def update_pull_ref(site: Site, issue: Issue) -> None:
     """Hold a pull request's commits in the base repository as `refs/pull/N/head`, fetched from a fork if need be."""
     if issue.pull is None:
         return
@@ -106,7 +108,7 @@ def push_payload(site: Site, repo: Repo, pusher: User, *, branch: str, old: str,
         "created": created,
         "deleted": deleted,
         "forced": not created and not deleted and not git.is_ancestor(repo.path, old, new),
-        "compare": f"{site.html(repo.owner, repo.name, 'compare')}/{old[:12]}...{new[:12]}",
+        "compare": f"{site.repo_html(repo, 'compare')}/{old[:12]}...{new[:12]}",
         "commits": shown,
         "head_commit": head,
         "pusher": {"name": pusher.login, "email": pusher.email},
@@ -130,10 +132,7 @@ def _push_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
     }
 
 
-# ---- Making a reference, for REST and GraphQL alike.
-
-
-def create(call: Call, repo: Repo, name: str, sha: str) -> git.Ref:
+def create_ref(call: Call, repo: Repo, name: str, sha: str) -> git.Ref:
     """Make a branch or a tag.
 
     Raises:
@@ -149,19 +148,19 @@ def create(call: Call, repo: Repo, name: str, sha: str) -> git.Ref:
         raise unprocessable("Object does not exist")
     if git.ref(repo.path, name) is not None:
         raise unprocessable("Reference already exists")
-    move(call, repo, name, sha, git.NULL_SHA)
+    move_ref(call, repo, name, sha, git.NULL_SHA)
     made = git.ref(repo.path, name)
     assert made is not None  # noqa: S101 - it was just made, under the hub's lock
     return made
 
 
-def move(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
+def move_ref(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
     """Let a reference that stands at `old` stand at `new`.
 
     Raises:
         HubError: it does not point there, or the viewer may not.
     """
-    checks.demand_for_commit(repo.path, call.viewer, new)
+    workflow_files.demand_for_commit(repo.path, call.viewer, new)
     try:
         git.update_ref(repo.path, name, new, old)
     except git.HubGitError as error:  # a push came in between, or the name collides with a folder of names
@@ -169,49 +168,21 @@ def move(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
     sync(call.site, repo, call.user)
 
 
-# ---- Releases: a tag with words beside it. The hub keeps no files that belong to one.
-
-
-def of_repo(site: Site, repo: Repo, *, drafts: bool) -> list[Release]:
+def releases_of(site: Site, repo: Repo, *, drafts: bool) -> list[Release]:
     """A repository's releases, newest first."""
     found = [each for each in site.store.releases if each.repo_id == repo.id and (drafts or not each.draft)]
     return found[::-1]
 
 
-def latest(site: Site, repo: Repo) -> Release | None:
+def latest_release(site: Site, repo: Repo) -> Release | None:
     """The newest release that is neither a draft nor a prerelease."""
-    return next((each for each in of_repo(site, repo, drafts=False) if not each.prerelease), None)
+    return next((each for each in releases_of(site, repo, drafts=False) if not each.prerelease), None)
 
 
-def announce(site: Site, value: Release, sender: User, *actions: str) -> None:
-    """Tell Apps of a release; of a draft nobody is told."""
+def announce_release(site: Site, value: Release, sender: User, *actions: str) -> None:
+    """Send `release` events; a draft sends none."""
     repo = site.store.repos[value.repo_id]
     for action in actions if not value.draft else ():
-        emit(site, "release", repo, sender, {"action": action, "release": view(site, repo, value)})
-
-
-def view(site: Site, repo: Repo, value: Release) -> Json:
-    """`release`."""
-    url = site.api("repos", repo.owner, repo.name, "releases", value.id)
-    return {
-        "id": value.id,
-        "node_id": node_id("Release", value.id),
-        "url": url,
-        "html_url": site.html(repo.owner, repo.name, "releases", "tag", value.tag),
-        "assets_url": f"{url}/assets",
-        "upload_url": f"{url}/assets{{?name,label}}",
-        "tarball_url": site.api("repos", repo.owner, repo.name, "tarball", value.tag),
-        "zipball_url": site.api("repos", repo.owner, repo.name, "zipball", value.tag),
-        "tag_name": value.tag,
-        "target_commitish": value.target,
-        "name": value.name,
-        "body": value.body,
-        "draft": value.draft,
-        "prerelease": value.prerelease,
-        "immutable": False,
-        "created_at": iso(value.created_at),
-        "updated_at": iso(value.updated_at),
-        "published_at": iso_or_none(value.published_at),
-        "author": account_views.user_by_id(site, value.author_id),
-        "assets": [],
-    }
+        webhooks.emit(
+            site, "release", repo, sender, {"action": action, "release": git_views.release(site, repo, value)}
+        )

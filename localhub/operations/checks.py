@@ -1,17 +1,19 @@
-"""Events of check runs, and the actions on a finished one."""
+"""Check runs and workflow runs: their results, the events that they send, and the requests for another attempt.
+
+Nothing runs here. An App reports its check runs; a test says that a run of a GitHub Actions workflow has ended.
+`demand_within_limits` refuses a check run that exceeds GitHub's limits (docs: "Create a check run").
+"""
 
 from __future__ import annotations
 
 import io
-import subprocess
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from localhub.api.auth import HubError, Viewer, not_accessible, unprocessable
+from localhub.api.auth import HubError, unprocessable
 from localhub.git import plumbing as git
 from localhub.operations import webhooks
 from localhub.state.model import App, Artifact, CheckRun, Repo, User, Workflow, WorkflowJob, WorkflowRun, WorkflowStep
@@ -28,7 +30,7 @@ _ACTIONS_ID = 15368
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCheck:
-    """What is said of a check run of another App; see `LocalHub.check`."""
+    """A check run of another App that has ended; see `LocalHub.check`."""
 
     app: App
     head_sha: str
@@ -37,7 +39,7 @@ class EndedCheck:
     summary: str
 
 
-def end(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
+def end_check_run(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
     """Keep a check run that has ended, and report it and its suite."""
     store, now = site.store, site.now()
     beside = suite_at(site, repo, ended.app, ended.head_sha)
@@ -60,7 +62,7 @@ def end(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
             text=None,
         )
     )
-    announce(site, run, ended.app.bot, "completed")
+    announce_check_run(site, run, ended.app.bot, "completed")
     announce_suite(site, repo, [*beside, run], ended.app.bot)
     return run
 
@@ -80,10 +82,10 @@ def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User) -
         webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": told})
 
 
-def announce_actions(site: Site, repo: Repo, run: WorkflowRun) -> None:
+def _announce_actions_suite(site: Site, repo: Repo, run: WorkflowRun) -> None:
     """Send the `check_suite` event that GitHub sends beside the `workflow_run` of each run that has ended."""
     sender, when = site.store.users[run.triggering_actor_id], iso(site.now())
-    url = site.api("repos", repo.owner, repo.name, "check-suites", run.suite_id)
+    url = site.repo_api(repo, "check-suites", run.suite_id)
     head = git.commit(site.store.repos[run.head_repo_id].path, run.head_sha)
     suite: Json = {
         "id": run.suite_id,
@@ -96,7 +98,7 @@ def announce_actions(site: Site, repo: Repo, run: WorkflowRun) -> None:
         "before": None,
         "after": run.head_sha,
         "pull_requests": threads_views.pulls_at(site, repo, run.head_sha),
-        "app": actions_app(site),
+        "app": _actions_app(site),
         "created_at": iso(run.created_at),
         "updated_at": when,
         "head_commit": git_views.simple_commit(head),
@@ -106,7 +108,7 @@ def announce_actions(site: Site, repo: Repo, run: WorkflowRun) -> None:
     webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": suite})
 
 
-def actions_app(site: Site) -> Json:
+def _actions_app(site: Site) -> Json:
     """GitHub Actions, as an App."""
     github = site.store.user("github")
     return {
@@ -126,7 +128,7 @@ def actions_app(site: Site) -> Json:
     }
 
 
-def announce(
+def announce_check_run(
     site: Site, run: CheckRun, sender: User, action: str, *, more: Json | None = None, only: App | None = None
 ) -> None:
     """Send a `check_run` event."""
@@ -149,7 +151,7 @@ def announce(
     webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)
 
 
-def press(site: Site, run: CheckRun, sender: User, identifier: str) -> None:
+def press_button(site: Site, run: CheckRun, sender: User, identifier: str) -> None:
     """Press one of a check run's buttons; only its App is told.
 
     Raises:
@@ -162,10 +164,10 @@ def press(site: Site, run: CheckRun, sender: User, identifier: str) -> None:
     if identifier not in offered:
         raise HubError(422, f"{run.name} has no button {identifier!r}, only {offered}.")
     more = {"requested_action": {"identifier": identifier}}
-    announce(site, run, sender, "requested_action", more=more, only=site.store.apps[run.app_id])
+    announce_check_run(site, run, sender, "requested_action", more=more, only=site.store.apps[run.app_id])
 
 
-def rerun(site: Site, run: CheckRun, sender: User) -> None:
+def rerun_check_run(site: Site, run: CheckRun, sender: User) -> None:
     """Ask a check run's App to run it again; the run itself stays as it is (docs: "Rerequest a check run").
 
     Raises:
@@ -173,10 +175,7 @@ def rerun(site: Site, run: CheckRun, sender: User) -> None:
     """
     if run.status != "completed":
         raise HubError(422, f"{run.name} is {run.status}; only a completed check run can be run again.")
-    announce(site, run, sender, "rerequested", only=site.store.apps[run.app_id])
-
-
-# ---- GitHub's limits for what an App writes into a check run (docs: "Create a check run").
+    announce_check_run(site, run, sender, "rerequested", only=site.store.apps[run.app_id])
 
 
 MAX_TEXT = 65_535
@@ -196,39 +195,39 @@ def demand_within_limits(body: Mapping[str, Any]) -> None:
     """
     output = body.get("output") or {}
     for name in ("summary", "text"):
-        _length(f"output.{name}", output.get(name), MAX_TEXT)
-    _count("output.annotations", output.get("annotations") or (), MAX_ANNOTATIONS)
+        _demand_length(f"output.{name}", output.get(name), MAX_TEXT)
+    _demand_count("output.annotations", output.get("annotations") or (), MAX_ANNOTATIONS)
     for annotation in output.get("annotations") or ():
-        _annotation(annotation)
-    _count("actions", body.get("actions") or (), MAX_ACTIONS)
+        _demand_annotation(annotation)
+    _demand_count("actions", body.get("actions") or (), MAX_ACTIONS)
     for action in body.get("actions") or ():
         for name, most in _ACTION.items():
-            _supplied(f"actions.{name}", action.get(name), str)
-            _length(f"actions.{name}", action[name], most)
+            _demand_type(f"actions.{name}", action.get(name), str)
+            _demand_length(f"actions.{name}", action[name], most)
 
 
-def _annotation(given: Mapping[str, Any]) -> None:
+def _demand_annotation(given: Mapping[str, Any]) -> None:
     for name, kind in (("path", str), ("start_line", int), ("end_line", int), ("message", str)):
-        _supplied(f"annotations.{name}", given.get(name), kind)
+        _demand_type(f"annotations.{name}", given.get(name), kind)
     for name, most in _ANNOTATION.items():
-        _length(f"annotations.{name}", given.get(name), most)
+        _demand_length(f"annotations.{name}", given.get(name), most)
     if given.get("annotation_level") not in LEVELS:
         raise _refusal("annotations.annotation_level", f"{given.get('annotation_level')!r} is not a member of {LEVELS}")
     if "start_column" in given and given["start_line"] != given["end_line"]:
         raise _refusal("annotations.start_column", "columns go with annotations of one line only")
 
 
-def _supplied(name: str, value: object, kind: type) -> None:
+def _demand_type(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         raise _refusal(name, f"a value of type {kind.__name__} wasn't supplied")
 
 
-def _length(name: str, value: str | None, most: int) -> None:
+def _demand_length(name: str, value: str | None, most: int) -> None:
     if value is not None and len(value) > most:
         raise _refusal(name, f"only {most} characters are allowed; {len(value)} were supplied")
 
 
-def _count(name: str, values: Any, most: int) -> None:  # noqa: ANN401 - JSON
+def _demand_count(name: str, values: Any, most: int) -> None:  # noqa: ANN401 - JSON
     if len(values) > most:
         raise _refusal(name, f"no more than {most} items are allowed; {len(values)} were supplied")
 
@@ -237,14 +236,13 @@ def _refusal(name: str, why: str) -> HubError:
     return unprocessable(f"Invalid request.\n\nFor 'properties/{name}', {why}.")
 
 
-# ---- Runs of GitHub Actions workflows: nothing runs here, but a run can be said to have ended.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """What is said of one job of a run: its steps' names and conclusions, and its log; None is one that expired.
+    """A job of a workflow run that has ended.
 
     Attributes:
+        steps: the name and conclusion of each.
+        log: None when it has expired.
         annotations: path, line and message of each.
     """
 
@@ -257,7 +255,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """What is said of a run; see `LocalHub.workflow_run`."""
+    """A workflow run that has ended; see `LocalHub.workflow_run`."""
 
     workflow: str
     path: str
@@ -271,7 +269,7 @@ class EndedRun:
     jobs: Sequence[EndedJob] = ()
 
 
-def end_workflows(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
+def end_workflow_run(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
     """Keep a run that has ended and report it; the sender is who started it."""
     store = site.store
     workflow = _workflow(site, repo, ended)
@@ -293,11 +291,11 @@ def end_workflows(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
         )
     )
     _keep_jobs(site, run, ended.jobs)
-    _tell(site, repo, run, "completed")
+    _announce_workflow_run(site, repo, run, "completed")
     return run
 
 
-def ask_again(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> WorkflowRun:
+def rerun_failed_jobs(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> WorkflowRun:
     """Queue another attempt of a run, as `rerun-failed-jobs` does."""
     again = replace(
         run,
@@ -307,21 +305,21 @@ def ask_again(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> Workflo
         triggering_actor_id=sender.id,
     )
     site.store.workflow_runs.put(again)
-    _tell(site, repo, again, "requested")
+    _announce_workflow_run(site, repo, again, "requested")
     return again
 
 
-def end_again(
+def end_rerun(
     site: Site, repo: Repo, run: WorkflowRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()
 ) -> WorkflowRun:
     """End the attempt that was asked for."""
     ended = site.store.workflow_runs.put(replace(run, conclusion=conclusion, is_queued=False))
     _keep_jobs(site, ended, jobs)
-    _tell(site, repo, ended, "completed")
+    _announce_workflow_run(site, repo, ended, "completed")
     return ended
 
 
-def keep(
+def keep_artifact(
     site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, life: timedelta, head_repo_id: int
 ) -> Artifact:
     """Keep files for a run, packed as GitHub packs them."""
@@ -365,16 +363,16 @@ def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
         )
 
 
-def _tell(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
+def _announce_workflow_run(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
     sender = site.store.users[run.triggering_actor_id]
     payload: Json = {
         "action": action,
         "workflow": checks_views.workflow(site, repo, site.store.workflows[run.workflow_id]),
-        "workflow_run": checks_views.told_run(site, repo, run),
+        "workflow_run": checks_views.run_payload(site, repo, run),
     }
     webhooks.emit(site, "workflow_run", repo, sender, payload)
     if action == "completed":
-        announce_actions(site, repo, run)
+        _announce_actions_suite(site, repo, run)
 
 
 def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
@@ -384,74 +382,3 @@ def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
     return site.store.workflows.put(
         Workflow(id=site.store.new_id(), repo_id=repo.id, name=ended.workflow, path=ended.path, created_at=site.now())
     )
-
-
-# ---- GitHub's rule for workflow files: without a permission of its own, an App's token adds or changes none.
-
-
-FOLDER = ".github/workflows"
-_HEEDED = "HUB_KEEPS_WORKFLOWS"
-_HOOK = rf"""#!/bin/sh
-[ "${_HEEDED}" ] || exit 0
-while read -r _ new _; do
-    [ "$new" = {git.NULL_SHA} ] || git rev-list "$new" --not --branches
-done |
-git diff-tree --stdin --root -r --no-commit-id --no-renames --diff-filter=AMT -- {FOLDER} |
-while read -r _ _ _ blob _ path; do
-    git for-each-ref --format='%(refname)' refs/heads | while read -r branch; do
-        git rev-parse --quiet --verify "$branch:$path"
-    done | grep --quiet "$blob" && continue
-    echo "refusing to allow a GitHub App to create or update workflow \`$path\` without \`workflows\` permission" >&2
-    exit 1
-done
-"""
-
-
-def install(repository: Path) -> None:
-    """Have every push to a bare repository looked at; GitHub says why beside the branch, a hook can only before."""
-    hook = repository / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(_HOOK, encoding="utf-8")
-    hook.chmod(0o755)
-
-
-def may_write(viewer: Viewer) -> bool:
-    """Whether the rule lets the viewer write workflow files."""
-    return viewer.installation is None or viewer.permissions.get("workflows") == "write"
-
-
-def heed(viewer: Viewer) -> dict[str, str]:
-    """The variables of a push by the viewer, for the hook."""
-    return {} if may_write(viewer) else {_HEEDED: "yes"}
-
-
-def demand_for_commit(repository: Path, viewer: Viewer, sha: str) -> None:
-    """Say no where a branch that came to stand at a commit would bring workflow files that the viewer may not write.
-
-    Raises:
-        HubError: 403.
-    """
-    if may_write(viewer):
-        return
-    argv = [str(repository / "hooks" / "pre-receive")]
-    env = git.environment({_HEEDED: "yes", "GIT_DIR": "."})
-    line = f"{git.NULL_SHA} {sha} refs/heads/any\n".encode()
-    done = subprocess.run(argv, cwd=repository, env=env, input=line, capture_output=True, check=False)
-    if done.returncode != 0:
-        raise _refusal_workflow_guard()
-
-
-def demand_for_path(viewer: Viewer, path: str) -> None:
-    """Say no to a tree with a workflow file that the viewer may not write.
-
-    Raises:
-        HubError: 403.
-    """
-    if path.startswith(f"{FOLDER}/") and not may_write(viewer):
-        raise _refusal_workflow_guard()
-
-
-def _refusal_workflow_guard() -> HubError:
-    error = not_accessible()
-    error.headers["X-Accepted-GitHub-Permissions"] = "contents=write,workflows=write"
-    return error

@@ -1,4 +1,7 @@
-"""Opening and merging pull requests."""
+"""Pull requests: open, retarget and merge them; review them and comment on lines of their difference.
+
+GitHub makes a review around every comment on a line, also around a single one, and sends an event for both.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from localhub.operations import branches, threads, webhooks
 from localhub.state.model import Issue, Pull, PullRequestReview, Repo, ReviewComment, ReviewState, Side, User
 from localhub.state.store import Json, Site
 from localhub.views import accounts as account_views
-from localhub.views import threads as reviews_views
+from localhub.views import threads as threads_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,8 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
     if base is None:
         raise invalid("PullRequest", "base", "invalid")
     label = f"{head_repo.owner}:{head_ref}"
-    if any(_same(issue, head_repo, head_ref, wanted.base) for issue in site.store.issues_of(repo)):
-        raise _custom(f"A pull request already exists for {label}.")
+    if any(_is_open_pull(issue, head_repo, head_ref, wanted.base) for issue in site.store.issues_of(repo)):
+        raise _refusal(f"A pull request already exists for {label}.")
     pull = Pull(
         id=site.store.new_id(),
         head_repo_id=head_repo.id,
@@ -55,10 +58,10 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
         maintainer_can_modify=wanted.maintainer_can_modify and head_repo.id != repo.id,
     )
     issue = replace(_fresh(site, repo, author, wanted), app_id=app_id, pull=pull)
-    branches.keep(site, issue)
+    branches.update_pull_ref(site, issue)
     if git.is_ancestor(repo.path, head.sha, base.sha):
         git.delete_ref(repo.path, f"refs/pull/{issue.number}/head")
-        raise _custom(f"No commits between {wanted.base} and {head_ref}")
+        raise _refusal(f"No commits between {wanted.base} and {head_ref}")
     site.store.issues.put(issue)
     threads.announce(site, issue, author, "opened")
     return issue
@@ -109,7 +112,7 @@ def _fresh(site: Site, repo: Repo, author: User, wanted: NewPull) -> Issue:
     )
 
 
-def _custom(message: str) -> HubError:
+def _refusal(message: str) -> HubError:
     error = {"resource": "PullRequest", "code": "custom", "message": message}
     return HubError(422, "Validation Failed", errors=(error,))
 
@@ -125,7 +128,7 @@ def _head_of(site: Site, repo: Repo, head: str) -> tuple[Repo, str]:
     raise invalid("PullRequest", "head", "invalid")
 
 
-def _same(issue: Issue, head_repo: Repo, head_ref: str, base: str) -> bool:
+def _is_open_pull(issue: Issue, head_repo: Repo, head_ref: str, base: str) -> bool:
     pull = issue.pull
     if pull is None or issue.state != "open":
         return False
@@ -194,9 +197,6 @@ def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", messag
     return sha
 
 
-# ---- Reviews of pull requests and comments on their lines.
-
-
 class UnplacedError(Exception):
     """The difference does not show what a comment is about; `field` is `path`, `line` or `start_line`."""
 
@@ -217,12 +217,12 @@ class NewComment:
     start_side: Side | None = None
 
 
-def submit(
+def submit_review(
     site: Site, issue: Issue, author: User, *, state: ReviewState, body: str, comments: Sequence[NewComment] = ()
 ) -> tuple[PullRequestReview, list[ReviewComment]]:
     """Review a pull request at its present head; nothing is kept when one of the comments has no place.
 
-    A `PENDING` review is kept and told to nobody, until `publish` submits it.
+    A `PENDING` review is kept and told to nobody, until `publish_review` submits it.
 
     Raises:
         HubError: 422, the author reviews work of their own in another way than by commenting, or has begun a review.
@@ -232,10 +232,10 @@ def submit(
     if site.store.pending_review_of(issue, author) is not None:
         told = "User can only have one pending review per pull request"
         raise HubError(422, "Unprocessable Entity", errors=(told,))
-    review = _review(site, issue, author, state=state, body=body)
-    made = [_placed(site, issue, review, wanted) for wanted in comments]
+    review = _new_review(site, issue, author, state=state, body=body)
+    made = [_place_comment(site, issue, review, wanted) for wanted in comments]
     if state != "PENDING":
-        _keep(site, issue, author, review, made)
+        _save_review(site, issue, author, review, made)
         return review, made
     site.store.reviews.put(review)
     for comment in made:
@@ -243,7 +243,7 @@ def submit(
     return review, made
 
 
-def publish(
+def publish_review(
     site: Site, issue: Issue, old: PullRequestReview, author: User, *, state: ReviewState, body: str
 ) -> PullRequestReview:
     """Submit a pending review with its comments.
@@ -253,11 +253,11 @@ def publish(
     """
     _demand_other_author(issue, author, state)
     review = replace(old, state=state, body=body, submitted_at=site.now())
-    _keep(site, issue, author, review, [c for c in site.store.review_comments if c.review_id == old.id])
+    _save_review(site, issue, author, review, [c for c in site.store.review_comments if c.review_id == old.id])
     return review
 
 
-def discard(site: Site, old: PullRequestReview) -> None:
+def discard_review(site: Site, old: PullRequestReview) -> None:
     """Remove a pending review with its comments."""
     for comment in [c for c in site.store.review_comments if c.review_id == old.id]:
         site.store.review_comments.remove(comment.id)
@@ -270,22 +270,22 @@ def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None
         raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
 
 
-def dismiss(site: Site, old: PullRequestReview, sender: User) -> PullRequestReview:
+def dismiss_review(site: Site, old: PullRequestReview, sender: User) -> PullRequestReview:
     """Dismiss a review and report it."""
     repo = site.store.repos[old.repo_id]
     new = site.store.reviews.put(replace(old, state="DISMISSED"))
     issue = site.store.issue(repo, old.number)
     if issue is None:
         raise LookupError(f"review {old.id} belongs to #{old.number} of {repo.full_name}, which is not there")
-    payload: Json = {"action": "dismissed", "review": reviews_views.told_review(site, repo, new)}
-    pull = {"pull_request": reviews_views.pull_simple(site, repo, issue)}
+    payload: Json = {"action": "dismissed", "review": threads_views.review_payload(site, repo, new)}
+    pull = {"pull_request": threads_views.pull_simple(site, repo, issue)}
     webhooks.emit(site, "pull_request_review", repo, sender, payload | pull)
     return new
 
 
 def reply(site: Site, issue: Issue, author: User, to: ReviewComment, body: str) -> ReviewComment:
     """Answer in the conversation that a comment belongs to."""
-    review = _review(site, issue, author, state="COMMENTED", body="")
+    review = _new_review(site, issue, author, state="COMMENTED", body="")
     made = replace(
         to,
         id=site.store.new_id(),
@@ -296,11 +296,11 @@ def reply(site: Site, issue: Issue, author: User, to: ReviewComment, body: str) 
         created_at=site.now(),
         updated_at=site.now(),
     )
-    _keep(site, issue, author, review, [made])
+    _save_review(site, issue, author, review, [made])
     return made
 
 
-def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body: str) -> PullRequestReview:
+def _new_review(site: Site, issue: Issue, author: User, *, state: ReviewState, body: str) -> PullRequestReview:
     if issue.pull is None:
         raise HubError(404, "Not Found")
     return PullRequestReview(
@@ -315,21 +315,22 @@ def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body:
     )
 
 
-def _keep(site: Site, issue: Issue, author: User, review: PullRequestReview, comments: list[ReviewComment]) -> None:
-    """GitHub makes a review around every comment, also around a single one, and reports both."""
+def _save_review(
+    site: Site, issue: Issue, author: User, review: PullRequestReview, comments: list[ReviewComment]
+) -> None:
     repo = site.store.repos[issue.repo_id]
     site.store.reviews.put(review)
     for comment in comments:
         site.store.review_comments.put(comment)
-    payload: Json = {"action": "submitted", "review": reviews_views.told_review(site, repo, review)}
-    pull = {"pull_request": reviews_views.pull_simple(site, repo, issue)}
+    payload: Json = {"action": "submitted", "review": threads_views.review_payload(site, repo, review)}
+    pull = {"pull_request": threads_views.pull_simple(site, repo, issue)}
     webhooks.emit(site, "pull_request_review", repo, author, payload | pull)
     for comment in comments:
-        _announce(site, comment, author, "created")
+        _announce_review_comment(site, comment, author, "created")
 
 
-def _placed(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComment) -> ReviewComment:
-    patch = _patch(site.store.repos[issue.repo_id], issue, wanted.path)
+def _place_comment(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComment) -> ReviewComment:
+    patch = _patch_of(site.store.repos[issue.repo_id], issue, wanted.path)
     found = git_diff.rows(patch)
     at = git_diff.position(found, wanted.line, wanted.side)
     if at is None:
@@ -360,34 +361,36 @@ def _placed(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComm
     )
 
 
-def _patch(repo: Repo, issue: Issue, path: str) -> str:
+def _patch_of(repo: Repo, issue: Issue, path: str) -> str:
     changed = {} if issue.pull is None else {file.path: file for file in git_diff.of_pull(repo.path, issue.pull)}
     if path not in changed:
         raise UnplacedError("path")
     return changed[path].patch or ""
 
 
-def edit(site: Site, old: ReviewComment, editor: User, body: str) -> ReviewComment:
+def edit_review_comment(site: Site, old: ReviewComment, editor: User, body: str) -> ReviewComment:
     """Change a comment's text."""
     new = site.store.review_comments.put(replace(old, body=body, updated_at=site.now()))
-    _announce(site, new, editor, "edited", {"changes": {"body": {"from": old.body}}})
+    _announce_review_comment(site, new, editor, "edited", {"changes": {"body": {"from": old.body}}})
     return new
 
 
-def delete(site: Site, old: ReviewComment, sender: User) -> None:
+def delete_review_comment(site: Site, old: ReviewComment, sender: User) -> None:
     """Remove a comment."""
     site.store.review_comments.remove(old.id)
-    _announce(site, old, sender, "deleted")
+    _announce_review_comment(site, old, sender, "deleted")
 
 
-def _announce(site: Site, comment: ReviewComment, sender: User, action: str, more: Json | None = None) -> None:
+def _announce_review_comment(
+    site: Site, comment: ReviewComment, sender: User, action: str, more: Json | None = None
+) -> None:
     repo = site.store.repos[comment.repo_id]
     issue = site.store.issue(repo, comment.number)
     if issue is None:
         raise LookupError(f"comment {comment.id} belongs to #{comment.number} of {repo.full_name}, which is not there")
     payload: Json = {
         "action": action,
-        "comment": reviews_views.review_comment(site, repo, comment),
-        "pull_request": reviews_views.pull_simple(site, repo, issue),
+        "comment": threads_views.review_comment(site, repo, comment),
+        "pull_request": threads_views.pull_simple(site, repo, issue),
     }
     webhooks.emit(site, "pull_request_review_comment", repo, sender, payload | (more or {}))

@@ -298,9 +298,6 @@ def require_user(site: Site, login: str) -> User:
     return found
 
 
-# ---- Search for issues and pull requests, by those of GitHub's qualifiers that bots use.
-
-
 Test = Callable[[Site, Repo, Issue, str], bool]
 
 

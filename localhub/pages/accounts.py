@@ -90,9 +90,6 @@ def _json(answer: Mapping[str, str | int]) -> Page:
     return Page(body=json.dumps(answer).encode(), media_type="application/json; charset=utf-8")
 
 
-# ---- The list of repositories, and who there is.
-
-
 def repositories(visit: PageVisit) -> Page:
     """The front page."""
     repos = sorted(visit.site.store.repos, key=lambda repo: repo.pushed_at, reverse=True)
@@ -128,9 +125,6 @@ def avatar(visit: PageVisit) -> Page:
         f"{letter}</text></svg>"
     )
     return Page(body=svg.encode(), media_type="image/svg+xml")
-
-
-# ---- Registering an App by its manifest, and installing it.
 
 
 _LONGEST_NAME = 34
@@ -170,7 +164,7 @@ def register(visit: PageVisit) -> Page:
         permissions=manifest["default_permissions"],
         events=tuple(manifest["default_events"]),
     )
-    made = accounts.app(visit.site, wanted)
+    made = accounts.create_app(visit.site, wanted)
     code = secrets.token_hex(20)
     store.conversions[code] = made.id
     if callbacks := manifest["callback_urls"]:
@@ -191,7 +185,7 @@ def install(visit: PageVisit) -> Page:
     repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_maker(visit))
     if repo is None or person is None:
         raise not_found()
-    accounts.install(visit.site, _app_apps(visit), repo, person)
+    accounts.install_app(visit.site, _app_apps(visit), repo, person)
     return Page(location=visit.site.html(*repo.full_name.split("/")))
 
 

@@ -24,9 +24,6 @@ from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 from typing_extensions import override
 
-# ---- `#12` and `@mona` in Markdown become links, as on GitHub.
-
-
 _REFERENCE = re.compile(r"(?<![\w/&#@])(?:#(?P<number>\d+)|@(?P<login>[A-Za-z\d][A-Za-z\d-]*))\b")
 
 
@@ -66,9 +63,6 @@ def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-# ---- Show a fenced block marked `suggestion` as the lines that it removes and adds.
-
-
 def suggestions_plugin(parser: MarkdownIt) -> None:
     """Show suggestions; `env["replaced"]` has the commented lines, and without it a suggestion is plain code."""
     parser.add_render_rule("fence", _fence_suggestions)
@@ -86,9 +80,6 @@ def _fence_suggestions(
         *(f"<ins>{html.escape(line)}</ins>" for line in token.content.splitlines()),
     ]
     return f"<details open><summary>Suggested change</summary><pre><code>{''.join(lines)}</code></pre></details>\n"
-
-
-# ---- `> [!NOTE]` in Markdown becomes an alert, as on GitHub.
 
 
 KINDS = frozenset({"note", "tip", "important", "warning", "caution"})
@@ -129,9 +120,6 @@ def _mark(tokens: Sequence[Token]) -> re.Match[str] | None:
     found = _MARK.match(tokens[2].content)
     is_alone = found is not None and found.end() == len(tokens[2].content) and tokens[4].type == "blockquote_close"
     return None if is_alone else found
-
-
-# ---- HTML cut down to an allow-list: what is not on it vanishes, and what stays open is closed.
 
 
 _VOID = frozenset({"br", "hr", "img", "input"})

@@ -30,9 +30,6 @@ from localhub.state.model import (
 from localhub.state.store import Store
 from localhub.views import threads as threads_views
 
-# ---- The entries of a thread's page, in the order in which they happened.
-
-
 SHOWN_ROWS = 6
 """Lines of the difference above a comment."""
 
@@ -269,9 +266,6 @@ def merge(visit: PageVisit) -> Page:
     return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
 
 
-# ---- Reviews of a pull request and comments on its lines, as people write them in the browser.
-
-
 def _text_reviews(visit: PageVisit) -> str:
     value = visit.form.get("body", "").strip()
     check_length(value, "Page", "body")
@@ -290,7 +284,7 @@ def submit(visit: PageVisit) -> Page:
         raise HubError(422, "Choose what the review says: comment, approve, or request changes.")
     if not body and state != "APPROVED":
         raise HubError(422, "Please write something: only an approval needs no words.")
-    pull_requests.submit(visit.site, visit.thread, actor(visit), state=state, body=body)
+    pull_requests.submit_review(visit.site, visit.thread, actor(visit), state=state, body=body)
     return Page(location=visit.path.removesuffix("/reviews"))
 
 
@@ -311,7 +305,9 @@ def comment_reviews(visit: PageVisit) -> Page:
         start_line=first if first is not None and first < line else None,
     )
     try:
-        pull_requests.submit(visit.site, visit.thread, actor(visit), state="COMMENTED", body="", comments=[wanted])
+        pull_requests.submit_review(
+            visit.site, visit.thread, actor(visit), state="COMMENTED", body="", comments=[wanted]
+        )
     except UnplacedError as error:
         raise HubError(422, f"The difference does not show this {error.field.replace('_', ' ')}.") from error
     return Page(location=visit.path)
@@ -327,9 +323,6 @@ def reply(visit: PageVisit) -> Page:
         raise HubError(422, "Please write something.")
     made = pull_requests.reply(visit.site, issue, actor(visit), parent, body)
     return Page(location=f"{visit.path.removesuffix('/replies')}#discussion_r{made.id}")
-
-
-# ---- Check runs and their buttons.
 
 
 def _run_of(visit: PageVisit) -> CheckRun:
@@ -349,7 +342,7 @@ def press(visit: PageVisit) -> Page:
     """Take the press of a button: one of the App's own, or the one that runs the check again."""
     run, user = _run_of(visit), actor(visit, "write")
     if "rerun" in visit.form:
-        checks.rerun(visit.site, run, user)
+        checks.rerun_check_run(visit.site, run, user)
     else:
-        checks.press(visit.site, run, user, visit.form.get("identifier", ""))
+        checks.press_button(visit.site, run, user, visit.form.get("identifier", ""))
     return Page(location=visit.path.removesuffix("/actions"))

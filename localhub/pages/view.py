@@ -20,8 +20,6 @@ from localhub.pages.markup import highlight, markdown
 from localhub.state.model import Issue, Repo, Role, User
 from localhub.state.store import Site
 
-# ---- Sign-in: a signed cookie says who a browser acts as, a token in each form that the hub's own page sent it.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSession:
@@ -188,9 +186,6 @@ def _ago(then: datetime, now: datetime) -> str:
         if count:
             return f"{count} {name}{'s' if count > 1 else ''} ago"
     return "just now"
-
-
-# ---- Sign in as one of the hub's people, and decide what they may do. There are no passwords.
 
 
 def choose(visit: PageVisit) -> Page:

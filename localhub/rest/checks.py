@@ -51,7 +51,7 @@ def create_check_run(call: Call) -> Response:
         text=None,
     )
     run = store.check_runs.put(_with_changes(call, fresh))
-    checks.announce(call.site, run, call.user, "created")
+    checks.announce_check_run(call.site, run, call.user, "created")
     if run.status == "completed":
         _announce_completion(call, run)
     shown = checks_views.check_run(call.site, call.repo, run)
@@ -71,7 +71,7 @@ def update_check_run(call: Call) -> Response:
 
 
 def _announce_completion(call: Call, run: CheckRun) -> None:
-    checks.announce(call.site, run, call.user, "completed")
+    checks.announce_check_run(call.site, run, call.user, "completed")
     suite = checks.suite_at(call.site, call.repo, call.site.store.apps[run.app_id], run.head_sha)
     checks.announce_suite(call.site, call.repo, suite, call.user)
 
@@ -139,7 +139,7 @@ def list_annotations(call: Call) -> Response:
         head_sha, annotations = run.head_sha, run.annotations
 
     def show(given: Mapping[str, Any]) -> Json:
-        blob = f"{call.site.html(call.repo.owner, call.repo.name, 'blob', head_sha)}/{given['path']}"
+        blob = f"{call.site.repo_html(call.repo, 'blob', head_sha)}/{given['path']}"
         optional = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
         return optional | dict(given) | {"blob_href": blob}
 
@@ -280,7 +280,7 @@ def rerun_failed_jobs(call: Call) -> Response:
     run = call.row(call.site.store.workflow_runs, "run_id")
     if run.is_queued:
         raise HubError(403, "This workflow is already running")
-    checks.ask_again(call.site, call.repo, run, call.user)
+    checks.rerun_failed_jobs(call.site, call.repo, run, call.user)
     return Response(status=201, body={})
 
 

@@ -18,7 +18,7 @@ from localhub.api.auth import HubError, invalid, not_found, or_404, unprocessabl
 from localhub.api.routing import DIFF, PATCH, RAW, Call, Response, Routes, listed, moment_of, page_of
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import branches, checks, threads
+from localhub.operations import branches, threads, workflow_files
 from localhub.state.model import CommitStatus, Repo, User
 from localhub.state.store import Json
 from localhub.views import accounts as account_views
@@ -118,7 +118,7 @@ def combined_status(call: Call) -> Response:
     states = {value.state for value in newest.values()}
     bad = bool(states & {"error", "failure"})
     some, headers = page_of(call, list(newest.values()))
-    url = git_views.api(site, repo, "commits", sha)
+    url = site.repo_api(repo, "commits", sha)
     return Response(
         body={
             "state": "failure" if bad else "success" if states == {"success"} else "pending",
@@ -204,7 +204,7 @@ def one_ref(call: Call) -> Response:
 @routes.on("POST", GIT + "/refs", allow=WRITE)
 def create_ref(call: Call) -> Response:
     """Make a reference."""
-    made = branches.create(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
+    made = branches.create_ref(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
     shown = git_views.ref(call.site, call.repo, made)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
@@ -220,7 +220,7 @@ def update_ref(call: Call) -> Response:
         raise unprocessable("Object does not exist")
     if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
         raise unprocessable("Update is not a fast forward")
-    branches.move(call, call.repo, name, sha, old.sha)
+    branches.move_ref(call, call.repo, name, sha, old.sha)
     return Response(body=git_views.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
 
 
@@ -309,7 +309,7 @@ def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
     if any(is_malformed(part) for part in name.split("/")):
         raise unprocessable("tree.path contains a malformed path component")
     if "content" in entry or entry.get("sha") is not None:
-        checks.demand_for_path(call.viewer, name)
+        workflow_files.demand_for_path(call.viewer, name)
     if "content" in entry:
         return mode, git.write_blob(call.repo.path, str(entry["content"]).encode()), name
     sha = entry.get("sha")
@@ -349,7 +349,7 @@ def create_blob(call: Call) -> Response:
     else:
         content = text.encode()
     sha = git.write_blob(path, content)
-    url = git_views.api(call.site, call.repo, "git", "blobs", sha)
+    url = call.site.repo_api(call.repo, "git", "blobs", sha)
     return Response(status=201, body={"sha": sha, "url": url}, headers={"Location": url})
 
 
@@ -482,7 +482,7 @@ def _commit(call: Call, change: tuple[str, str | None, str]) -> git.Commit:
     if any(is_malformed(part) for part in change[2].split("/")):
         raise unprocessable("path contains a malformed path component")
     if change[1] is not None:
-        checks.demand_for_path(call.viewer, change[2])
+        workflow_files.demand_for_path(call.viewer, change[2])
     repo, name = call.repo, f"refs/heads/{_branch(call)}"
     head = git.resolve(repo.path, name)
     if head is None and git.refs(repo.path):

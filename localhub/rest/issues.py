@@ -26,7 +26,6 @@ from localhub.operations.threads import mentioned
 from localhub.rest.pulls import review_comment_of
 from localhub.state.model import Comment, Issue, ReviewComment, User
 from localhub.views import accounts as account_views
-from localhub.views import git as git_views
 from localhub.views import threads as threads_views
 
 routes = Routes()
@@ -137,7 +136,7 @@ def show(call: Call, issue: Issue) -> dict[str, Any]:
 
 
 def _url(call: Call, issue: Issue) -> str:
-    return call.site.api("repos", call.repo.owner, call.repo.name, "issues", issue.number)
+    return call.site.repo_api(call.repo, "issues", issue.number)
 
 
 def _may_triage(call: Call) -> bool:
@@ -314,16 +313,16 @@ def search_issues(call: Call) -> Response:
 def events(call: Call) -> Response:
     """What was done to a thread besides talking, oldest first."""
     found = call.site.store.history_of(call.issue())
-    return listed(call, found, lambda value: git_views.event(call.site, call.repo, value))
+    return listed(call, found, lambda value: threads_views.event(call.site, call.repo, value))
 
 
 @routes.on("GET", ISSUE + "/timeline", allow=READ)
 def timeline(call: Call) -> Response:
     """The same with the comments and reviews in between."""
     issue, store = call.issue(), call.site.store
-    found: list[git_views.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
-    found.sort(key=git_views.moment)
-    return listed(call, found, lambda value: git_views.timeline_entry(call.site, call.repo, value))
+    found: list[threads_views.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
+    found.sort(key=threads_views.moment)
+    return listed(call, found, lambda value: threads_views.timeline_entry(call.site, call.repo, value))
 
 
 def _list_reactions(subject_of: SubjectOf, call: Call) -> Response:

@@ -186,7 +186,7 @@ def edit_comment(call: Call) -> Response:
     """Change a comment on a line."""
     old = review_comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    return _shown(call, pulls.edit(call.site, old, call.user, _body(call)))
+    return _shown(call, pulls.edit_review_comment(call.site, old, call.user, _body(call)))
 
 
 @routes.on("DELETE", COMMENT, allow=WRITE, role="read")
@@ -194,7 +194,7 @@ def delete_comment(call: Call) -> Response:
     """Remove a comment on a line."""
     old = review_comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    pulls.delete(call.site, old, call.user)
+    pulls.delete_review_comment(call.site, old, call.user)
     return Response(status=204)
 
 
@@ -214,7 +214,7 @@ def create_comment(call: Call) -> Response:
     call.text("commit_id", COMMENT_RESOURCE)
     wanted = _new_comment({**call.body, "body": _body(call)})
     try:
-        _, [made] = pulls.submit(call.site, issue, call.user, state="COMMENTED", body="", comments=[wanted])
+        _, [made] = pulls.submit_review(call.site, issue, call.user, state="COMMENTED", body="", comments=[wanted])
     except pulls.UnplacedError as error:
         field = f"pull_request_review_thread.{error.field}"
         raise invalid(COMMENT_RESOURCE, field, "custom", f"{field} must be part of the diff") from error
@@ -249,7 +249,7 @@ def create_review(call: Call) -> Response:
         raise unprocessable("The local hub reviews the head of a pull request only; commit_id is another commit.")
     wanted = [_new_comment(each) for each in given]
     try:
-        made, _ = pulls.submit(call.site, issue, call.user, state=state, body=body, comments=wanted)
+        made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body, comments=wanted)
     except pulls.UnplacedError as error:
         name = error.field.replace("_", " ").capitalize()
         raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
@@ -279,7 +279,7 @@ def submit_review(call: Call) -> Response:
         raise unprocessable("Can not submit a review that is not pending")
     body = call.text("body", REVIEW_RESOURCE, old.body)
     state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
-    made = pulls.publish(call.site, issue, old, call.user, state=state, body=body)
+    made = pulls.publish_review(call.site, issue, old, call.user, state=state, body=body)
     return Response(body=threads_views.review(call.site, call.repo, made))
 
 
@@ -289,7 +289,7 @@ def discard_review(call: Call) -> Response:
     old = _review_of(call)
     if old.state != "PENDING":
         raise unprocessable("Can not delete a non-pending pull request review")
-    pulls.discard(call.site, old)
+    pulls.discard_review(call.site, old)
     return Response(body=threads_views.review(call.site, call.repo, old))
 
 
@@ -300,7 +300,7 @@ def dismiss(call: Call) -> Response:
     call.text("message", REVIEW_RESOURCE)
     if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
         raise unprocessable("Can not dismiss a commented pull request review")
-    made = pulls.dismiss(call.site, old, call.user)
+    made = pulls.dismiss_review(call.site, old, call.user)
     return Response(body=threads_views.review(call.site, call.repo, made))
 
 

@@ -36,7 +36,7 @@ def list_branches(call: Call) -> Response:
     repo = call.repo
 
     def show(ref: git.Ref) -> Json:
-        commit = {"sha": ref.sha, "url": git_views.api(call.site, repo, "commits", ref.sha)}
+        commit = {"sha": ref.sha, "url": call.site.repo_api(repo, "commits", ref.sha)}
         return {"name": ref.name.removeprefix("refs/heads/"), "commit": commit, "protected": False}
 
     return listed(call, git.refs(repo.path), show)
@@ -49,12 +49,12 @@ def one_branch(call: Call) -> Response:
     ref = git.ref(repo.path, f"refs/heads/{name}")
     if ref is None:
         raise HubError(404, "Branch not found")
-    url = git_views.api(call.site, repo, "branches", name)
+    url = call.site.repo_api(repo, "branches", name)
     return Response(
         body={
             "name": name,
             "commit": git_views.commit(call.site, repo, git.commit(repo.path, ref.sha)),
-            "_links": {"self": url, "html": call.site.html(repo.owner, repo.name, "tree", name)},
+            "_links": {"self": url, "html": call.site.repo_html(repo, "tree", name)},
             "protected": False,
             "protection": {
                 "enabled": False,
@@ -175,9 +175,9 @@ def list_tags(call: Call) -> Response:
         sha = git.resolve(repo.path, ref.sha) or ref.sha
         return {
             "name": name,
-            "commit": {"sha": sha, "url": git_views.api(call.site, repo, "commits", sha)},
-            "zipball_url": git_views.api(call.site, repo, "zipball", ref.name),
-            "tarball_url": git_views.api(call.site, repo, "tarball", ref.name),
+            "commit": {"sha": sha, "url": call.site.repo_api(repo, "commits", sha)},
+            "zipball_url": call.site.repo_api(repo, "zipball", ref.name),
+            "tarball_url": call.site.repo_api(repo, "tarball", ref.name),
             "node_id": node_id("Ref", f"{repo.id}:{ref.name}"),
         }
 
@@ -187,19 +187,21 @@ def list_tags(call: Call) -> Response:
 @routes.on("GET", RELEASES, allow="contents:read")
 def list_releases(call: Call) -> Response:
     """Releases, newest first; drafts for those who may write."""
-    return listed(call, _visible_releases(call), lambda value: branches.view(call.site, call.repo, value))
+    return listed(call, _visible_releases(call), lambda value: git_views.release(call.site, call.repo, value))
 
 
 @routes.on("GET", RELEASES + "/latest", allow="contents:read")
 def latest_release(call: Call) -> Response:
     """The newest release that is neither a draft nor a prerelease."""
-    return _release_response(call, branches.latest(call.site, call.repo))
+    return _release_response(call, branches.latest_release(call.site, call.repo))
 
 
 @routes.on("GET", RELEASES + "/tags/{tag}", allow="contents:read")
 def release_of_tag(call: Call) -> Response:
     """The release of a tag."""
-    found = (each for each in branches.of_repo(call.site, call.repo, drafts=False) if each.tag == call.params["tag"])
+    found = (
+        each for each in branches.releases_of(call.site, call.repo, drafts=False) if each.tag == call.params["tag"]
+    )
     return _release_response(call, next(found, None))
 
 
@@ -255,7 +257,7 @@ def delete_release(call: Call) -> Response:
     """Remove a release; its tag stays."""
     old = _release_of(call)
     call.site.store.releases.remove(old.id)
-    branches.announce(call.site, old, call.user, "deleted")
+    branches.announce_release(call.site, old, call.user, "deleted")
     return Response(status=204)
 
 
@@ -264,7 +266,7 @@ def _release_of(call: Call) -> Release:
 
 
 def _visible_releases(call: Call) -> list[Release]:
-    return branches.of_repo(call.site, call.repo, drafts=can_write(call.site, call.viewer, call.repo))
+    return branches.releases_of(call.site, call.repo, drafts=can_write(call.site, call.viewer, call.repo))
 
 
 def _save_release(call: Call, value: Release, *, was_draft: bool) -> Release:
@@ -274,7 +276,9 @@ def _save_release(call: Call, value: Release, *, was_draft: bool) -> Release:
     now = call.site.now()
     kept = replace(value, updated_at=now, published_at=now if published else value.published_at)
     call.site.store.releases.put(kept)
-    branches.announce(call.site, kept, call.user, *(("created", "published", "released") if published else ("edited",)))
+    branches.announce_release(
+        call.site, kept, call.user, *(("created", "published", "released") if published else ("edited",))
+    )
     return kept
 
 
@@ -284,11 +288,11 @@ def _ensure_tag(call: Call, repo: Repo, value: Release) -> None:
     sha = git.resolve(repo.path, value.target)
     if sha is None:
         raise unprocessable("Release.target_commitish is invalid")
-    branches.create(call, repo, f"refs/tags/{value.tag}", sha)
+    branches.create_ref(call, repo, f"refs/tags/{value.tag}", sha)
 
 
 def _release_response(call: Call, value: Release | None, status: int = 200) -> Response:
     if value is None:
         raise not_found()
-    shown = branches.view(call.site, call.repo, value)
+    shown = git_views.release(call.site, call.repo, value)
     return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from localhub.api.auth import HubError, MovedError, Viewer, can_read, demand, not_found, viewer_of
 from localhub.git import plumbing as git
-from localhub.operations import branches, checks
+from localhub.operations import branches, workflow_files
 from localhub.server.dispatch import Faults, hang_up
 from localhub.state.model import Repo, User
 from localhub.state.store import Site
@@ -85,7 +85,7 @@ class GitHttp:
         if moved is None or not can_read(self._site, viewer, moved):
             return not_found()
         asked = request.path_qs.removeprefix(f"/{name}").removeprefix(".git")
-        return MovedError(request.method, f"{self._site.html(moved.owner, moved.name)}.git{asked}")
+        return MovedError(request.method, f"{self._site.repo_html(moved)}.git{asked}")
 
     def _announce(self, repo: Repo, viewer: Viewer) -> None:
         if viewer.user is None:
@@ -117,7 +117,7 @@ async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: View
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=git.environment(_cgi(request, repo.path, path, viewer.user) | checks.heed(viewer)),
+        env=git.environment(_cgi(request, repo.path, path, viewer.user) | workflow_files.hook_environment(viewer)),
     )
     assert process.stdin is not None  # noqa: S101 - asked for above
     assert process.stdout is not None  # noqa: S101 - asked for above

@@ -244,9 +244,17 @@ class Site:
         """An address in the API."""
         return "/".join([self.api_url, *(quote(str(part)) for part in parts)])
 
+    def repo_api(self, repo: Repo, *parts: str | int) -> str:
+        """A repository's address in the API, or one below it."""
+        return self.api("repos", repo.owner, repo.name, *parts)
+
     def html(self, *parts: str | int) -> str:
         """An address of a page."""
         return "/".join([self.url, *(quote(str(part)) for part in parts)])
+
+    def repo_html(self, repo: Repo, *parts: str | int) -> str:
+        """A repository's page, or one below it."""
+        return self.html(repo.owner, repo.name, *parts)
 
 
 def node_id(kind: str, number: int | str) -> str:

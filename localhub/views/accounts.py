@@ -136,7 +136,7 @@ _TEMPLATES = {
 
 def simple_repository(site: Site, repo: Repo) -> Json:
     """`simple-repository`, the part that all forms of a repository share."""
-    api = site.api("repos", repo.owner, repo.name)
+    api = site.repo_api(repo)
     plain = {f"{name}_url": f"{api}/{name}" for name in _PLAIN.split()}
     return {
         "id": repo.id,
@@ -145,7 +145,7 @@ def simple_repository(site: Site, repo: Repo) -> Json:
         "full_name": repo.full_name,
         "owner": simple_user(site, owner_of(site, repo)),
         "private": repo.private,
-        "html_url": site.html(repo.owner, repo.name),
+        "html_url": site.repo_html(repo),
         "description": repo.description or None,
         "fork": repo.fork_of is not None,
         "url": api,
@@ -156,7 +156,7 @@ def simple_repository(site: Site, repo: Repo) -> Json:
 
 def repository(site: Site, repo: Repo, viewer: User | None = None) -> Json:
     """`repository`; with the viewer's `permissions` when there is one."""
-    page = site.html(repo.owner, repo.name)
+    page = site.repo_html(repo)
     opened = sum(issue.state == "open" for issue in site.store.issues_of(repo))
     forks = sum(other.fork_of == repo.id for other in site.store.repos)
     shown = simple_repository(site, repo) | {

@@ -1,4 +1,4 @@
-"""Check runs, commit statuses and webhook deliveries as GitHub's JSON."""
+"""Check runs, commit statuses, webhook deliveries, and the runs of workflows as GitHub's JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from localhub.views import threads as threads_views
 
 def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
     """`check-run`."""
-    url = site.api("repos", repo.owner, repo.name, "check-runs", value.id)
-    page = site.html(repo.owner, repo.name, "runs", value.id)
+    url = site.repo_api(repo, "check-runs", value.id)
+    page = site.repo_html(repo, "runs", value.id)
     return {
         "id": value.id,
         "node_id": node_id("CheckRun", value.id),
@@ -67,7 +67,7 @@ def check_suite(site: Site, repo: Repo, runs: Sequence[CheckRun]) -> Json:
     first = runs[0]
     done = all(run.status == "completed" for run in runs)
     conclusions = {run.conclusion for run in runs}
-    url = site.api("repos", repo.owner, repo.name, "check-suites", first.suite_id)
+    url = site.repo_api(repo, "check-suites", first.suite_id)
     return {
         "id": first.suite_id,
         "node_id": node_id("CheckSuite", first.suite_id),
@@ -100,7 +100,7 @@ def simple_status(site: Site, repo: Repo, value: CommitStatus) -> Json:
     return {
         "id": value.id,
         "node_id": node_id("CommitStatus", value.id),
-        "url": site.api("repos", repo.owner, repo.name, "statuses", value.sha),
+        "url": site.repo_api(repo, "statuses", value.sha),
         "avatar_url": f"{site.html('avatars', value.creator_id)}.svg",
         "state": value.state,
         "context": value.context,
@@ -138,12 +138,9 @@ def delivery(value: WebhookDelivery) -> Json:
     }
 
 
-# ---- Workflows and their runs as GitHub's JSON.
-
-
 def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
     """`workflow`."""
-    page = site.html(repo.owner, repo.name)
+    page = site.repo_html(repo)
     return {
         "id": value.id,
         "node_id": node_id("Workflow", value.id),
@@ -152,7 +149,7 @@ def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
         "state": "active",
         "created_at": iso(value.created_at),
         "updated_at": iso(value.created_at),
-        "url": git_views.api(site, repo, "actions", "workflows", value.id),
+        "url": site.repo_api(repo, "actions", "workflows", value.id),
         "html_url": f"{page}/blob/{repo.default_branch}/{value.path}",
         "badge_url": f"{page}/workflows/{value.name}/badge.svg",
     }
@@ -163,12 +160,12 @@ def _conclusion(value: WorkflowRun, attempt: int) -> str | None:
     return (*value.earlier, None if value.is_queued else value.conclusion)[attempt - 1]
 
 
-def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
+def run_payload(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
     """A run as events tell it, at its newest attempt or at an earlier one."""
     number = attempt or value.attempt
     conclusion = _conclusion(value, number)
     named, home = site.store.workflows[value.workflow_id], site.store.repos[value.head_repo_id]
-    url = git_views.api(site, repo, "actions", "runs", value.id)
+    url = site.repo_api(repo, "actions", "runs", value.id)
     head = git.commit(home.path, value.head_sha)
     when = iso(value.created_at)
     return {
@@ -189,16 +186,16 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None 
         "workflow_id": named.id,
         "url": url,
         **{f"{name}_url": f"{url}/{name}" for name in ("jobs", "logs", "artifacts", "cancel", "rerun")},
-        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.id),
+        "html_url": site.repo_html(repo, "actions", "runs", value.id),
         "pull_requests": threads_views.pulls_at(site, repo, value.head_sha),
         "created_at": when,
         "updated_at": when,
         "run_started_at": when,
         "actor": account_views.user_by_id(site, value.actor_id),
         "triggering_actor": account_views.user_by_id(site, value.triggering_actor_id),
-        "check_suite_url": git_views.api(site, repo, "check-suites", value.suite_id),
+        "check_suite_url": site.repo_api(repo, "check-suites", value.suite_id),
         "previous_attempt_url": f"{url}/attempts/{number - 1}" if number > 1 else None,
-        "workflow_url": git_views.api(site, repo, "actions", "workflows", named.id),
+        "workflow_url": site.repo_api(repo, "actions", "workflows", named.id),
         "head_commit": git_views.simple_commit(head),
         "repository": account_views.simple_repository(site, repo),
         "head_repository": account_views.simple_repository(site, home),
@@ -208,7 +205,7 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None 
 
 def artifact(site: Site, repo: Repo, value: Artifact) -> Json:
     """`artifact`."""
-    url = git_views.api(site, repo, "actions", "artifacts", value.id)
+    url = site.repo_api(repo, "actions", "artifacts", value.id)
     return {
         "id": value.id,
         "node_id": node_id("Artifact", value.id),
@@ -235,12 +232,12 @@ def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
         "run_id": value.run_id,
         "workflow_name": site.store.workflows[run_of.workflow_id].name,
         "head_branch": run_of.head_branch,
-        "run_url": git_views.api(site, repo, "actions", "runs", value.run_id),
+        "run_url": site.repo_api(repo, "actions", "runs", value.run_id),
         "run_attempt": value.attempt,
         "node_id": node_id("WorkflowJob", value.id),
         "head_sha": run_of.head_sha,
-        "url": git_views.api(site, repo, "actions", "jobs", value.id),
-        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.run_id, "job", value.id),
+        "url": site.repo_api(repo, "actions", "jobs", value.id),
+        "html_url": site.repo_html(repo, "actions", "runs", value.run_id, "job", value.id),
         "conclusion": value.conclusion,
         "created_at": when,
         **done,
@@ -249,7 +246,7 @@ def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
             {"name": step.name, "conclusion": step.conclusion, "number": number, **done}
             for number, step in enumerate(value.steps, 1)
         ],
-        "check_run_url": git_views.api(site, repo, "check-runs", value.id),
+        "check_run_url": site.repo_api(repo, "check-runs", value.id),
         "labels": ["ubuntu-latest"],
         "runner_id": 1,
         "runner_name": "localhub",
@@ -260,4 +257,4 @@ def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
 
 def run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
     """`workflow-run`."""
-    return told_run(site, repo, value, attempt=attempt) | {"head_repository_id": value.head_repo_id}
+    return run_payload(site, repo, value, attempt=attempt) | {"head_repository_id": value.head_repo_id}

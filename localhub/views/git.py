@@ -1,27 +1,19 @@
-"""References, commits, trees and differences as GitHub's JSON."""
+"""References, commits, trees, files, differences and releases as GitHub's JSON."""
 
 from __future__ import annotations
 
 import base64
-from datetime import datetime
 from pathlib import PurePosixPath
-from typing import TypeAlias
 from urllib.parse import quote
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Comment, IssueEvent, PullRequestReview, Repo, User
-from localhub.state.store import Json, Site, iso, node_id
+from localhub.state.model import Release, Repo, User
+from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
-from localhub.views import threads as reviews_views
 
 LINK = "120000"
 """The mode of a symbolic link."""
-
-
-def api(site: Site, repo: Repo, *parts: str | int) -> str:
-    """An address below the repository in the API."""
-    return site.api("repos", repo.owner, repo.name, *parts)
 
 
 def ref(site: Site, repo: Repo, value: git.Ref) -> Json:
@@ -29,8 +21,12 @@ def ref(site: Site, repo: Repo, value: git.Ref) -> Json:
     return {
         "ref": value.name,
         "node_id": node_id("Ref", f"{repo.id}:{value.name}"),
-        "url": api(site, repo, "git", value.name),
-        "object": {"type": value.type, "sha": value.sha, "url": api(site, repo, "git", f"{value.type}s", value.sha)},
+        "url": site.repo_api(repo, "git", value.name),
+        "object": {
+            "type": value.type,
+            "sha": value.sha,
+            "url": site.repo_api(repo, "git", f"{value.type}s", value.sha),
+        },
     }
 
 
@@ -55,16 +51,16 @@ def git_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
     return {
         "sha": value.sha,
         "node_id": node_id("Commit", f"{repo.id}:{value.sha}"),
-        "url": api(site, repo, "git", "commits", value.sha),
+        "url": site.repo_api(repo, "git", "commits", value.sha),
         "html_url": commit_page(site, repo, value.sha),
         "author": _person(value.author),
         "committer": _person(value.committer),
-        "tree": {"sha": value.tree, "url": api(site, repo, "git", "trees", value.tree)},
+        "tree": {"sha": value.tree, "url": site.repo_api(repo, "git", "trees", value.tree)},
         "message": value.message,
         "parents": [
             {
                 "sha": sha,
-                "url": api(site, repo, "git", "commits", sha),
+                "url": site.repo_api(repo, "git", "commits", sha),
                 "html_url": commit_page(site, repo, sha),
             }
             for sha in value.parents
@@ -75,7 +71,7 @@ def git_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
 
 def commit(site: Site, repo: Repo, value: git.Commit) -> Json:
     """`commit`, the object with the accounts behind it."""
-    url = api(site, repo, "commits", value.sha)
+    url = site.repo_api(repo, "commits", value.sha)
     return {
         "sha": value.sha,
         "node_id": node_id("Commit", f"{repo.id}:{value.sha}"),
@@ -83,8 +79,8 @@ def commit(site: Site, repo: Repo, value: git.Commit) -> Json:
             "author": _person(value.author),
             "committer": _person(value.committer),
             "message": value.message,
-            "tree": {"sha": value.tree, "url": api(site, repo, "git", "trees", value.tree)},
-            "url": api(site, repo, "git", "commits", value.sha),
+            "tree": {"sha": value.tree, "url": site.repo_api(repo, "git", "trees", value.tree)},
+            "url": site.repo_api(repo, "git", "commits", value.sha),
             "comment_count": 0,
             "verification": verification(site, value.sha),
         },
@@ -94,7 +90,7 @@ def commit(site: Site, repo: Repo, value: git.Commit) -> Json:
         "author": _account(site, value.author),
         "committer": _account(site, value.committer),
         "parents": [
-            {"sha": sha, "url": api(site, repo, "commits", sha), "html_url": commit_page(site, repo, sha)}
+            {"sha": sha, "url": site.repo_api(repo, "commits", sha), "html_url": commit_page(site, repo, sha)}
             for sha in value.parents
         ],
     }
@@ -139,13 +135,13 @@ def _account(site: Site, person: git.Person) -> Json:
 
 def commit_page(site: Site, repo: Repo, sha: str) -> str:
     """Where a person reads a commit."""
-    return site.html(repo.owner, repo.name, "commit", sha)
+    return site.repo_html(repo, "commit", sha)
 
 
 def diff_entry(site: Site, repo: Repo, value: git_diff.FileDiff, sha: str) -> Json:
     """`diff-entry`."""
     where = quote(value.path)
-    page = site.html(repo.owner, repo.name)
+    page = site.repo_html(repo)
     shown = {
         "sha": value.sha,
         "filename": value.path,
@@ -155,7 +151,7 @@ def diff_entry(site: Site, repo: Repo, value: git_diff.FileDiff, sha: str) -> Js
         "changes": value.additions + value.deletions,
         "blob_url": f"{page}/blob/{sha}/{where}",
         "raw_url": f"{page}/raw/{sha}/{where}",
-        "contents_url": f"{api(site, repo, 'contents')}/{where}?ref={sha}",
+        "contents_url": f"{site.repo_api(repo, 'contents')}/{where}?ref={sha}",
     }
     if value.patch is not None:
         shown["patch"] = value.patch
@@ -166,7 +162,7 @@ def diff_entry(site: Site, repo: Repo, value: git_diff.FileDiff, sha: str) -> Js
 
 def tree(site: Site, repo: Repo, sha: str, entries: list[git.TreeEntry]) -> Json:
     """`git-tree`."""
-    url = api(site, repo, "git", "trees", sha)
+    url = site.repo_api(repo, "git", "trees", sha)
     return {"sha": sha, "url": url, "tree": [_tree_entry(site, repo, e) for e in entries], "truncated": False}
 
 
@@ -175,7 +171,7 @@ def _tree_entry(site: Site, repo: Repo, value: git.TreeEntry) -> Json:
     if value.size is not None:
         shown["size"] = value.size
     if value.type != "commit":
-        shown["url"] = api(site, repo, "git", f"{value.type}s", value.sha)
+        shown["url"] = site.repo_api(repo, "git", f"{value.type}s", value.sha)
     return shown
 
 
@@ -185,7 +181,7 @@ def blob(site: Site, repo: Repo, sha: str, content: bytes) -> Json:
         "sha": sha,
         "node_id": node_id("Blob", f"{repo.id}:{sha}"),
         "size": len(content),
-        "url": api(site, repo, "git", "blobs", sha),
+        "url": site.repo_api(repo, "git", "blobs", sha),
         "content": base64.encodebytes(content).decode(),
         "encoding": "base64",
     }
@@ -194,10 +190,10 @@ def blob(site: Site, repo: Repo, sha: str, content: bytes) -> Json:
 def content(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json:
     """What `content-file` and the entries of `content-directory` share."""
     where = quote(value.path)
-    page = site.html(repo.owner, repo.name)
+    page = site.repo_html(repo)
     kind = {"blob": "file", "tree": "dir", "commit": "submodule"}[value.type]
-    url = f"{api(site, repo, 'contents')}/{where}?ref={quote(at)}"
-    git_url = api(site, repo, "git", "trees" if value.type == "tree" else "blobs", value.sha)
+    url = f"{site.repo_api(repo, 'contents')}/{where}?ref={quote(at)}"
+    git_url = site.repo_api(repo, "git", "trees" if value.type == "tree" else "blobs", value.sha)
     html = f"{page}/{'tree' if value.type == 'tree' else 'blob'}/{quote(at)}/{where}"
     return {
         "name": PurePosixPath(value.path).name,
@@ -259,10 +255,10 @@ def comparison(site: Site, repo: Repo, base: git.Commit, head: git.Commit) -> Js
     ahead, behind = git_diff.ahead_behind(repo.path, base.sha, head.sha)
     parted = git_diff.merge_base(repo.path, base.sha, head.sha) or base.sha
     between = git.commits(repo.path, f"{base.sha}..{head.sha}")[::-1]
-    page = f"{site.html(repo.owner, repo.name, 'compare')}/{base.sha}...{head.sha}"
+    page = f"{site.repo_html(repo, 'compare')}/{base.sha}...{head.sha}"
     status = {(True, True): "diverged", (True, False): "ahead", (False, True): "behind", (False, False): "identical"}
     return {
-        "url": f"{api(site, repo, 'compare')}/{base.sha}...{head.sha}",
+        "url": f"{site.repo_api(repo, 'compare')}/{base.sha}...{head.sha}",
         "html_url": page,
         "permalink_url": page,
         "diff_url": f"{page}.diff",
@@ -278,51 +274,28 @@ def comparison(site: Site, repo: Repo, base: git.Commit, head: git.Commit) -> Js
     }
 
 
-# ---- A thread's history as GitHub's JSON.
-
-
-Entry: TypeAlias = IssueEvent | Comment | PullRequestReview
-"""What a timeline is made of."""
-
-
-def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
-    """`issue-event-for-issue`."""
-    app = site.store.app_of(site.store.users[value.actor_id])
-    shown: Json = {
+def release(site: Site, repo: Repo, value: Release) -> Json:
+    """`release`."""
+    url = site.repo_api(repo, "releases", value.id)
+    return {
         "id": value.id,
-        "node_id": node_id("IssueEvent", value.id),
-        "url": site.api("repos", repo.owner, repo.name, "issues", "events", value.id),
-        "actor": account_views.user_by_id(site, value.actor_id),
-        "event": value.event,
-        "commit_id": None,
-        "commit_url": None,
+        "node_id": node_id("Release", value.id),
+        "url": url,
+        "html_url": site.repo_html(repo, "releases", "tag", value.tag),
+        "assets_url": f"{url}/assets",
+        "upload_url": f"{url}/assets{{?name,label}}",
+        "tarball_url": site.repo_api(repo, "tarball", value.tag),
+        "zipball_url": site.repo_api(repo, "zipball", value.tag),
+        "tag_name": value.tag,
+        "target_commitish": value.target,
+        "name": value.name,
+        "body": value.body,
+        "draft": value.draft,
+        "prerelease": value.prerelease,
+        "immutable": False,
         "created_at": iso(value.created_at),
-        "performed_via_github_app": None if app is None else account_views.integration(site, app),
+        "updated_at": iso(value.updated_at),
+        "published_at": iso_or_none(value.published_at),
+        "author": account_views.user_by_id(site, value.author_id),
+        "assets": [],
     }
-    if value.label is not None:
-        shown["label"] = {"name": value.label.name, "color": value.label.color}
-    if value.assignee_id is not None:
-        shown["assignee"] = account_views.user_by_id(site, value.assignee_id)
-        shown["assigner"] = shown["actor"]
-    if value.renamed is not None:
-        shown["rename"] = {"from": value.renamed[0], "to": value.renamed[1]}
-    if value.event == "locked":
-        shown["lock_reason"] = None
-    return shown
-
-
-def moment(value: Entry) -> tuple[datetime, int]:
-    """What a timeline is sorted by."""
-    return (value.submitted_at if isinstance(value, PullRequestReview) else value.created_at), value.id
-
-
-def timeline_entry(site: Site, repo: Repo, value: Entry) -> Json:
-    """`timeline-issue-events`: what was said stands among the events, and an assignment does not name the assigner."""
-    if isinstance(value, Comment):
-        said = reviews_views.comment(site, repo, value)
-        return said | {"event": "commented", "actor": said["user"]}
-    if isinstance(value, PullRequestReview):
-        return reviews_views.told_review(site, repo, value) | {"event": "reviewed"}
-    shown = event(site, repo, value)
-    shown.pop("assigner", None)
-    return shown

@@ -1,17 +1,15 @@
-"""Issues, pull requests and their comments as GitHub's JSON."""
+"""Issues and pull requests as GitHub's JSON, with their comments, reviews, reactions and history."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeAlias
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Comment, Issue, Pull, PullRequestReview, Reaction, Repo, ReviewComment
+from localhub.state.model import Comment, Issue, IssueEvent, Pull, PullRequestReview, Reaction, Repo, ReviewComment
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
-
-# ---- Reactions as GitHub's JSON.
-
 
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 
@@ -35,13 +33,13 @@ def rollup(site: Site, url: str, subject: Issue | Comment | ReviewComment) -> Js
 
 def issue(site: Site, repo: Repo, value: Issue) -> Json:
     """`issue`, also for a pull request."""
-    url = site.api("repos", repo.owner, repo.name, "issues", value.number)
+    url = site.repo_api(repo, "issues", value.number)
     assignees = [account_views.user_by_id(site, number) for number in value.assignees]
     shown: Json = {
         "id": value.id,
         "node_id": node_id("Issue", value.id),
         "url": url,
-        "repository_url": site.api("repos", repo.owner, repo.name),
+        "repository_url": site.repo_api(repo),
         "labels_url": f"{url}/labels{{/name}}",
         "comments_url": f"{url}/comments",
         "events_url": f"{url}/events",
@@ -75,7 +73,7 @@ def issue(site: Site, repo: Repo, value: Issue) -> Json:
 def _pull_links(site: Site, repo: Repo, value: Issue, pull: Pull) -> Json:
     page = thread_page(site, repo, value)
     return {
-        "url": site.api("repos", repo.owner, repo.name, "pulls", value.number),
+        "url": site.repo_api(repo, "pulls", value.number),
         "html_url": page,
         "diff_url": f"{page}.diff",
         "patch_url": f"{page}.patch",
@@ -85,14 +83,14 @@ def _pull_links(site: Site, repo: Repo, value: Issue, pull: Pull) -> Json:
 
 def thread_page(site: Site, repo: Repo, value: Issue) -> str:
     """Where a person reads the thread."""
-    return site.html(repo.owner, repo.name, "pull" if value.pull else "issues", value.number)
+    return site.repo_html(repo, "pull" if value.pull else "issues", value.number)
 
 
 def comment(site: Site, repo: Repo, value: Comment) -> Json:
     """`issue-comment`."""
-    url = site.api("repos", repo.owner, repo.name, "issues", "comments", value.id)
+    url = site.repo_api(repo, "issues", "comments", value.id)
     thread = site.store.issue(repo, value.number)
-    page = site.html(repo.owner, repo.name, "pull" if thread and thread.pull else "issues", value.number)
+    page = site.repo_html(repo, "pull" if thread and thread.pull else "issues", value.number)
     return {
         "id": value.id,
         "node_id": node_id("IssueComment", value.id),
@@ -102,7 +100,7 @@ def comment(site: Site, repo: Repo, value: Comment) -> Json:
         "user": account_views.user_by_id(site, value.author_id),
         "created_at": iso(value.created_at),
         "updated_at": iso(value.updated_at),
-        "issue_url": site.api("repos", repo.owner, repo.name, "issues", value.number),
+        "issue_url": site.repo_api(repo, "issues", value.number),
         "author_association": account_views.association(site, repo, value.author_id),
         "performed_via_github_app": account_views.app_by_id(site, value.app_id),
         "reactions": rollup(site, url, value),
@@ -156,7 +154,7 @@ _LINKED = ("commits", "review_comments", "review_comment", "comments", "statuses
 
 def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
     """What `_links` names, by its names there."""
-    api = site.api("repos", repo.owner, repo.name)
+    api = site.repo_api(repo)
     url, issue_url = f"{api}/pulls/{value.number}", f"{api}/issues/{value.number}"
     return {
         "self": url,
@@ -223,13 +221,13 @@ def pull_minimal(site: Site, repo: Repo, value: Issue) -> Json:
     head_repo = site.store.repos[inner.head_repo_id]
 
     def side(where: Repo, ref: str, sha: str) -> dict[str, Any]:
-        named = {"id": where.id, "url": site.api("repos", where.owner, where.name), "name": where.name}
+        named = {"id": where.id, "url": site.repo_api(where), "name": where.name}
         return {"ref": ref, "sha": sha, "repo": named}
 
     return {
         "id": inner.id,
         "number": value.number,
-        "url": site.api("repos", repo.owner, repo.name, "pulls", value.number),
+        "url": site.repo_api(repo, "pulls", value.number),
         "head": side(head_repo, inner.head_ref, inner.head_sha),
         "base": side(repo, inner.base_ref, inner.base_sha),
     }
@@ -252,13 +250,10 @@ def _pull(value: Issue) -> Pull:
     return value.pull
 
 
-# ---- Reviews and comments on lines as GitHub's JSON.
-
-
 def review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
     """`pull-request-review`."""
-    page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#pullrequestreview-{value.id}"
-    pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
+    page = f"{site.repo_html(repo, 'pull', value.number)}#pullrequestreview-{value.id}"
+    pull = site.repo_api(repo, "pulls", value.number)
     submitted = {} if value.state == "PENDING" else {"submitted_at": iso(value.submitted_at)}
     return submitted | {
         "id": value.id,
@@ -274,16 +269,16 @@ def review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
     }
 
 
-def told_review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
+def review_payload(site: Site, repo: Repo, value: PullRequestReview) -> Json:
     """The same as events tell it: the state in small letters, and no text where it is empty."""
     return review(site, repo, value) | {"state": value.state.lower(), "body": value.body or None}
 
 
 def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
     """`pull-request-review-comment`."""
-    pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
-    url = site.api("repos", repo.owner, repo.name, "pulls", "comments", value.id)
-    page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#discussion_r{value.id}"
+    pull = site.repo_api(repo, "pulls", value.number)
+    url = site.repo_api(repo, "pulls", "comments", value.id)
+    page = f"{site.repo_html(repo, 'pull', value.number)}#discussion_r{value.id}"
     shown: Json = {
         "url": url,
         "pull_request_review_id": value.review_id,
@@ -313,3 +308,50 @@ def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
         "subject_type": "line",
     }
     return shown if value.in_reply_to is None else shown | {"in_reply_to_id": value.in_reply_to}
+
+
+Entry: TypeAlias = IssueEvent | Comment | PullRequestReview
+"""What a timeline is made of."""
+
+
+def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
+    """`issue-event-for-issue`."""
+    app = site.store.app_of(site.store.users[value.actor_id])
+    shown: Json = {
+        "id": value.id,
+        "node_id": node_id("IssueEvent", value.id),
+        "url": site.repo_api(repo, "issues", "events", value.id),
+        "actor": account_views.user_by_id(site, value.actor_id),
+        "event": value.event,
+        "commit_id": None,
+        "commit_url": None,
+        "created_at": iso(value.created_at),
+        "performed_via_github_app": None if app is None else account_views.integration(site, app),
+    }
+    if value.label is not None:
+        shown["label"] = {"name": value.label.name, "color": value.label.color}
+    if value.assignee_id is not None:
+        shown["assignee"] = account_views.user_by_id(site, value.assignee_id)
+        shown["assigner"] = shown["actor"]
+    if value.renamed is not None:
+        shown["rename"] = {"from": value.renamed[0], "to": value.renamed[1]}
+    if value.event == "locked":
+        shown["lock_reason"] = None
+    return shown
+
+
+def moment(value: Entry) -> tuple[datetime, int]:
+    """What a timeline is sorted by."""
+    return (value.submitted_at if isinstance(value, PullRequestReview) else value.created_at), value.id
+
+
+def timeline_entry(site: Site, repo: Repo, value: Entry) -> Json:
+    """`timeline-issue-events`: what was said stands among the events, and an assignment does not name the assigner."""
+    if isinstance(value, Comment):
+        said = comment(site, repo, value)
+        return said | {"event": "commented", "actor": said["user"]}
+    if isinstance(value, PullRequestReview):
+        return review_payload(site, repo, value) | {"event": "reviewed"}
+    shown = event(site, repo, value)
+    shown.pop("assigner", None)
+    return shown
