@@ -29,7 +29,7 @@ from graphql import (
     validate,
 )
 
-from localhub.api.auth import HubError, demand, demand_unlocked, not_found, role_of
+from localhub.api.auth import HubError, demand, demand_unlocked, not_found, or_404, role_of
 from localhub.api.routing import Call, Response, check_length
 from localhub.git import plumbing as git
 from localhub.graphql import threads
@@ -441,7 +441,7 @@ def set_state(
 def merge(call: Call, wanted: Wanted) -> Json:
     """Do `mergePullRequest`."""
     repo, issue = thread_of(call, wanted["pullRequestId"])
-    pull = pulls.pull_in(issue)
+    pull = or_404(issue.pull)
     if (wanted.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
         raise HubError(422, "Head branch was modified. Review and try the merge again.")
     message = "\n\n".join(filter(None, (wanted.get("commitHeadline"), wanted.get("commitBody"))))

@@ -23,10 +23,6 @@ from localhub.views import checks as checks_views
 from localhub.views import git as git_views
 from localhub.views import threads as threads_views
 
-ACTIONS = "github-actions"
-"""The App that GitHub's own workflow runs are check suites of."""
-_ACTIONS_ID = 15368
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCheck:
@@ -67,90 +63,6 @@ def end_check_run(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
     return run
 
 
-def suite_at(site: Site, repo: Repo, app: App, sha: str) -> list[CheckRun]:
-    """The check runs of an App's suite for a commit."""
-    place = (repo.id, app.id, sha)
-    return [run for run in site.store.check_runs if (run.repo_id, run.app_id, run.head_sha) == place]
-
-
-def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User) -> None:
-    """Send a `check_suite` event, once all of its check runs have ended."""
-    suite = checks_views.check_suite(site, repo, runs)
-    if suite["status"] == "completed":
-        # An event's suite is without the repository, which is beside it.
-        told = {name: value for name, value in suite.items() if name != "repository"}
-        webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": told})
-
-
-def _announce_actions_suite(site: Site, repo: Repo, run: WorkflowRun) -> None:
-    """Send the `check_suite` event that GitHub sends beside the `workflow_run` of each run that has ended."""
-    sender, when = site.store.users[run.triggering_actor_id], iso(site.now())
-    url = site.repo_api(repo, "check-suites", run.suite_id)
-    head = git.commit(site.store.repos[run.head_repo_id].path, run.head_sha)
-    suite: Json = {
-        "id": run.suite_id,
-        "node_id": node_id("CheckSuite", run.suite_id),
-        "head_branch": run.head_branch,
-        "head_sha": run.head_sha,
-        "status": "completed",
-        "conclusion": run.conclusion,
-        "url": url,
-        "before": None,
-        "after": run.head_sha,
-        "pull_requests": threads_views.pulls_at(site, repo, run.head_sha),
-        "app": _actions_app(site),
-        "created_at": iso(run.created_at),
-        "updated_at": when,
-        "head_commit": git_views.simple_commit(head),
-        "latest_check_runs_count": len([job for job in site.store.workflow_jobs if job.run_id == run.id]),
-        "check_runs_url": f"{url}/check-runs",
-    }
-    webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": suite})
-
-
-def _actions_app(site: Site) -> Json:
-    """GitHub Actions, as an App."""
-    github = site.store.user("github")
-    return {
-        "id": _ACTIONS_ID,
-        "slug": ACTIONS,
-        "node_id": node_id("App", _ACTIONS_ID),
-        "client_id": "Iv1.05c79e9ad1f6bdfa",
-        "owner": None if github is None else account_views.simple_user(site, github),
-        "name": "GitHub Actions",
-        "description": "Automate your workflow from idea to production",
-        "external_url": "https://help.github.com/en/actions",
-        "html_url": site.html("apps", ACTIONS),
-        "created_at": "2018-07-30T09:30:17Z",
-        "updated_at": "2019-12-10T19:04:12Z",
-        "permissions": {"actions": "write", "checks": "write", "contents": "write", "metadata": "read"},
-        "events": ["workflow_dispatch"],
-    }
-
-
-def announce_check_run(
-    site: Site, run: CheckRun, sender: User, action: str, *, more: Json | None = None, only: App | None = None
-) -> None:
-    """Send a `check_run` event."""
-    repo = site.store.repos[run.repo_id]
-    shown = checks_views.check_run(site, repo, run)
-    suite: Json = {
-        "id": run.suite_id,
-        "head_sha": run.head_sha,
-        "status": run.status,
-        "conclusion": run.conclusion,
-        "app": account_views.integration(site, site.store.apps[run.app_id]),
-        "created_at": iso(run.started_at),
-        "updated_at": iso(site.now()),
-        "pull_requests": shown["pull_requests"],
-        "before": None,
-        "after": run.head_sha,
-        "head_branch": checks_views.branch_at(site, repo, run.head_sha),
-    }
-    payload: Json = {"action": action, "check_run": shown | {"check_suite": suite}}
-    webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)
-
-
 def press_button(site: Site, run: CheckRun, sender: User, identifier: str) -> None:
     """Press one of a check run's buttons; only its App is told.
 
@@ -176,6 +88,44 @@ def rerun_check_run(site: Site, run: CheckRun, sender: User) -> None:
     if run.status != "completed":
         raise HubError(422, f"{run.name} is {run.status}; only a completed check run can be run again.")
     announce_check_run(site, run, sender, "rerequested", only=site.store.apps[run.app_id])
+
+
+def announce_check_run(
+    site: Site, run: CheckRun, sender: User, action: str, *, more: Json | None = None, only: App | None = None
+) -> None:
+    """Send a `check_run` event."""
+    repo = site.store.repos[run.repo_id]
+    shown = checks_views.check_run(site, repo, run)
+    suite: Json = {
+        "id": run.suite_id,
+        "head_sha": run.head_sha,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "app": account_views.integration(site, site.store.apps[run.app_id]),
+        "created_at": iso(run.started_at),
+        "updated_at": iso(site.now()),
+        "pull_requests": shown["pull_requests"],
+        "before": None,
+        "after": run.head_sha,
+        "head_branch": checks_views.branch_at(site, repo, run.head_sha),
+    }
+    payload: Json = {"action": action, "check_run": shown | {"check_suite": suite}}
+    webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)
+
+
+def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User) -> None:
+    """Send a `check_suite` event, once all of its check runs have ended."""
+    suite = checks_views.check_suite(site, repo, runs)
+    if suite["status"] == "completed":
+        # An event's suite is without the repository, which is beside it.
+        told = {name: value for name, value in suite.items() if name != "repository"}
+        webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": told})
+
+
+def suite_at(site: Site, repo: Repo, app: App, sha: str) -> list[CheckRun]:
+    """The check runs of an App's suite for a commit."""
+    place = (repo.id, app.id, sha)
+    return [run for run in site.store.check_runs if (run.repo_id, run.app_id, run.head_sha) == place]
 
 
 MAX_TEXT = 65_535
@@ -295,6 +245,15 @@ def end_workflow_run(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
     return run
 
 
+def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
+    for known in site.store.workflows:
+        if (known.repo_id, known.path) == (repo.id, ended.path):
+            return known
+    return site.store.workflows.put(
+        Workflow(id=site.store.new_id(), repo_id=repo.id, name=ended.workflow, path=ended.path, created_at=site.now())
+    )
+
+
 def rerun_failed_jobs(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> WorkflowRun:
     """Queue another attempt of a run, as `rerun-failed-jobs` does."""
     again = replace(
@@ -375,10 +334,52 @@ def _announce_workflow_run(site: Site, repo: Repo, run: WorkflowRun, action: str
         _announce_actions_suite(site, repo, run)
 
 
-def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
-    for known in site.store.workflows:
-        if (known.repo_id, known.path) == (repo.id, ended.path):
-            return known
-    return site.store.workflows.put(
-        Workflow(id=site.store.new_id(), repo_id=repo.id, name=ended.workflow, path=ended.path, created_at=site.now())
-    )
+def _announce_actions_suite(site: Site, repo: Repo, run: WorkflowRun) -> None:
+    """Send the `check_suite` event that GitHub sends beside the `workflow_run` of each run that has ended."""
+    sender, when = site.store.users[run.triggering_actor_id], iso(site.now())
+    url = site.repo_api(repo, "check-suites", run.suite_id)
+    head = git.commit(site.store.repos[run.head_repo_id].path, run.head_sha)
+    suite: Json = {
+        "id": run.suite_id,
+        "node_id": node_id("CheckSuite", run.suite_id),
+        "head_branch": run.head_branch,
+        "head_sha": run.head_sha,
+        "status": "completed",
+        "conclusion": run.conclusion,
+        "url": url,
+        "before": None,
+        "after": run.head_sha,
+        "pull_requests": threads_views.pulls_at(site, repo, run.head_sha),
+        "app": _actions_app(site),
+        "created_at": iso(run.created_at),
+        "updated_at": when,
+        "head_commit": git_views.simple_commit(head),
+        "latest_check_runs_count": len([job for job in site.store.workflow_jobs if job.run_id == run.id]),
+        "check_runs_url": f"{url}/check-runs",
+    }
+    webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": suite})
+
+
+ACTIONS = "github-actions"
+"""The App that GitHub's own workflow runs are check suites of."""
+_ACTIONS_ID = 15368
+
+
+def _actions_app(site: Site) -> Json:
+    """GitHub Actions, as an App."""
+    github = site.store.user("github")
+    return {
+        "id": _ACTIONS_ID,
+        "slug": ACTIONS,
+        "node_id": node_id("App", _ACTIONS_ID),
+        "client_id": "Iv1.05c79e9ad1f6bdfa",
+        "owner": None if github is None else account_views.simple_user(site, github),
+        "name": "GitHub Actions",
+        "description": "Automate your workflow from idea to production",
+        "external_url": "https://help.github.com/en/actions",
+        "html_url": site.html("apps", ACTIONS),
+        "created_at": "2018-07-30T09:30:17Z",
+        "updated_at": "2019-12-10T19:04:12Z",
+        "permissions": {"actions": "write", "checks": "write", "contents": "write", "metadata": "read"},
+        "events": ["workflow_dispatch"],
+    }

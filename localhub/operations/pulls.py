@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from localhub.api.auth import HubError, invalid, not_found
+from localhub.api.auth import HubError, invalid, or_404
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
 from localhub.operations import branches, threads, webhooks
@@ -57,50 +57,8 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
         draft=wanted.draft,
         maintainer_can_modify=wanted.maintainer_can_modify and head_repo.id != repo.id,
     )
-    issue = replace(_fresh(site, repo, author, wanted), app_id=app_id, pull=pull)
-    branches.update_pull_ref(site, issue)
-    if git.is_ancestor(repo.path, head.sha, base.sha):
-        git.delete_ref(repo.path, f"refs/pull/{issue.number}/head")
-        raise _refusal(f"No commits between {wanted.base} and {head_ref}")
-    site.store.issues.put(issue)
-    threads.announce(site, issue, author, "opened")
-    return issue
-
-
-def set_reviewers(site: Site, issue: Issue, sender: User, users: Iterable[User]) -> Issue:
-    """Have exactly these people asked for a review; one event for each that came or went.
-
-    Raises:
-        HubError: 422, one of them wrote the pull request.
-    """
-    pull = pull_in(issue)
-    wanted = tuple(dict.fromkeys(user.id for user in users))
-    if issue.author_id in wanted:
-        raise HubError(422, "Review cannot be requested from pull request author.")
-    came = [number for number in wanted if number not in pull.reviewers]
-    went = [number for number in pull.reviewers if number not in wanted]
-    issue = site.store.issues.put(replace(issue, pull=replace(pull, reviewers=wanted), updated_at=site.now()))
-    for action, changed in (("review_request_removed", went), ("review_requested", came)):
-        for number in changed:
-            more = {"requested_reviewer": account_views.user_by_id(site, number)}
-            threads.announce(site, issue, sender, action, more)
-    return issue
-
-
-def pull_in(issue: Issue) -> Pull:
-    """What makes a thread a pull request.
-
-    Raises:
-        HubError: 404, it is an issue.
-    """
-    if issue.pull is None:
-        raise not_found()
-    return issue.pull
-
-
-def _fresh(site: Site, repo: Repo, author: User, wanted: NewPull) -> Issue:
     now = site.now()
-    return Issue(
+    issue = Issue(
         id=site.store.new_id(),
         repo_id=repo.id,
         number=threads.next_number(site, repo),
@@ -109,7 +67,16 @@ def _fresh(site: Site, repo: Repo, author: User, wanted: NewPull) -> Issue:
         body=wanted.body,
         created_at=now,
         updated_at=now,
+        app_id=app_id,
+        pull=pull,
     )
+    branches.update_pull_ref(site, issue)
+    if git.is_ancestor(repo.path, head.sha, base.sha):
+        git.delete_ref(repo.path, f"refs/pull/{issue.number}/head")
+        raise _refusal(f"No commits between {wanted.base} and {head_ref}")
+    site.store.issues.put(issue)
+    threads.announce(site, issue, author, "opened")
+    return issue
 
 
 def _refusal(message: str) -> HubError:
@@ -147,7 +114,7 @@ def set_draft(site: Site, issue: Issue, user: User, *, draft: bool) -> Issue:
         return issue
     action = "converted_to_draft" if draft else "ready_for_review"
     changed = replace(issue, pull=replace(issue.pull, draft=draft), updated_at=site.now())
-    threads.note(site, site.store.issues.put(changed), user, action)
+    threads.record_event(site, site.store.issues.put(changed), user, action)
     threads.announce(site, changed, user, action)
     return changed
 
@@ -168,6 +135,26 @@ def retarget(site: Site, issue: Issue, user: User, base: str) -> Issue:
     changes = {"base": {"ref": {"from": pull.base_ref}, "sha": {"from": pull.base_sha}}}
     threads.announce(site, site.store.issues.put(moved), user, "edited", {"changes": changes})
     return moved
+
+
+def set_reviewers(site: Site, issue: Issue, sender: User, users: Iterable[User]) -> Issue:
+    """Have exactly these people asked for a review; one event for each that came or went.
+
+    Raises:
+        HubError: 422, one of them wrote the pull request.
+    """
+    pull = or_404(issue.pull)
+    wanted = tuple(dict.fromkeys(user.id for user in users))
+    if issue.author_id in wanted:
+        raise HubError(422, "Review cannot be requested from pull request author.")
+    came = [number for number in wanted if number not in pull.reviewers]
+    went = [number for number in pull.reviewers if number not in wanted]
+    issue = site.store.issues.put(replace(issue, pull=replace(pull, reviewers=wanted), updated_at=site.now()))
+    for action, changed in (("review_request_removed", went), ("review_requested", came)):
+        for number in changed:
+            more = {"requested_reviewer": account_views.user_by_id(site, number)}
+            threads.announce(site, issue, sender, action, more)
+    return issue
 
 
 def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", message: str = "") -> str:
@@ -264,19 +251,11 @@ def discard_review(site: Site, old: PullRequestReview) -> None:
     site.store.reviews.remove(old.id)
 
 
-def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None:
-    if state in {"APPROVED", "CHANGES_REQUESTED"} and author.id == issue.author_id:
-        verb = "approve" if state == "APPROVED" else "request changes on"
-        raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
-
-
 def dismiss_review(site: Site, old: PullRequestReview, sender: User) -> PullRequestReview:
     """Dismiss a review and report it."""
     repo = site.store.repos[old.repo_id]
     new = site.store.reviews.put(replace(old, state="DISMISSED"))
-    issue = site.store.issue(repo, old.number)
-    if issue is None:
-        raise LookupError(f"review {old.id} belongs to #{old.number} of {repo.full_name}, which is not there")
+    issue = site.store.thread_of(old)
     payload: Json = {"action": "dismissed", "review": threads_views.review_payload(site, repo, new)}
     pull = {"pull_request": threads_views.pull_simple(site, repo, issue)}
     webhooks.emit(site, "pull_request_review", repo, sender, payload | pull)
@@ -298,6 +277,25 @@ def reply(site: Site, issue: Issue, author: User, to: ReviewComment, body: str) 
     )
     _save_review(site, issue, author, review, [made])
     return made
+
+
+def edit_review_comment(site: Site, old: ReviewComment, editor: User, body: str) -> ReviewComment:
+    """Change a comment's text."""
+    new = site.store.review_comments.put(replace(old, body=body, updated_at=site.now()))
+    _announce_review_comment(site, new, editor, "edited", {"changes": {"body": {"from": old.body}}})
+    return new
+
+
+def delete_review_comment(site: Site, old: ReviewComment, sender: User) -> None:
+    """Remove a comment."""
+    site.store.review_comments.remove(old.id)
+    _announce_review_comment(site, old, sender, "deleted")
+
+
+def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None:
+    if state in {"APPROVED", "CHANGES_REQUESTED"} and author.id == issue.author_id:
+        verb = "approve" if state == "APPROVED" else "request changes on"
+        raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
 
 
 def _new_review(site: Site, issue: Issue, author: User, *, state: ReviewState, body: str) -> PullRequestReview:
@@ -368,26 +366,11 @@ def _patch_of(repo: Repo, issue: Issue, path: str) -> str:
     return changed[path].patch or ""
 
 
-def edit_review_comment(site: Site, old: ReviewComment, editor: User, body: str) -> ReviewComment:
-    """Change a comment's text."""
-    new = site.store.review_comments.put(replace(old, body=body, updated_at=site.now()))
-    _announce_review_comment(site, new, editor, "edited", {"changes": {"body": {"from": old.body}}})
-    return new
-
-
-def delete_review_comment(site: Site, old: ReviewComment, sender: User) -> None:
-    """Remove a comment."""
-    site.store.review_comments.remove(old.id)
-    _announce_review_comment(site, old, sender, "deleted")
-
-
 def _announce_review_comment(
     site: Site, comment: ReviewComment, sender: User, action: str, more: Json | None = None
 ) -> None:
     repo = site.store.repos[comment.repo_id]
-    issue = site.store.issue(repo, comment.number)
-    if issue is None:
-        raise LookupError(f"comment {comment.id} belongs to #{comment.number} of {repo.full_name}, which is not there")
+    issue = site.store.thread_of(comment)
     payload: Json = {
         "action": action,
         "comment": threads_views.review_comment(site, repo, comment),

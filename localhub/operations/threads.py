@@ -1,11 +1,15 @@
-"""Every change to a repository's threads, with its webhooks: REST, GraphQL, pages and Python all come here."""
+"""Threads: open, comment, label, assign, close and search issues and pull requests, with the webhooks of each change.
+
+REST, GraphQL, the pages and `LocalHub` all change threads by these functions. `search` knows those of GitHub's
+qualifiers that bots use.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from localhub.api.auth import HubError, Viewer, can_read, invalid
 from localhub.git import plumbing as git
@@ -16,6 +20,12 @@ from localhub.views import accounts as account_views
 from localhub.views import threads as threads_views
 
 DEFAULT_COLOR = "ededed"
+
+_MENTION = re.compile(r"(?<![\w`/])@([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))")
+_TERM = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+"""A word, or what stands between double quotes; an apostrophe is a letter like others."""
+
+_IGNORED = frozenset({"sort", "archived"})
 
 
 def open_issue(
@@ -46,54 +56,13 @@ def open_issue(
     )
     announce(site, issue, author, "opened")
     for name in issue.labels:
-        _label_moved(site, issue, author, "labeled", name)
+        _announce_label(site, issue, author, "labeled", name)
     return issue
 
 
 def next_number(site: Site, repo: Repo) -> int:
     """The next number of an issue or pull request."""
     return max((issue.number for issue in site.store.issues_of(repo)), default=0) + 1
-
-
-def announce(site: Site, issue: Issue, sender: User, action: str, more: Json | None = None) -> None:
-    """Send an `issues` or a `pull_request` event."""
-    repo = site.store.repos[issue.repo_id]
-    if issue.pull is None:
-        about_issue: Json = {"action": action, "issue": threads_views.issue(site, repo, issue)}
-        webhooks.emit(site, "issues", repo, sender, about_issue | (more or {}))
-        return
-    payload: Json = {
-        "action": action,
-        "number": issue.number,
-        "pull_request": threads_views.pull(site, repo, issue),
-    }
-    webhooks.emit(site, "pull_request", repo, sender, payload | (more or {}))
-
-
-def note(
-    site: Site,
-    issue: Issue,
-    actor: User,
-    event: str,
-    *,
-    label: Label | None = None,
-    assignee_id: int | None = None,
-    renamed: tuple[str, str] | None = None,
-) -> None:
-    """Add to a thread's history."""
-    site.store.history.put(
-        IssueEvent(
-            id=site.store.new_id(),
-            repo_id=issue.repo_id,
-            number=issue.number,
-            event=event,
-            actor_id=actor.id,
-            created_at=site.now(),
-            label=label,
-            assignee_id=assignee_id,
-            renamed=renamed,
-        )
-    )
 
 
 def comment(site: Site, issue: Issue, author: User, body: str, *, app_id: int | None = None) -> Comment:
@@ -120,35 +89,15 @@ def edit_comment(site: Site, old: Comment, editor: User, body: str) -> Comment:
     """Change a comment's text."""
     new = site.store.comments.put(replace(old, body=body, updated_at=site.now()))
     changes: Json = {"changes": {"body": {"from": old.body}}}
-    _announce_comment(site, _thread_of(site, old), new, editor, action="edited", more=changes)
+    _announce_comment(site, site.store.thread_of(old), new, editor, action="edited", more=changes)
     return new
 
 
 def delete_comment(site: Site, old: Comment, sender: User) -> None:
     """Remove a comment."""
-    thread = _thread_of(site, old)
+    thread = site.store.thread_of(old)
     site.store.comments.remove(old.id)
     _announce_comment(site, thread, old, sender, action="deleted")
-
-
-def _thread_of(site: Site, value: Comment) -> Issue:
-    repo = site.store.repos[value.repo_id]
-    thread = site.store.issue(repo, value.number)
-    if thread is None:
-        raise LookupError(f"comment {value.id} belongs to #{value.number} of {repo.full_name}, which is not there")
-    return thread
-
-
-def _announce_comment(
-    site: Site, issue: Issue, value: Comment, sender: User, *, action: str, more: Json | None = None
-) -> None:
-    repo = site.store.repos[value.repo_id]
-    payload = {
-        "action": action,
-        "issue": threads_views.issue(site, repo, issue),
-        "comment": threads_views.comment(site, repo, value),
-    }
-    webhooks.emit(site, "issue_comment", repo, sender, payload | (more or {}))
 
 
 def ensure_label(site: Site, repo: Repo, name: str, color: str = DEFAULT_COLOR, description: str = "") -> Label:
@@ -180,14 +129,8 @@ def set_labels(site: Site, issue: Issue, sender: User, names: Iterable[str]) -> 
     issue = site.store.issues.put(replace(issue, labels=wanted, updated_at=site.now()))
     for action, changed in (("unlabeled", went), ("labeled", came)):
         for name in changed:
-            _label_moved(site, issue, sender, action, name)
+            _announce_label(site, issue, sender, action, name)
     return issue
-
-
-def _label_moved(site: Site, issue: Issue, sender: User, action: str, name: str) -> None:
-    label = site.store.labels[issue.repo_id, name.lower()]
-    note(site, issue, sender, action, label=label)
-    announce(site, issue, sender, action, {"label": account_views.label(site, site.store.repos[issue.repo_id], label)})
 
 
 def set_assignees(site: Site, issue: Issue, sender: User, users: Iterable[User]) -> Issue:
@@ -198,7 +141,7 @@ def set_assignees(site: Site, issue: Issue, sender: User, users: Iterable[User])
     issue = site.store.issues.put(replace(issue, assignees=wanted, updated_at=site.now()))
     for action, changed in (("unassigned", went), ("assigned", came)):
         for number in changed:
-            note(site, issue, sender, action, assignee_id=number)
+            record_event(site, issue, sender, action, assignee_id=number)
             announce(site, issue, sender, action, {"assignee": account_views.user_by_id(site, number)})
     return issue
 
@@ -222,7 +165,7 @@ def set_state(
         )
     )
     action = "closed" if closed else "reopened"
-    note(site, issue, sender, action)
+    record_event(site, issue, sender, action)
     announce(site, issue, sender, action)
     return issue
 
@@ -233,7 +176,7 @@ def set_locked(site: Site, issue: Issue, sender: User, *, locked: bool) -> Issue
         return issue
     action = "locked" if locked else "unlocked"
     issue = site.store.issues.put(replace(issue, locked=locked, updated_at=site.now()))
-    note(site, issue, sender, action)
+    record_event(site, issue, sender, action)
     announce(site, issue, sender, action)
     return issue
 
@@ -249,7 +192,7 @@ def retitle(site: Site, old: Issue, sender: User, title: str, body: str | None) 
         return old
     new = site.store.issues.put(replace(old, title=title, body=body, updated_at=site.now()))
     if "title" in changes:
-        note(site, new, sender, "renamed", renamed=(old.title, title))
+        record_event(site, new, sender, "renamed", renamed=(old.title, title))
     announce(site, new, sender, "edited", {"changes": changes})
     return new
 
@@ -298,52 +241,63 @@ def require_user(site: Site, login: str) -> User:
     return found
 
 
-Test = Callable[[Site, Repo, Issue, str], bool]
-
-
-def _is(_site: Site, _repo: Repo, issue: Issue, value: str) -> bool:
-    merged = issue.pull is not None and issue.pull.merged_at is not None
-    facts = {
-        "issue": issue.pull is None,
-        "pr": issue.pull is not None,
-        "pull-request": issue.pull is not None,
-        "open": issue.state == "open",
-        "closed": issue.state == "closed",
-        "merged": merged,
-        "unmerged": issue.pull is not None and not merged,
-        "draft": issue.pull is not None and issue.pull.draft,
-        "locked": issue.locked,
-        "unlocked": not issue.locked,
+def announce(site: Site, issue: Issue, sender: User, action: str, more: Json | None = None) -> None:
+    """Send an `issues` or a `pull_request` event."""
+    repo = site.store.repos[issue.repo_id]
+    if issue.pull is None:
+        about_issue: Json = {"action": action, "issue": threads_views.issue(site, repo, issue)}
+        webhooks.emit(site, "issues", repo, sender, about_issue | (more or {}))
+        return
+    payload: Json = {
+        "action": action,
+        "number": issue.number,
+        "pull_request": threads_views.pull(site, repo, issue),
     }
-    if value not in facts:
-        raise invalid("Search", "q", "invalid", f"is:{value} is not supported")
-    return facts[value]
+    webhooks.emit(site, "pull_request", repo, sender, payload | (more or {}))
 
 
-def _person(site: Site, number: int, login: str) -> bool:
-    return site.store.users[number].login.lower() == login.lower()
+def record_event(
+    site: Site,
+    issue: Issue,
+    actor: User,
+    event: str,
+    *,
+    label: Label | None = None,
+    assignee_id: int | None = None,
+    renamed: tuple[str, str] | None = None,
+) -> None:
+    """Add to a thread's history."""
+    site.store.history.put(
+        IssueEvent(
+            id=site.store.new_id(),
+            repo_id=issue.repo_id,
+            number=issue.number,
+            event=event,
+            actor_id=actor.id,
+            created_at=site.now(),
+            label=label,
+            assignee_id=assignee_id,
+            renamed=renamed,
+        )
+    )
 
 
-_IGNORED = frozenset({"sort", "archived"})
-_QUALIFIERS: Mapping[str, Test] = {
-    "is": _is,
-    "type": _is,
-    "state": _is,
-    "repo": lambda _site, repo, _issue, value: repo.full_name.lower() == value.lower(),
-    "user": lambda _site, repo, _issue, value: repo.owner.lower() == value.lower(),
-    "org": lambda _site, repo, _issue, value: repo.owner.lower() == value.lower(),
-    "author": lambda site, _repo, issue, value: _person(site, issue.author_id, value),
-    "assignee": lambda site, _repo, issue, value: any(_person(site, each, value) for each in issue.assignees),
-    "label": lambda _site, _repo, issue, value: value.lower() in {name.lower() for name in issue.labels},
-    "head": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.head_ref == value,
-    "base": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.base_ref == value,
-    "no": lambda _site, _repo, issue, value: not {"label": issue.labels, "assignee": issue.assignees}.get(value, ()),
-}
+def _announce_label(site: Site, issue: Issue, sender: User, action: str, name: str) -> None:
+    label = site.store.labels[issue.repo_id, name.lower()]
+    record_event(site, issue, sender, action, label=label)
+    announce(site, issue, sender, action, {"label": account_views.label(site, site.store.repos[issue.repo_id], label)})
 
 
-_MENTION = re.compile(r"(?<![\w`/])@([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))")
-_TERM = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
-"""A word, or what stands between double quotes; an apostrophe is a letter like others."""
+def _announce_comment(
+    site: Site, issue: Issue, value: Comment, sender: User, *, action: str, more: Json | None = None
+) -> None:
+    repo = site.store.repos[value.repo_id]
+    payload = {
+        "action": action,
+        "issue": threads_views.issue(site, repo, issue),
+        "comment": threads_views.comment(site, repo, value),
+    }
+    webhooks.emit(site, "issue_comment", repo, sender, payload | (more or {}))
 
 
 def mentioned(site: Site, issue: Issue) -> set[str]:
@@ -382,3 +336,45 @@ def _fits(site: Site, repo: Repo, issue: Issue, term: str) -> bool:
     if name not in _QUALIFIERS:
         raise invalid("Search", "q", "invalid", f"{name}: is a qualifier that the local hub does not know")
     return _QUALIFIERS[name](site, repo, issue, value) != term.startswith("-")
+
+
+Qualifier: TypeAlias = Callable[[Site, Repo, Issue, str], bool]
+
+
+def _is(_site: Site, _repo: Repo, issue: Issue, value: str) -> bool:
+    merged = issue.pull is not None and issue.pull.merged_at is not None
+    facts = {
+        "issue": issue.pull is None,
+        "pr": issue.pull is not None,
+        "pull-request": issue.pull is not None,
+        "open": issue.state == "open",
+        "closed": issue.state == "closed",
+        "merged": merged,
+        "unmerged": issue.pull is not None and not merged,
+        "draft": issue.pull is not None and issue.pull.draft,
+        "locked": issue.locked,
+        "unlocked": not issue.locked,
+    }
+    if value not in facts:
+        raise invalid("Search", "q", "invalid", f"is:{value} is not supported")
+    return facts[value]
+
+
+def _is_login(site: Site, number: int, login: str) -> bool:
+    return site.store.users[number].login.lower() == login.lower()
+
+
+_QUALIFIERS: Mapping[str, Qualifier] = {
+    "is": _is,
+    "type": _is,
+    "state": _is,
+    "repo": lambda _site, repo, _issue, value: repo.full_name.lower() == value.lower(),
+    "user": lambda _site, repo, _issue, value: repo.owner.lower() == value.lower(),
+    "org": lambda _site, repo, _issue, value: repo.owner.lower() == value.lower(),
+    "author": lambda site, _repo, issue, value: _is_login(site, issue.author_id, value),
+    "assignee": lambda site, _repo, issue, value: any(_is_login(site, each, value) for each in issue.assignees),
+    "label": lambda _site, _repo, issue, value: value.lower() in {name.lower() for name in issue.labels},
+    "head": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.head_ref == value,
+    "base": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.base_ref == value,
+    "no": lambda _site, _repo, issue, value: not {"label": issue.labels, "assignee": issue.assignees}.get(value, ()),
+}

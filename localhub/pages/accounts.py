@@ -1,5 +1,6 @@
-"""Signing a person in to an App's site.
+"""Accounts: sign in, authorize an App's site, list repositories, register an App by its manifest and install it.
 
+Anyone may sign in as any of the hub's people; there are no passwords. An App's site signs a person in as on GitHub:
 https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-user-access-token-for-a-github-app
 """
 
@@ -14,80 +15,41 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from localhub.api.auth import HubError, client_id, not_found, or_404
 from localhub.operations import accounts
-from localhub.pages.view import Page, PageVisit, render
-from localhub.state.model import App, SignInCode, User, UserToken
-
-_CODE_LIFE = timedelta(minutes=10)
-_TOKEN_LIFE = timedelta(hours=8)
+from localhub.pages.view import Page, PageVisit, new_session, render
+from localhub.state.model import App, SignInCode, UserToken
 
 
-def ask(visit: PageVisit) -> Page:
-    """Ask whether the App's site may know who is signed in."""
-    app = _app(visit, visit.query)
-    if visit.session.user is None:
-        return Page(location=f"/login?{urlencode({'to': f'{visit.path}?{urlencode(visit.query)}'})}")
-    values = {
-        "title": f"Authorize {app.slug}",
-        "app": app,
-        "asked": {name: visit.query.get(name, "") for name in ("client_id", "state", "code_challenge")},
-    }
-    target = urlsplit(visit.site.store.callbacks[app.id])
-    page = render(visit, "authorize.html", values)
-    return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
-
-
-def agree(visit: PageVisit) -> Page:
-    """Send a person back to the App's site with a code."""
-    app, store = _app(visit, visit.form), visit.site.store
-    person = visit.session.user
-    if person is None:
-        raise HubError(403, "Sign in first.")
-    code = secrets.token_hex(10)
-    store.sign_in_codes[code] = SignInCode(
-        app_id=app.id,
-        user_id=person.id,
-        challenge=visit.form.get("code_challenge", ""),
-        expires_at=visit.site.now() + _CODE_LIFE,
+def choose_person(visit: PageVisit) -> Page:
+    """Show the people one can sign in as."""
+    people = [user for user in visit.site.store.users if user.type == "User"]
+    return render(
+        visit, "login.html", {"title": "Sign in", "people": people, "back": _local_path(visit.query.get("to", ""))}
     )
-    return Page(location=f"{store.callbacks[app.id]}?{urlencode({'code': code, 'state': visit.form.get('state', '')})}")
 
 
-def exchange(visit: PageVisit) -> Page:
-    """Give a token for a code, to who knows the App's secret and what the code was asked for with."""
-    asked, store = visit.form, visit.site.store
-    code = store.sign_in_codes.pop(asked.get("code", ""), None)
-    app = None if code is None else store.apps.get(code.app_id)
-    if code is None or app is None or code.expires_at <= visit.site.now():
-        return _json({"error": "bad_verification_code", "error_description": "The code is incorrect or expired."})
-    known = (asked.get("client_id", ""), asked.get("client_secret", "")) == (client_id(app), store.client_secret(app))
-    if not known:
-        return _json({"error": "incorrect_client_credentials", "error_description": "The client is not known."})
-    digest = base64.urlsafe_b64encode(hashlib.sha256(asked.get("code_verifier", "").encode()).digest())
-    if code.challenge and not hmac.compare_digest(digest.rstrip(b"="), code.challenge.encode()):
-        return _json({"error": "bad_verification_code", "error_description": "The code verifier is wrong."})
-    token = f"ghu_{secrets.token_hex(18)}"
-    store.user_tokens[token] = UserToken(app_id=app.id, user_id=code.user_id, expires_at=visit.site.now() + _TOKEN_LIFE)
-    return _json({"access_token": token, "token_type": "bearer", "scope": "", "expires_in": 28_800})
+def sign_in(visit: PageVisit) -> Page:
+    """Take the choice."""
+    user = visit.site.store.user(visit.form.get("login", ""))
+    if user is None or user.type != "User":
+        raise HubError(422, "There is nobody of this name. Choose one of the people.")
+    return Page(location=_local_path(visit.form.get("to", "")), session=new_session(visit.site, user))
 
 
-def _app(visit: PageVisit, asked: Mapping[str, str]) -> App:
-    """The App with the client id that is asked for, if it has a page to go back to."""
-    store = visit.site.store
-    found = next((app for app in store.apps if client_id(app) == asked.get("client_id", "")), None)
-    if found is None or found.id not in store.callbacks:
-        raise not_found()
-    return found
+def sign_out(visit: PageVisit) -> Page:
+    """Be nobody again."""
+    return Page(location="/login", session=new_session(visit.site, None))
 
 
-def _json(answer: Mapping[str, str | int]) -> Page:
-    return Page(body=json.dumps(answer).encode(), media_type="application/json; charset=utf-8")
+def _local_path(path: str) -> str:
+    """Where to go afterwards: a page of the hub."""
+    local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if local else "/"
 
 
 def repositories(visit: PageVisit) -> Page:
@@ -98,16 +60,16 @@ def repositories(visit: PageVisit) -> Page:
 
 def account(visit: PageVisit) -> Page:
     """One account and its repositories."""
-    user = or_404(visit.site.store.user(visit.params["owner"]))
-    return _of(visit, user)
+    return _account(visit, visit.params["owner"])
 
 
 def app(visit: PageVisit) -> Page:
     """An App's account."""
-    return account(replace(visit, params={"owner": f"{visit.params['slug']}[bot]"}))
+    return _account(visit, f"{visit.params['slug']}[bot]")
 
 
-def _of(visit: PageVisit, user: User) -> Page:
+def _account(visit: PageVisit, login: str) -> Page:
+    user = or_404(visit.site.store.user(login))
     repos = [repo for repo in visit.site.store.repos if repo.owner == user.login]
     return render(visit, "repositories.html", {"title": user.login, "repos": repos, "user": user})
 
@@ -127,13 +89,73 @@ def avatar(visit: PageVisit) -> Page:
     return Page(body=svg.encode(), media_type="image/svg+xml")
 
 
-_LONGEST_NAME = 34
-"""Characters that GitHub lets an App's name have."""
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
-_LEVELS = frozenset({"read", "write", "admin"})
+_CODE_LIFE = timedelta(minutes=10)
+_TOKEN_LIFE = timedelta(hours=8)
 
 
-def ask_apps(visit: PageVisit) -> Page:
+def authorize(visit: PageVisit) -> Page:
+    """Ask whether the App's site may know who is signed in."""
+    app = _app_with_callback(visit, visit.query)
+    if visit.session.user is None:
+        return Page(location=f"/login?{urlencode({'to': f'{visit.path}?{urlencode(visit.query)}'})}")
+    values = {
+        "title": f"Authorize {app.slug}",
+        "app": app,
+        "asked": {name: visit.query.get(name, "") for name in ("client_id", "state", "code_challenge")},
+    }
+    target = urlsplit(visit.site.store.callbacks[app.id])
+    page = render(visit, "authorize.html", values)
+    return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
+
+
+def grant_code(visit: PageVisit) -> Page:
+    """Send a person back to the App's site with a code."""
+    app, store = _app_with_callback(visit, visit.form), visit.site.store
+    person = visit.session.user
+    if person is None:
+        raise HubError(403, "Sign in first.")
+    code = secrets.token_hex(10)
+    store.sign_in_codes[code] = SignInCode(
+        app_id=app.id,
+        user_id=person.id,
+        challenge=visit.form.get("code_challenge", ""),
+        expires_at=visit.site.now() + _CODE_LIFE,
+    )
+    return Page(location=f"{store.callbacks[app.id]}?{urlencode({'code': code, 'state': visit.form.get('state', '')})}")
+
+
+def exchange_code(visit: PageVisit) -> Page:
+    """Give a token for a code, to who knows the App's secret and what the code was asked for with."""
+    asked, store = visit.form, visit.site.store
+    code = store.sign_in_codes.pop(asked.get("code", ""), None)
+    app = None if code is None else store.apps.get(code.app_id)
+    if code is None or app is None or code.expires_at <= visit.site.now():
+        return _json_page({"error": "bad_verification_code", "error_description": "The code is incorrect or expired."})
+    known = (asked.get("client_id", ""), asked.get("client_secret", "")) == (client_id(app), store.client_secret(app))
+    if not known:
+        return _json_page({"error": "incorrect_client_credentials", "error_description": "The client is not known."})
+    digest = base64.urlsafe_b64encode(hashlib.sha256(asked.get("code_verifier", "").encode()).digest())
+    if code.challenge and not hmac.compare_digest(digest.rstrip(b"="), code.challenge.encode()):
+        return _json_page({"error": "bad_verification_code", "error_description": "The code verifier is wrong."})
+    token = f"ghu_{secrets.token_hex(18)}"
+    store.user_tokens[token] = UserToken(app_id=app.id, user_id=code.user_id, expires_at=visit.site.now() + _TOKEN_LIFE)
+    return _json_page({"access_token": token, "token_type": "bearer", "scope": "", "expires_in": 28_800})
+
+
+def _app_with_callback(visit: PageVisit, asked: Mapping[str, str]) -> App:
+    """The App with the client id that is asked for, if it has a page to go back to."""
+    store = visit.site.store
+    found = next((app for app in store.apps if client_id(app) == asked.get("client_id", "")), None)
+    if found is None or found.id not in store.callbacks:
+        raise not_found()
+    return found
+
+
+def _json_page(answer: Mapping[str, str | int]) -> Page:
+    return Page(body=json.dumps(answer).encode(), media_type="application/json; charset=utf-8")
+
+
+def confirm_new_app(visit: PageVisit) -> Page:
     """Show what an App would be, and ask a person whether to make it."""
     manifest = _manifest(visit)
     target = urlsplit(manifest["redirect_url"])
@@ -148,7 +170,7 @@ def ask_apps(visit: PageVisit) -> Page:
     return Page(body=page.body, form_target=f"{target.scheme}://{target.netloc}")
 
 
-def register(visit: PageVisit) -> Page:
+def register_app(visit: PageVisit) -> Page:
     """Make the App, and send its maker back with a code for its secrets."""
     manifest, store = _manifest(visit), visit.site.store
     hook = manifest["hook_attributes"]
@@ -158,7 +180,7 @@ def register(visit: PageVisit) -> Page:
         raise HubError(422, f"The name {name!r} is already taken.")
     wanted = accounts.NewApp(
         slug=slug,
-        owner=visit.form.get("owner", "") or _maker(visit),
+        owner=visit.form.get("owner", "") or _person_login(visit),
         webhook_url=hook.get("url", "") if hook.get("active", True) else "",
         webhook_secret=secrets.token_hex(20),
         permissions=manifest["default_permissions"],
@@ -175,29 +197,35 @@ def register(visit: PageVisit) -> Page:
 
 def choose_repositories(visit: PageVisit) -> Page:
     """Ask which repository to install an App in."""
-    app = _app_apps(visit)
+    app = _app_of_slug(visit)
     repos = sorted(visit.site.store.repos, key=lambda repo: repo.full_name)
     return render(visit, "install_app.html", {"title": f"Install {app.slug}", "app": app, "repos": repos})
 
 
-def install(visit: PageVisit) -> Page:
+def install_app(visit: PageVisit) -> Page:
     """Install an App in a repository."""
-    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_maker(visit))
+    repo, person = visit.site.store.repo(visit.form.get("repo", "")), visit.site.store.user(_person_login(visit))
     if repo is None or person is None:
         raise not_found()
-    accounts.install_app(visit.site, _app_apps(visit), repo, person)
+    accounts.install_app(visit.site, _app_of_slug(visit), repo, person)
     return Page(location=visit.site.html(*repo.full_name.split("/")))
 
 
-def _app_apps(visit: PageVisit) -> App:
+def _app_of_slug(visit: PageVisit) -> App:
     return or_404(next((app for app in visit.site.store.apps if app.slug == visit.params["slug"]), None))
 
 
-def _maker(visit: PageVisit) -> str:
-    """Who makes or installs an App: who is signed in, otherwise the hub's first person."""
+def _person_login(visit: PageVisit) -> str:
+    """The login of the person who is signed in, or of the hub's first person."""
     if visit.session.user is not None:
         return visit.session.user.login
     return next((user.login for user in visit.site.store.users if user.type == "User"), "local")
+
+
+_LONGEST_NAME = 34
+"""Characters that GitHub lets an App's name have."""
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
+_LEVELS = frozenset({"read", "write", "admin"})
 
 
 def _manifest(visit: PageVisit) -> dict[str, Any]:
@@ -219,13 +247,13 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
             "default_events": [],
         }
         manifest = {**usual, **given}
-    wrong = _problem(manifest)
+    wrong = _manifest_problem(manifest)
     if wrong:
         raise HubError(422, f"The manifest cannot be used: {wrong}.")
     return dict(manifest)
 
 
-def _problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
+def _manifest_problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
     """What is wrong with a manifest; empty for nothing."""
     if not isinstance(manifest, dict):
         return "it is no object"

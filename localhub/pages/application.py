@@ -1,4 +1,4 @@
-"""Addresses of the pages, and how they are served."""
+"""The table of the pages' addresses, and the server that runs a view, guards forms and sets headers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from localhub.api.auth import HubError, not_found
-from localhub.pages import accounts, code
-from localhub.pages import threads as threads_module
-from localhub.pages import view as view_module
+from localhub.pages import accounts, code, threads
 from localhub.pages.markup import code_styles
 from localhub.pages.view import Page, PageVisit, View, error_page, session_of
 from localhub.state.store import Site
@@ -34,16 +32,16 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/avatars/{number}.svg", accounts.avatar),
     ("GET", "/apps/{slug}", accounts.app),
     ("GET", "/apps/{slug}/installations/new", accounts.choose_repositories),
-    ("POST", "/apps/{slug}/installations/new", accounts.install),
-    ("POST", "/settings/apps/new", accounts.ask_apps),
-    ("POST", "/organizations/{org}/settings/apps/new", accounts.ask_apps),
-    ("POST", "/settings/apps", accounts.register),
-    ("GET", "/login", view_module.choose),
-    ("POST", "/login", view_module.sign_in),
-    ("POST", "/logout", view_module.sign_out),
-    ("GET", "/login/oauth/authorize", accounts.ask),
-    ("POST", "/login/oauth/authorize", accounts.agree),
-    ("POST", "/login/oauth/access_token", accounts.exchange),
+    ("POST", "/apps/{slug}/installations/new", accounts.install_app),
+    ("POST", "/settings/apps/new", accounts.confirm_new_app),
+    ("POST", "/organizations/{org}/settings/apps/new", accounts.confirm_new_app),
+    ("POST", "/settings/apps", accounts.register_app),
+    ("GET", "/login", accounts.choose_person),
+    ("POST", "/login", accounts.sign_in),
+    ("POST", "/logout", accounts.sign_out),
+    ("GET", "/login/oauth/authorize", accounts.authorize),
+    ("POST", "/login/oauth/authorize", accounts.grant_code),
+    ("POST", "/login/oauth/access_token", accounts.exchange_code),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
@@ -51,38 +49,38 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/{owner}/{repo}/raw/{place:.+}", code.raw),
     ("GET", "/{owner}/{repo}/commits/{ref:.+}", code.history),
     ("GET", "/{owner}/{repo}/commit/{sha}", code.commit),
-    ("GET", "/{owner}/{repo}/runs/{number}", threads_module.check_run),
-    ("POST", "/{owner}/{repo}/runs/{number}/actions", threads_module.press),
-    ("GET", "/{owner}/{repo}/issues", threads_module.issues),
-    ("POST", "/{owner}/{repo}/issues", threads_module.open_issue),
-    ("GET", "/{owner}/{repo}/issues/new", threads_module.new_issue),
-    ("GET", "/{owner}/{repo}/issues/{number}", threads_module.conversation),
-    ("POST", "/{owner}/{repo}/issues/{number}/labels", threads_module.set_labels),
-    ("GET", "/{owner}/{repo}/pulls", threads_module.pulls),
-    ("POST", "/{owner}/{repo}/pulls", threads_module.open_pull),
-    ("GET", "/{owner}/{repo}/pulls/new", threads_module.new_pull),
-    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads_module.diff),
-    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads_module.patch),
-    ("GET", "/{owner}/{repo}/pull/{number}", threads_module.conversation),
-    ("GET", "/{owner}/{repo}/pull/{number}/commits", threads_module.pull_commits),
-    ("GET", "/{owner}/{repo}/pull/{number}/files", threads_module.pull_files),
-    ("POST", "/{owner}/{repo}/pull/{number}/merge", threads_module.merge),
-    ("POST", "/{owner}/{repo}/pull/{number}/reviews", threads_module.submit),
-    ("POST", "/{owner}/{repo}/pull/{number}/files", threads_module.comment_reviews),
-    ("POST", "/{owner}/{repo}/pull/{number}/replies", threads_module.reply),
-    ("POST", "/{owner}/{repo}/issues/{number}/comments", threads_module.comment),
+    ("GET", "/{owner}/{repo}/runs/{number}", threads.check_run),
+    ("POST", "/{owner}/{repo}/runs/{number}/actions", threads.press),
+    ("GET", "/{owner}/{repo}/issues", threads.issues),
+    ("POST", "/{owner}/{repo}/issues", threads.open_issue),
+    ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),
+    ("GET", "/{owner}/{repo}/issues/{number}", threads.conversation),
+    ("POST", "/{owner}/{repo}/issues/{number}/labels", threads.set_labels),
+    ("GET", "/{owner}/{repo}/pulls", threads.pulls),
+    ("POST", "/{owner}/{repo}/pulls", threads.open_pull),
+    ("GET", "/{owner}/{repo}/pulls/new", threads.new_pull),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads.diff),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads.patch),
+    ("GET", "/{owner}/{repo}/pull/{number}", threads.conversation),
+    ("GET", "/{owner}/{repo}/pull/{number}/commits", threads.pull_commits),
+    ("GET", "/{owner}/{repo}/pull/{number}/files", threads.pull_files),
+    ("POST", "/{owner}/{repo}/pull/{number}/merge", threads.merge),
+    ("POST", "/{owner}/{repo}/pull/{number}/reviews", threads.submit_review),
+    ("POST", "/{owner}/{repo}/pull/{number}/files", threads.comment_on_line),
+    ("POST", "/{owner}/{repo}/pull/{number}/replies", threads.reply),
+    ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
 )
 
-_FROM_ANYWHERE = frozenset({accounts.ask_apps, accounts.exchange})
+_FROM_ANYWHERE = frozenset({accounts.confirm_new_app, accounts.exchange_code})
 """Forms that other sites may send: they change nothing, and a person is asked; or a secret is needed."""
 
 
 class Pages:
     """Serves the pages; views run one at a time in the hub's threads, under the site's lock."""
 
-    def __init__(self, site: Site, threads: Executor) -> None:
+    def __init__(self, site: Site, executor: Executor) -> None:
         self._site = site
-        self._threads = threads
+        self._executor = executor
 
     def add_to(self, app: web.Application) -> None:
         """Add all addresses."""
@@ -96,7 +94,7 @@ class Pages:
             if guarded:
                 _demand_same_origin(request)
             if request.method == "POST":
-                form = {name: str(value).replace("\r\n", "\n") for name, value in (await _sent(request)).items()}
+                form = {name: str(value).replace("\r\n", "\n") for name, value in (await _read_form(request)).items()}
             name = f"hub-session-{request.url.port}"  # browsers send cookies to all ports of a host
             given = request.cookies.get(name, "")
             visit = PageVisit(
@@ -108,7 +106,7 @@ class Pages:
                 session=session_of(self._site, given),
             )
             loop = asyncio.get_running_loop()
-            page = await loop.run_in_executor(self._threads, self._shown, view, visit, guarded)
+            page = await loop.run_in_executor(self._executor, self._run_view, view, visit, guarded)
             headers = {
                 "Cache-Control": "no-store",
                 "Content-Security-Policy": POLICY.format(form_targets=f" {page.form_target}" * bool(page.form_target)),
@@ -127,7 +125,7 @@ class Pages:
 
         return handle
 
-    def _shown(self, view: View, visit: PageVisit, guarded: bool) -> Page:  # noqa: FBT001 - run in a thread
+    def _run_view(self, view: View, visit: PageVisit, guarded: bool) -> Page:  # noqa: FBT001 - run in a thread
         with self._site.lock:
             try:
                 if "\0" in visit.path:  # nothing has such a name, and git takes none
@@ -139,7 +137,7 @@ class Pages:
                 return error_page(visit, error)
 
 
-async def _sent(request: web.Request) -> Mapping[str, object]:
+async def _read_form(request: web.Request) -> Mapping[str, object]:
     """The fields of a form, or of a JSON object in its place."""
     if request.content_type != "application/json":
         return await request.post()

@@ -1,4 +1,4 @@
-"""Files, history and commits."""
+"""A repository's pages: its files and folders at a revision, its history, and one commit."""
 
 from __future__ import annotations
 
@@ -17,26 +17,12 @@ HISTORY = 50
 
 def repository(visit: PageVisit) -> Page:
     """The front page of a repository: files, newest commits, README."""
-    repo = replace_suffix(visit).repo
+    name = visit.params["repo"].removesuffix(".git")  # as people paste it
+    repo = replace(visit, params={**visit.params, "repo": name}).repo
     sha = git.resolve(repo.path, repo.default_branch)
     if sha is None:
         return render(visit, "empty.html", {"title": repo.full_name, "repo": repo})
     return _folder(visit, repo, repo.default_branch, "")
-
-
-def replace_suffix(visit: PageVisit) -> PageVisit:
-    """The same visit for an address that ends in `.git`, as people paste it."""
-    return replace(visit, params={**visit.params, "repo": visit.params["repo"].removesuffix(".git")})
-
-
-def _place(visit: PageVisit) -> tuple[Repo, str, str]:
-    """Split `branch/path`: a branch's name may have slashes too, so the shortest prefix that names something wins."""
-    repo, parts = visit.repo, visit.params["place"].strip("/").split("/")
-    for length in range(1, len(parts) + 1):
-        ref = "/".join(parts[:length])
-        if git.resolve(repo.path, ref) is not None:
-            return repo, ref, "/".join(parts[length:])
-    raise not_found()
 
 
 def folder(visit: PageVisit) -> Page:
@@ -69,14 +55,6 @@ def _folder(visit: PageVisit, repo: Repo, ref: str, path: str) -> Page:
     )
 
 
-def _content(visit: PageVisit) -> tuple[Repo, str, str, bytes]:
-    repo, ref, path = _place(visit)
-    try:
-        return repo, ref, path, git.run(repo.path, "cat-file", "blob", f"{git.resolve(repo.path, ref)}:{path}")
-    except git.HubGitError as error:
-        raise not_found() from error
-
-
 def file(visit: PageVisit) -> Page:
     """A file at a revision."""
     repo, ref, path, content = _content(visit)
@@ -89,6 +67,24 @@ def file(visit: PageVisit) -> Page:
 def raw(visit: PageVisit) -> Page:
     """A file's bytes, always as plain text."""
     return plain(_content(visit)[3])
+
+
+def _place(visit: PageVisit) -> tuple[Repo, str, str]:
+    """Split `branch/path`: a branch's name may have slashes too, so the shortest prefix that names something wins."""
+    repo, parts = visit.repo, visit.params["place"].strip("/").split("/")
+    for length in range(1, len(parts) + 1):
+        ref = "/".join(parts[:length])
+        if git.resolve(repo.path, ref) is not None:
+            return repo, ref, "/".join(parts[length:])
+    raise not_found()
+
+
+def _content(visit: PageVisit) -> tuple[Repo, str, str, bytes]:
+    repo, ref, path = _place(visit)
+    try:
+        return repo, ref, path, git.run(repo.path, "cat-file", "blob", f"{git.resolve(repo.path, ref)}:{path}")
+    except git.HubGitError as error:
+        raise not_found() from error
 
 
 def history(visit: PageVisit) -> Page:

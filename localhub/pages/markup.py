@@ -1,4 +1,9 @@
-"""GitHub-flavoured Markdown and program code to HTML that is safe to show."""
+"""GitHub-flavoured Markdown and program code as HTML that is safe to show.
+
+Plugins of the Markdown parser link `#12` and `@mona`, show a fenced block marked `suggestion` as the lines that it
+removes and adds, and turn `> [!NOTE]` into an alert. `sanitise` cuts the HTML down to an allow-list: it drops every
+other element, and closes the elements that stay open.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +29,70 @@ from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 from typing_extensions import override
 
+LARGEST_COLOURED = 200_000
+"""Characters; a larger file is shown without colours."""
+
+
+def markdown(text: str, root: str = "", replaced: Sequence[str] | None = None) -> Markup:
+    """Render as GitHub renders a comment; HTML in it is cut down to what is harmless.
+
+    With `root`, the page of a repository, references such as `#12` become links. With `replaced`, the lines that the
+    comment is about, a suggestion shows what it changes.
+    """
+    return Markup(sanitise(_parser().render(text, {"root": root, "replaced": replaced})))  # noqa: S704 - sanitised on this line
+
+
+@cache
+def _parser() -> MarkdownIt:
+    options = {"html": True, "breaks": True, "linkify": True, "highlight": _highlight_fence}
+    parser = MarkdownIt("gfm-like", options)
+    return parser.use(tasklists_plugin).use(references_plugin).use(suggestions_plugin).use(alerts_plugin)
+
+
+def highlight(text: str, path: str) -> Markup:
+    """Colour a file by its name."""
+    if len(text) <= LARGEST_COLOURED:
+        try:
+            return _coloured(text, get_lexer_for_filename(path, stripnl=False))
+        except ClassNotFound:
+            pass
+    return Markup(html.escape(text))  # noqa: S704 - escaped on this line
+
+
+def _highlight_fence(text: str, language: str, _attributes: str) -> str:
+    try:
+        return str(_coloured(text, get_lexer_by_name(language or "text", stripnl=False)))
+    except ClassNotFound:
+        return html.escape(text)
+
+
+def _coloured(text: str, lexer: Lexer) -> Markup:
+    return Markup(colour(text, lexer, HtmlFormatter(nowrap=True)))  # noqa: S704 - the formatter escapes the code
+
+
+@cache
+def code_styles() -> str:
+    """The style sheet for coloured code, for light and dark."""
+    light, dark = (_styles(name) for name in ("friendly", "github-dark"))
+    own = (
+        ".code { background: none; } .prose pre { background: var(--soft); } .code .err, .prose pre .err { border: 0; }"
+    )
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{own}\n"
+
+
+def _styles(name: str) -> str:
+    return str(HtmlFormatter(style=name).get_style_defs([".code", ".prose pre"]))  # type: ignore[no-untyped-call]  # the stubs leave it bare
+
+
 _REFERENCE = re.compile(r"(?<![\w/&#@])(?:#(?P<number>\d+)|@(?P<login>[A-Za-z\d][A-Za-z\d-]*))\b")
 
 
 def references_plugin(parser: MarkdownIt) -> None:
     """Link references; `env["root"]` is the repository's page, and without it nothing is linked."""
-    parser.core.ruler.after("inline", "references", _link)
+    parser.core.ruler.after("inline", "references", _link_references)
 
 
-def _link(state: StateCore) -> None:
+def _link_references(state: StateCore) -> None:
     root = state.env.get("root")
     for token in state.tokens if root else ():
         if token.type != "inline":
@@ -40,35 +100,35 @@ def _link(state: StateCore) -> None:
         depth, children = 0, []
         for child in token.children or ():
             depth += {"link_open": 1, "link_close": -1}.get(child.type, 0)
-            children += _split(child, str(root)) if child.type == "text" and depth == 0 else [child]
+            children += _split_references(child, str(root)) if child.type == "text" and depth == 0 else [child]
         token.children = children
 
 
-def _split(token: Token, root: str) -> list[Token]:
+def _split_references(token: Token, root: str) -> list[Token]:
     found: list[Token] = []
     at = 0
     for match in _REFERENCE.finditer(token.content):
         href = f"{root}/issues/{match['number']}" if match["number"] else f"/{match['login']}"
         found += [
-            _text(token.content[at : match.start()]),
+            _text_token(token.content[at : match.start()]),
             Token("link_open", "a", 1, attrs={"href": href}),
-            _text(match.group()),
+            _text_token(match.group()),
             Token("link_close", "a", -1),
         ]
         at = match.end()
-    return [*found, _text(token.content[at:])]
+    return [*found, _text_token(token.content[at:])]
 
 
-def _text(content: str) -> Token:
+def _text_token(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
 def suggestions_plugin(parser: MarkdownIt) -> None:
     """Show suggestions; `env["replaced"]` has the commented lines, and without it a suggestion is plain code."""
-    parser.add_render_rule("fence", _fence_suggestions)
+    parser.add_render_rule("fence", _render_suggestion)
 
 
-def _fence_suggestions(
+def _render_suggestion(
     renderer: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, env: dict[str, Any]
 ) -> str:
     replaced: Sequence[str] | None = env.get("replaced")
@@ -89,14 +149,14 @@ _MARK = re.compile(rf"\[!(?P<kind>{'|'.join(sorted(KINDS))})\][ \t]*(?:\n|$)", r
 
 def alerts_plugin(parser: MarkdownIt) -> None:
     """Show alerts. GitHub takes them at the top level only, and leaves one without content a quote."""
-    parser.core.ruler.after("block", "alerts", _alerts)
+    parser.core.ruler.after("block", "alerts", _convert_alerts)
 
 
-def _alerts(state: StateCore) -> None:
+def _convert_alerts(state: StateCore) -> None:
     shown: list[Token] = []
     for at, token in enumerate(state.tokens):
         shown.append(token)
-        found = _mark(state.tokens[at : at + 5]) if token.type == "blockquote_open" and token.level == 0 else None
+        found = _alert_mark(state.tokens[at : at + 5]) if token.type == "blockquote_open" and token.level == 0 else None
         if found is None:
             continue
         kind, first = found["kind"].lower(), state.tokens[at + 2]
@@ -113,13 +173,21 @@ def _alerts(state: StateCore) -> None:
     state.tokens = shown
 
 
-def _mark(tokens: Sequence[Token]) -> re.Match[str] | None:
+def _alert_mark(tokens: Sequence[Token]) -> re.Match[str] | None:
     """The mark in the first five tokens of a quote; None where it has none, or nothing after it."""
     if [each.type for each in tokens[1:3]] != ["paragraph_open", "inline"]:
         return None
     found = _MARK.match(tokens[2].content)
     is_alone = found is not None and found.end() == len(tokens[2].content) and tokens[4].type == "blockquote_close"
     return None if is_alone else found
+
+
+def sanitise(source: str) -> str:
+    """The source with nothing left that runs, loads, submits or restyles the page."""
+    cleaner = _Cleaner()
+    cleaner.feed(source)
+    cleaner.close()
+    return cleaner.result()
 
 
 _VOID = frozenset({"br", "hr", "img", "input"})
@@ -147,14 +215,6 @@ _ALERTS = frozenset(f"alert {kind}" for kind in KINDS)
 _ALIGNMENTS = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
 
 
-def sanitise(source: str) -> str:
-    """The source with nothing left that runs, loads, submits or restyles the page."""
-    cleaner = _Cleaner()
-    cleaner.feed(source)
-    cleaner.close()
-    return cleaner.result()
-
-
 class _Cleaner(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -163,7 +223,7 @@ class _Cleaner(HTMLParser):
         self._muted: list[str] = []
 
     def result(self) -> str:
-        """Everything, with open elements closed."""
+        """The kept HTML, with open elements closed."""
         return "".join(self._out) + "".join(f"</{tag}>" for tag in reversed(self._open))
 
     @override
@@ -221,58 +281,3 @@ def _is_known(tag: str, classes: str) -> bool:
     if tag == "blockquote":
         return classes in _ALERTS
     return tag not in {"ul", "li", "input"} or "task-list" in classes
-
-
-LARGEST_COLOURED = 200_000
-"""Characters; a larger file is shown without colours."""
-
-
-@cache
-def _parser() -> MarkdownIt:
-    options = {"html": True, "breaks": True, "linkify": True, "highlight": _fence}
-    parser = MarkdownIt("gfm-like", options)
-    return parser.use(tasklists_plugin).use(references_plugin).use(suggestions_plugin).use(alerts_plugin)
-
-
-def markdown(text: str, root: str = "", replaced: Sequence[str] | None = None) -> Markup:
-    """Render as GitHub renders a comment; HTML in it is cut down to what is harmless.
-
-    With `root`, the page of a repository, references such as `#12` become links. With `replaced`, the lines that the
-    comment is about, a suggestion shows what it changes.
-    """
-    return Markup(sanitise(_parser().render(text, {"root": root, "replaced": replaced})))  # noqa: S704 - sanitised on this line
-
-
-def highlight(text: str, path: str) -> Markup:
-    """Colour a file by its name."""
-    if len(text) <= LARGEST_COLOURED:
-        try:
-            return _coloured(text, get_lexer_for_filename(path, stripnl=False))
-        except ClassNotFound:
-            pass
-    return Markup(html.escape(text))  # noqa: S704 - escaped on this line
-
-
-def _fence(text: str, language: str, _attributes: str) -> str:
-    try:
-        return str(_coloured(text, get_lexer_by_name(language or "text", stripnl=False)))
-    except ClassNotFound:
-        return html.escape(text)
-
-
-def _coloured(text: str, lexer: Lexer) -> Markup:
-    return Markup(colour(text, lexer, HtmlFormatter(nowrap=True)))  # noqa: S704 - the formatter escapes the code
-
-
-def _styles(name: str) -> str:
-    return str(HtmlFormatter(style=name).get_style_defs([".code", ".prose pre"]))  # type: ignore[no-untyped-call]  # the stubs leave it bare
-
-
-@cache
-def code_styles() -> str:
-    """The style sheet for coloured code, for light and dark."""
-    light, dark = (_styles(name) for name in ("friendly", "github-dark"))
-    own = (
-        ".code { background: none; } .prose pre { background: var(--soft); } .code .err, .prose pre .err { border: 0; }"
-    )
-    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{own}\n"

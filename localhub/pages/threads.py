@@ -1,4 +1,7 @@
-"""Issues and pull requests: lists, conversations, changed files; commenting, opening, merging."""
+"""Issues, pull requests and check runs: their pages, and the forms that change them.
+
+The last part of the module makes the entries of a thread's page (`timeline`) and the conversations on lines.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlencode
 
-from localhub.api.auth import HubError, not_found
+from localhub.api.auth import HubError, not_found, or_404
 from localhub.api.routing import check_length
 from localhub.git import diff as git_diff
 from localhub.git.diff import Row, rows
@@ -32,72 +35,6 @@ from localhub.views import threads as threads_views
 
 SHOWN_ROWS = 6
 """Lines of the difference above a comment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineConversation:
-    """A comment on a line and the answers to it.
-
-    Attributes:
-        rows: the end of the difference that the comment is about.
-        replaced: the lines that a suggestion would take away.
-    """
-
-    first: ReviewComment
-    replies: tuple[ReviewComment, ...]
-    rows: tuple[Row, ...]
-    replaced: tuple[str, ...]
-
-    @property
-    def comments(self) -> tuple[ReviewComment, ...]:
-        """All of them, oldest first."""
-        return (self.first, *self.replies)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
-    """A review with the conversations that it began."""
-
-    review: PullRequestReview
-    conversations: tuple[LineConversation, ...]
-
-
-Entry: TypeAlias = Comment | Reviewed | IssueEvent
-
-
-def conversations(store: Store, issue: Issue) -> list[LineConversation]:
-    """The conversations on a pull request's lines, in the order in which they began."""
-    said = store.review_comments_of(issue)
-    return [_conversation(first, said) for first in said if first.in_reply_to is None]
-
-
-def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> LineConversation:
-    found = rows(first.diff_hunk)
-    wanted = range(first.start_line or first.line, first.line + 1)
-    return LineConversation(
-        first=first,
-        replies=tuple(comment for comment in said if comment.in_reply_to == first.id),
-        rows=tuple(found[-SHOWN_ROWS:]),
-        replaced=tuple(row.text for row in found if row.new in wanted),
-    )
-
-
-def timeline(store: Store, issue: Issue) -> list[Entry]:
-    """Comments, reviews and events; a review that only answers elsewhere is left out."""
-    began: dict[int, list[LineConversation]] = {}
-    for each in conversations(store, issue):
-        began.setdefault(each.first.review_id, []).append(each)
-    reviewed = [Reviewed(review=r, conversations=tuple(began.get(r.id, ()))) for r in store.reviews_of(issue)]
-    shown = [r for r in reviewed if r.review.body or r.conversations or r.review.state != "COMMENTED"]
-    entries: list[Entry] = [*store.comments_of(issue), *shown, *store.history_of(issue)]
-    return sorted(entries, key=_moment)
-
-
-def _moment(entry: Entry) -> tuple[datetime, int]:
-    if isinstance(entry, Reviewed):
-        return entry.review.submitted_at, entry.review.id
-    return entry.created_at, entry.id
-
 
 _LONGEST_LABEL = 50
 """Characters that GitHub lets a label have."""
@@ -130,69 +67,6 @@ def _list(visit: PageVisit, kind: Literal["issues", "pulls"]) -> Page:
     )
 
 
-def new_issue(visit: PageVisit) -> Page:
-    """The form for an issue."""
-    return render(visit, "new_issue.html", {"title": "New issue", "repo": visit.repo})
-
-
-def new_pull(visit: PageVisit) -> Page:
-    """The form for a pull request from a branch."""
-    repo = visit.repo
-    values = {"title": "New pull request", "repo": repo, "branches": sorted(branches.heads_of(repo))}
-    return render(visit, "new_pull.html", values)
-
-
-def open_pull(visit: PageVisit) -> Page:
-    """Take the form for a pull request."""
-    title, body = _text(visit, "title"), visit.form.get("body", "")
-    check_length(body, "Page", "body")
-    head, base = visit.form.get("head", ""), visit.form.get("base", "") or visit.repo.default_branch
-    wanted = pull_requests.NewPull(head=head, base=base, title=title, body=body, draft="draft" in visit.form)
-    issue = pull_requests.open_pull(visit.site, visit.repo, actor(visit), wanted)
-    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
-
-
-def set_labels(visit: PageVisit) -> Page:
-    """Take the labels of a thread: those that are ticked, and a new one."""
-    known = [label.name for (repo_id, _), label in visit.site.store.labels.items() if repo_id == visit.repo.id]
-    names = [name for name in known if f"label:{name}" in visit.form]
-    added = visit.form.get("new", "").strip()
-    if added:
-        if len(added) > _LONGEST_LABEL or not added.isprintable():
-            raise HubError(422, f"A label has at most {_LONGEST_LABEL} characters, on one line.")
-        names.append(added)
-    issue = threads.set_labels(visit.site, visit.thread, actor(visit, "triage"), names)
-    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
-
-
-def _text(visit: PageVisit, name: str) -> str:
-    value = visit.form.get(name, "").strip()
-    if not value:
-        raise HubError(422, f"Please write something: {name} is empty.")
-    check_length(value, "Page", name)
-    return value
-
-
-def open_issue(visit: PageVisit) -> Page:
-    """Take the form for an issue."""
-    title, body = _text(visit, "title"), visit.form.get("body", "")
-    check_length(body, "Page", "body")
-    issue = threads.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
-    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
-
-
-def comment(visit: PageVisit) -> Page:
-    """Take a comment; `close` and `reopen` change the state besides."""
-    issue, user, site = visit.thread, actor(visit), visit.site
-    verb = visit.form.get("verb", "comment")
-    if verb == "comment" or visit.form.get("body", "").strip():
-        threads.comment(site, issue, user, _text(visit, "body"))
-    if verb in {"close", "reopen"}:
-        state: Literal["open", "closed"] = "closed" if verb == "close" else "open"
-        threads.set_state(site, visit.thread, user, state)
-    return Page(location=f"{threads_views.thread_page(site, visit.repo, issue)}#comment")
-
-
 def conversation(visit: PageVisit) -> Page:
     """A thread with its comments."""
     issue, site = visit.thread, visit.site
@@ -218,13 +92,6 @@ def _thread_page(visit: PageVisit, issue: Issue, template: str, **values: object
             **values,
         },
     )
-
-
-def _pull_of(visit: PageVisit) -> tuple[Issue, Pull]:
-    issue = visit.thread
-    if issue.pull is None:
-        raise not_found()
-    return issue, issue.pull
 
 
 def pull_commits(visit: PageVisit) -> Page:
@@ -259,6 +126,66 @@ def patch(visit: PageVisit) -> Page:
     return plain(git_diff.mailbox(visit.repo.path, f"{pull.base_sha}..{pull.head_sha}"))
 
 
+def _pull_of(visit: PageVisit) -> tuple[Issue, Pull]:
+    issue = visit.thread
+    return issue, or_404(issue.pull)
+
+
+def new_issue(visit: PageVisit) -> Page:
+    """The form for an issue."""
+    return render(visit, "new_issue.html", {"title": "New issue", "repo": visit.repo})
+
+
+def open_issue(visit: PageVisit) -> Page:
+    """Take the form for an issue."""
+    title, body = _required_text(visit, "title"), visit.form.get("body", "")
+    check_length(body, "Page", "body")
+    issue = threads.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
+
+
+def new_pull(visit: PageVisit) -> Page:
+    """The form for a pull request from a branch."""
+    repo = visit.repo
+    values = {"title": "New pull request", "repo": repo, "branches": sorted(branches.heads_of(repo))}
+    return render(visit, "new_pull.html", values)
+
+
+def open_pull(visit: PageVisit) -> Page:
+    """Take the form for a pull request."""
+    title, body = _required_text(visit, "title"), visit.form.get("body", "")
+    check_length(body, "Page", "body")
+    head, base = visit.form.get("head", ""), visit.form.get("base", "") or visit.repo.default_branch
+    wanted = pull_requests.NewPull(head=head, base=base, title=title, body=body, draft="draft" in visit.form)
+    issue = pull_requests.open_pull(visit.site, visit.repo, actor(visit), wanted)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
+
+
+def comment(visit: PageVisit) -> Page:
+    """Take a comment; `close` and `reopen` change the state besides."""
+    issue, user, site = visit.thread, actor(visit), visit.site
+    verb = visit.form.get("verb", "comment")
+    if verb == "comment" or visit.form.get("body", "").strip():
+        threads.comment(site, issue, user, _required_text(visit, "body"))
+    if verb in {"close", "reopen"}:
+        state: Literal["open", "closed"] = "closed" if verb == "close" else "open"
+        threads.set_state(site, visit.thread, user, state)
+    return Page(location=f"{threads_views.thread_page(site, visit.repo, issue)}#comment")
+
+
+def set_labels(visit: PageVisit) -> Page:
+    """Take the labels of a thread: those that are ticked, and a new one."""
+    known = [label.name for (repo_id, _), label in visit.site.store.labels.items() if repo_id == visit.repo.id]
+    names = [name for name in known if f"label:{name}" in visit.form]
+    added = visit.form.get("new", "").strip()
+    if added:
+        if len(added) > _LONGEST_LABEL or not added.isprintable():
+            raise HubError(422, f"A label has at most {_LONGEST_LABEL} characters, on one line.")
+        names.append(added)
+    issue = threads.set_labels(visit.site, visit.thread, actor(visit, "triage"), names)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
+
+
 def merge(visit: PageVisit) -> Page:
     """Merge a pull request."""
     issue, _ = _pull_of(visit)
@@ -266,20 +193,14 @@ def merge(visit: PageVisit) -> Page:
     return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
 
 
-def _text_reviews(visit: PageVisit) -> str:
-    value = visit.form.get("body", "").strip()
-    check_length(value, "Page", "body")
-    return value
-
-
-def submit(visit: PageVisit) -> Page:
+def submit_review(visit: PageVisit) -> Page:
     """Take a review: a comment, an approval, or a request for changes."""
     states: dict[str, ReviewState] = {
         "comment": "COMMENTED",
         "approve": "APPROVED",
         "request_changes": "CHANGES_REQUESTED",
     }
-    state, body = states.get(visit.form.get("verdict", "")), _text_reviews(visit)
+    state, body = states.get(visit.form.get("verdict", "")), _text(visit)
     if state is None:
         raise HubError(422, "Choose what the review says: comment, approve, or request changes.")
     if not body and state != "APPROVED":
@@ -288,11 +209,11 @@ def submit(visit: PageVisit) -> Page:
     return Page(location=visit.path.removesuffix("/reviews"))
 
 
-def comment_reviews(visit: PageVisit) -> Page:
+def comment_on_line(visit: PageVisit) -> Page:
     """Take a comment on a line, or on several."""
     given, side = visit.form.get("start_line", ""), visit.form.get("side", "RIGHT")
     line, first = digits(visit.form.get("line", "")), digits(given)
-    body = _text_reviews(visit)
+    body = _text(visit)
     if not body:
         raise HubError(422, "Please write something.")
     if line is None or (given and first is None) or side not in get_args(Side):
@@ -315,7 +236,7 @@ def comment_reviews(visit: PageVisit) -> Page:
 
 def reply(visit: PageVisit) -> Page:
     """Take an answer to a comment on a line."""
-    number, body, issue = digits(visit.form.get("to", "")), _text_reviews(visit), visit.thread
+    number, body, issue = digits(visit.form.get("to", "")), _text(visit), visit.thread
     parent = None if number is None else visit.site.store.review_comments.get(number)
     if parent is None or (parent.repo_id, parent.number) != (visit.repo.id, issue.number):
         raise not_found()
@@ -325,11 +246,17 @@ def reply(visit: PageVisit) -> Page:
     return Page(location=f"{visit.path.removesuffix('/replies')}#discussion_r{made.id}")
 
 
-def _run_of(visit: PageVisit) -> CheckRun:
-    run = visit.site.store.check_runs.get(visit.number)
-    if run is None or run.repo_id != visit.repo.id:
-        raise not_found()
-    return run
+def _required_text(visit: PageVisit, name: str) -> str:
+    value = _text(visit, name)
+    if not value:
+        raise HubError(422, f"Please write something: {name} is empty.")
+    return value
+
+
+def _text(visit: PageVisit, name: str = "body") -> str:
+    value = visit.form.get(name, "").strip()
+    check_length(value, "Page", name)
+    return value
 
 
 def check_run(visit: PageVisit) -> Page:
@@ -346,3 +273,75 @@ def press(visit: PageVisit) -> Page:
     else:
         checks.press_button(visit.site, run, user, visit.form.get("identifier", ""))
     return Page(location=visit.path.removesuffix("/actions"))
+
+
+def _run_of(visit: PageVisit) -> CheckRun:
+    run = visit.site.store.check_runs.get(visit.number)
+    if run is None or run.repo_id != visit.repo.id:
+        raise not_found()
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineConversation:
+    """A comment on a line and the answers to it.
+
+    Attributes:
+        rows: the end of the difference that the comment is about.
+        replaced: the lines that a suggestion would take away.
+    """
+
+    first: ReviewComment
+    replies: tuple[ReviewComment, ...]
+    rows: tuple[Row, ...]
+    replaced: tuple[str, ...]
+
+    @property
+    def comments(self) -> tuple[ReviewComment, ...]:
+        """All of them, oldest first."""
+        return (self.first, *self.replies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewEntry:
+    """A review with the conversations that it began."""
+
+    review: PullRequestReview
+    conversations: tuple[LineConversation, ...]
+
+
+Entry: TypeAlias = Comment | ReviewEntry | IssueEvent
+
+
+def timeline(store: Store, issue: Issue) -> list[Entry]:
+    """Comments, reviews and events; a review that only answers elsewhere is left out."""
+    began: dict[int, list[LineConversation]] = {}
+    for each in conversations(store, issue):
+        began.setdefault(each.first.review_id, []).append(each)
+    reviewed = [ReviewEntry(review=r, conversations=tuple(began.get(r.id, ()))) for r in store.reviews_of(issue)]
+    shown = [r for r in reviewed if r.review.body or r.conversations or r.review.state != "COMMENTED"]
+    entries: list[Entry] = [*store.comments_of(issue), *shown, *store.history_of(issue)]
+    return sorted(entries, key=_moment)
+
+
+def conversations(store: Store, issue: Issue) -> list[LineConversation]:
+    """The conversations on a pull request's lines, in the order in which they began."""
+    said = store.review_comments_of(issue)
+    return [_conversation(first, said) for first in said if first.in_reply_to is None]
+
+
+def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> LineConversation:
+    found = rows(first.diff_hunk)
+    wanted = range(first.start_line or first.line, first.line + 1)
+    return LineConversation(
+        first=first,
+        replies=tuple(comment for comment in said if comment.in_reply_to == first.id),
+        rows=tuple(found[-SHOWN_ROWS:]),
+        replaced=tuple(row.text for row in found if row.new in wanted),
+    )
+
+
+def _moment(entry: Entry) -> tuple[datetime, int]:
+    if isinstance(entry, ReviewEntry):
+        return entry.review.submitted_at, entry.review.id
+    return entry.created_at, entry.id

@@ -1,4 +1,7 @@
-"""Requests and answers of a page, and its rendering as HTML."""
+"""A page's request and answer, the browser's session, and the templates.
+
+A signed cookie names the person whom a browser acts as; a token in each form proves that the hub's own page sent it.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +59,6 @@ def new_session(site: Site, user: User | None) -> PageSession:
 
 def _mac(site: Site, purpose: str, text: str) -> str:
     return hmac.new(site.store.signing_key.encode(), f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
-
-
-_MOST_DIGITS = 18
-
-
-def digits(text: str) -> int | None:
-    """The number that a text is; None for another text, or one that is too long for any number of the hub's."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,44 +170,6 @@ def plain(text: str | bytes) -> Page:
     return Page(body=body, media_type="text/plain; charset=utf-8")
 
 
-_STEPS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
-
-
-def _ago(then: datetime, now: datetime) -> str:
-    """`3 minutes ago`."""
-    passed = now - then
-    for length, name in _STEPS:
-        count = passed // length
-        if count:
-            return f"{count} {name}{'s' if count > 1 else ''} ago"
-    return "just now"
-
-
-def choose(visit: PageVisit) -> Page:
-    """Show the people one can sign in as."""
-    people = [user for user in visit.site.store.users if user.type == "User"]
-    return render(visit, "login.html", {"title": "Sign in", "people": people, "back": _back(visit.query.get("to", ""))})
-
-
-def sign_in(visit: PageVisit) -> Page:
-    """Take the choice."""
-    user = visit.site.store.user(visit.form.get("login", ""))
-    if user is None or user.type != "User":
-        raise HubError(422, "There is nobody of this name. Choose one of the people.")
-    return Page(location=_back(visit.form.get("to", "")), session=new_session(visit.site, user))
-
-
-def sign_out(visit: PageVisit) -> Page:
-    """Be nobody again."""
-    return Page(location="/login", session=new_session(visit.site, None))
-
-
-def _back(path: str) -> str:
-    """Where to go afterwards: a page of the hub."""
-    local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if local else "/"
-
-
 def actor(visit: PageVisit, role: Role = "read") -> User:
     """Who sends a form about a repository.
 
@@ -225,3 +182,24 @@ def actor(visit: PageVisit, role: Role = "read") -> User:
     if not may(role_of(visit.site, visit.repo, user), role):
         raise HubError(403, f"{user.login} may not do this: it needs the role `{role}` in {visit.repo.full_name}.")
     return user
+
+
+_MOST_DIGITS = 18
+
+
+def digits(text: str) -> int | None:
+    """The number that a text is; None for another text, or one that is too long for any number of the hub's."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+_STEPS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    """`3 minutes ago`."""
+    passed = now - then
+    for length, name in _STEPS:
+        count = passed // length
+        if count:
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

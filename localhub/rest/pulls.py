@@ -10,7 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from localhub.api.auth import HubError, demand_author_or_writer, demand_unlocked, invalid, not_found, unprocessable
+from localhub.api.auth import (
+    HubError,
+    demand_author_or_writer,
+    demand_unlocked,
+    invalid,
+    not_found,
+    or_404,
+    unprocessable,
+)
 from localhub.api.routing import DIFF, PATCH, Call, Response, Routes, check_length, listed
 from localhub.git import diff as git_diff
 from localhub.operations import pulls, threads
@@ -318,9 +326,7 @@ def pull_of(call: Call) -> tuple[Issue, Pull]:
         HubError: 404, there is none.
     """
     issue = call.issue("pull_number")
-    if issue.pull is None:
-        raise not_found()
-    return issue, issue.pull
+    return issue, or_404(issue.pull)
 
 
 def review_comment_of(call: Call) -> ReviewComment:

@@ -165,6 +165,20 @@ class Store:
         """All issues and pull requests, oldest first."""
         return [issue for issue in self.issues if issue.repo_id == repo.id]
 
+    def thread_of(self, value: Comment | ReviewComment | PullRequestReview) -> Issue:
+        """The issue or pull request that a comment or review belongs to.
+
+        Raises:
+            LookupError: it is not there.
+        """
+        repo = self.repos[value.repo_id]
+        issue = self.issue(repo, value.number)
+        if issue is None:
+            raise LookupError(
+                f"{type(value).__name__} {value.id} belongs to #{value.number} of {repo.full_name}, which is not there"
+            )
+        return issue
+
     def comments_of(self, issue: Issue) -> list[Comment]:
         """A thread's comments, oldest first."""
         return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]

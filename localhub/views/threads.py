@@ -89,8 +89,7 @@ def thread_page(site: Site, repo: Repo, value: Issue) -> str:
 def comment(site: Site, repo: Repo, value: Comment) -> Json:
     """`issue-comment`."""
     url = site.repo_api(repo, "issues", "comments", value.id)
-    thread = site.store.issue(repo, value.number)
-    page = site.repo_html(repo, "pull" if thread and thread.pull else "issues", value.number)
+    page = thread_page(site, repo, site.store.thread_of(value))
     return {
         "id": value.id,
         "node_id": node_id("IssueComment", value.id),
