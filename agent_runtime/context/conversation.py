@@ -374,6 +374,11 @@ class Prospect:
     def gain(self, removed: int, first: int) -> float:
         """What the requests cost less, as a number of plain tokens, until as much has piled up again.
 
+        Everything after the first change has to be written to the cache again. With D tokens removed and S behind them,
+        that pays after S * (write - read) / (D * read) further requests, or at once if the cache is cold. New
+        results accumulate, and then the cache is lost again: on average the gain lasts for half as many requests as it
+        took to accumulate D tokens.
+
         Args:
             removed: tokens that they have less.
             first: tokens that stand before the first change.

@@ -471,7 +471,11 @@ def sendable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of a log.
+    """One task of a log: all events from a `Started` to the next.
+
+    Archiving a task permits its summary to replace it. The conversation changes with the `Shrunk` that names the task,
+    since each such change costs the provider's cache; until then, `Revealed` costs nothing. Afterwards the result of
+    `reveal_context` repeats the messages at the end: putting them back in place would cost the cache again.
 
     Attributes:
         number: from 1.
@@ -664,6 +668,7 @@ def _fitted(text: str, max_tokens: int) -> str:
 
 
 _SAFETY = 1.04
+"""An estimate that is too low costs more than one that is too high."""
 _LEAST_SAMPLE = 200
 """Below this many tokens, a service's own additions outweigh what the text itself tells."""
 _LEAST_RATIO, _MOST_RATIO = 0.5, 4.0
@@ -704,6 +709,14 @@ _WEIGHTS: dict[bytes, float] = {
     b"e": 0.8,
 }
 _CASE_WEIGHTS: dict[bytes, float] = {b"aA": 0.834, b"AA": 0.312}
+"""Tokens for each feature of a text at which tokenizers cut, in its UTF-8 bytes.
+
+Fitted (least squares, no negative weights) to o200k, the vocabulary of OpenAI's models, over 45 texts: English prose,
+Python, C, TypeScript, HTML, CSS, TOML, JSON, diffs, test output, listings, hashes, translations into 19 languages. With
+`_SAFETY`, the error is -7 to +13 % for English prose and code, -9 to +23 % for other languages, and 16 % either way for
+base64 and hashes, for which a fourth of the characters is up to 64 % too low. Other vocabularies cut finer, Claude's
+since 4.7 by about a third: `Meter` learns that from the first reply.
+"""
 
 
 @lru_cache(maxsize=1)  # of what a step showed, two ask

@@ -43,7 +43,10 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno
 async def copy_workspace(source: Workspace, target: Path, names: Sequence[str] | None, bounds: CopyBounds) -> None:
     """Copy a workspace in a thread, or parts of it; cancelled, it ends at once and leaves what it has copied.
 
-    Where the file system can, the copies share their bytes with the originals until either is changed.
+    Where the file system can, the copies share their bytes with the originals until either is changed. Files that git
+    ignores are copied, because builds and tests need them (`.venv`, `node_modules`), and so are directories named
+    `.git`, for `git log` and `git diff`. A file or link named `.git` is not: it leads to a git directory that both
+    would share.
 
     Args:
         source: the workspace.

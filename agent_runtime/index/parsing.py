@@ -579,7 +579,10 @@ def is_copied(path: str) -> bool:
 
 @cache
 def is_installed(language: Language) -> bool:
-    """Whether the grammar of a language is installed; nothing of it is loaded."""
+    """Whether the grammar of a language is installed; nothing of it is loaded.
+
+    Python's is always installed, those of other languages are in the extra `syntax`. Files without one are not indexed.
+    """
     return importlib.util.find_spec(language.module) is not None
 
 

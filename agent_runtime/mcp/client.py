@@ -286,6 +286,10 @@ class ServerPlace:
 async def sandboxed(server: McpServer, place: ServerPlace, words: LastWords) -> AsyncGenerator[TransportStreams]:
     """Start a server, and give the streams of its messages; leaving kills it and all that it started.
 
+    Its sandbox has the settings and limits of the terminals' sandbox, but is another one: the agent's programs see
+    neither the server's processes nor its variables, and both see the same workspace. The first program inside is
+    `_SCRIPT`, which waits for the variables; until then nothing of the server runs, so the proxy can start listening.
+
     Args:
         server: the program.
         place: where it runs.

@@ -316,7 +316,11 @@ class Run:
 
 
 class PatientProvider(WrappedProvider):
-    """A provider whose outages are waited for. What its broken replies have probably cost is recorded."""
+    """A provider whose outages are waited for. What its broken replies have probably cost is recorded.
+
+    A provider makes a few quick attempts, and a chain then asks the next model. This waits longer, with growing pauses,
+    for as long as the run's limits allow. After that the segment ends, and `resume` sends the same request again.
+    """
 
     def __init__(
         self,

@@ -640,7 +640,11 @@ class Runtime:
 
 
 def preload(provider: str) -> None:
-    """Import what a run with a model of this provider imports; a name that is not known adds nothing."""
+    """Import what a run with a model of this provider imports; a name that is not known adds nothing.
+
+    `import agent_runtime` leaves out imports that are slow and that not every program needs. The first run of a process
+    makes them, and blocks the event loop for up to a second: too long for a server with other requests.
+    """
     clients = _BY_CLIENT if provider in _BY_PROVIDER else ()
     for name in (*_EVERY_RUN, *clients, *_BY_PROVIDER.get(provider, ())):
         import_module(name)

@@ -58,6 +58,9 @@ class Header:
 def encode(event: Recorded) -> bytes:
     """Encode an event as one line, without the line's end.
 
+    A field that has its default is left out: older versions can read an event that does not use a newer field, and an
+    event keeps its digest (`agent_runtime.run.checkpoint`) when a version adds one.
+
     A tuple in plain data comes back as a list; everything else comes back as it was.
 
     Raises:

@@ -397,7 +397,12 @@ _LAST_WORDS = 4_000
 
 
 class Contained:
-    """Starts the container with the first terminal, and again when it ended."""
+    """Starts the container with the first terminal, and again when it ended.
+
+    The engine's command line passes bytes, Ctrl+C included, between our terminal and the shell's own, which is the
+    container's. From outside, the processes in there belong to other users or cannot be seen, so a few lines of bash
+    inside find and signal them. A program that takes these lines over gains nothing: their reports are not trusted.
+    """
 
     def __init__(
         self,

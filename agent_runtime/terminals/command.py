@@ -126,6 +126,7 @@ class TerminalCommand:
 
 ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
 _LONGEST_PIECE = 3_000
+"""Bytes. A terminal in canonical mode cuts a line at 4,095 bytes: `N_TTY_BUF_SIZE` in Linux's n_tty.c."""
 
 # It has a command parsed and returns before any of it, even of one that closes the brace itself. The colon makes a body
 # of a command that is only a comment. It is nowhere run: a fork bomb is a function of that name. What bash says is in
@@ -278,7 +279,12 @@ class Marker:
 
 
 def mark(nonce: str) -> bytes:
-    """The bytes that the end of the command started with `nonce` begins with; they run up to a BEL."""
+    """The bytes that the end of the command started with `nonce` begins with; they run up to a BEL.
+
+    The nonce is random and never exported, so that no output is taken for a marker by accident. It is no defence
+    against hostile code: a process of the shell's user can read the input of its terminal, as it can replace the tests
+    that a command runs. Nothing outside the sandbox may rely on an exit code.
+    """
     return f"\x1b]7770;{nonce};".encode()
 
 

@@ -188,6 +188,8 @@ _SILENT = frozenset("\x05\x07\x0e\x0f\x11\x13\x1b")
 class Screen:
     """Takes a terminal's bytes in pieces of any size, gives the lines that are settled.
 
+    Lines are given as they were last shown: carriage returns and backspaces overwrite, colours and titles are removed.
+
     Attributes:
         line: the last line as it stands now, not settled yet: a prompt, a progress bar.
     """

@@ -245,6 +245,12 @@ class ConsoleTerminal:
 class Dialect:
     """One shell.
 
+    The shell runs a command from a file in its own session: no quoting, line editing or half-typed line interferes, and
+    anything left open in the file ends with it. The file first reports that the command begins, because the
+    terminal echoes our line before that. A second file reports how the command ended, and the working directory.
+    Both reports are escape sequences with a random nonce, as for bash (see `command`), which ConPTY passes through. The
+    exit code is that of a pipe's last program: these shells do not keep the others.
+
     Attributes:
         argv: how it is started.
         suffix: of the files that it runs.

@@ -783,7 +783,8 @@ def _operation(tool: str, args: Mapping[str, Plain]) -> str:
 def whole(lines: Iterable[str]) -> str:
     """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
 
-    What begins with `…` is ours: no line of a call does.
+    What begins with `…` is ours: no line of a call does. A person approves only what was shown in full, so a text that
+    is too long is not cut but left out.
 
     Args:
         lines: each begins with a mark or a word of ours.

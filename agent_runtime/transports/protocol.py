@@ -256,7 +256,11 @@ class Shown:
 
 
 class StepOutput:
-    """Collects the results and prints of a step for the model; past the bound, it tells how much is missing."""
+    """Collects the results and prints of a step for the model; past the bound, it tells how much is missing.
+
+    The note names the call, and for a listing of a file the missing lines, so that the model can request just these in
+    its next step.
+    """
 
     def __init__(self, max_chars: int) -> None:
         self._max = max_chars

@@ -203,6 +203,9 @@ def is_whole(value: object) -> TypeGuard[int]:
 def apply(text: Text, edits: Sequence[LineEdit]) -> str:
     """Make all edits, or none.
 
+    Line numbers are those of `text`, in every edit. Lines that no edit touches keep every byte; new lines get the
+    file's line ending, and the file ends with or without a newline as before.
+
     Raises:
         ToolError: two edits touch the same lines.
     """

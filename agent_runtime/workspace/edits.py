@@ -299,6 +299,9 @@ def find_block(
 ) -> Match:
     """Find `old` in `lines`.
 
+    Whole lines are compared. The first of the `RUNGS` that finds the text decides, and it must be found once there;
+    text that is merely similar is never replaced.
+
     Args:
         lines: the file.
         old: the lines to be found.

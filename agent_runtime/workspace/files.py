@@ -797,7 +797,9 @@ def choose_opener(root: int) -> Opener:
 
 
 def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open an existing file beneath `root` in one system call.
+    """Open an existing file beneath `root` in one system call, openat2(2).
+
+    The parts are canonical, so a link among them was swapped in since they were resolved; the kernel refuses it.
 
     Raises:
         OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.

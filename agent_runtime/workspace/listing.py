@@ -292,7 +292,11 @@ _CLASSES = {
 
 
 class IgnoreFile:
-    """The patterns of one `.gitignore`."""
+    """The patterns of one `.gitignore`.
+
+    Patterns without wildcards are looked up in a table. All others match at once, as regular expressions of RE2, which
+    does not backtrack; they match bytes, as git's do.
+    """
 
     def __init__(self, data: bytes, *, most: int | None = None) -> None:
         """Read them.

@@ -148,7 +148,12 @@ class _Parsed:
 
 
 class SyntaxMemory:
-    """Finds the syntax errors that changes introduce."""
+    """Finds the syntax errors that changes introduce.
+
+    A Python file of 5,000 lines takes 40 ms to parse, and an agent edits the same file many times. So the first lines
+    of the top-level statements in the last version that parsed are kept: if the statements that a change touches parse
+    on their own, the file parses, too. Otherwise the whole file is parsed.
+    """
 
     def __init__(
         self,
