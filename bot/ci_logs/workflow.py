@@ -165,7 +165,10 @@ def _mapping(value: object) -> Node:
 
 
 def combinations(matrix: object) -> list[Combination]:
-    """Return the combinations of a matrix; one empty one if there is no matrix, or an expression makes it."""
+    """Return the combinations of a matrix; one empty one if there is no matrix, or an expression makes it.
+
+    https://docs.github.com/actions/how-tos/write-workflows/choose-what-workflows-do/run-job-variations
+    """
     if not isinstance(matrix, Mapping):
         return [{}]
     axes = {

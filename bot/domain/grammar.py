@@ -263,6 +263,8 @@ _OTHERWISE = "To mention an option without using it, put it in backticks, or put
 def read_options(line: str, *, allowed: Collection[str], of: str) -> Read | Malformed:
     """Take the options out of a command's line.
 
+    An option counts wherever it stands on the line: a `--dry-run` that was taken for text would publish.
+
     Args:
         line: what stands on it after the verb.
         allowed: names of the options that the command takes.

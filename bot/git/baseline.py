@@ -86,7 +86,10 @@ class Baseline:
 
 
 def save(trusted: Path, baseline: Baseline) -> None:
-    """Write it to a directory that no sandbox may reach, whole or not at all."""
+    """Write it to a directory that no sandbox may reach, whole or not at all.
+
+    Call it before the agent starts, not when the job begins to wait: the process may die at any time.
+    """
     # JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.
     document = {
         "base_sha": baseline.base_sha,

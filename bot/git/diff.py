@@ -337,6 +337,9 @@ async def converted(
 ) -> dict[int, str]:
     """The blobs of those copies whose line endings git converts, or may convert.
 
+    Git works on numbered copies, with attributes and an index of their own: no name, attribute or filter of the
+    repository takes part.
+
     Args:
         git: git on the directory that gets the blobs.
         folder: private; made when it is needed.

@@ -394,6 +394,10 @@ def discard(folder: Path) -> None:
 class _Emptying:
     """The removal of everything in one directory.
 
+    A path may exceed `PATH_MAX`, and the depth a stack of calls or of open directories. So no path is built: each
+    subdirectory that is not empty is moved up beside the others and emptied there. Two directories are open at a time,
+    and no symbolic link is followed.
+
     Attributes:
         failed: the first thing that went wrong.
     """

@@ -2,6 +2,7 @@
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/basic-transfers.md
 """
 
 from __future__ import annotations

@@ -409,7 +409,10 @@ def _remedy(stderr: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pristine:
-    """One repository's files.
+    """One repository's files as last checked out.
+
+    Unpacking a commit costs the decompression of every file, a copy only the bytes. From one commit to the next only
+    the difference is written. No sandbox ever sees these files.
 
     Attributes:
         folder: holds the files, git's index of them, and a note of the commit that they are.

@@ -255,6 +255,11 @@ class Git:
         return [os.fsencode(each) for each in (_program(), *args)]
 
     def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
+        """Make the variables of one command.
+
+        Settings are in the environment (`GIT_CONFIG_COUNT` in git-config(1)), where they take precedence over every
+        file, and where a credential appears neither on a command line nor on disk.
+        """
         settings = (*_SETTINGS, *(credential.settings() if credential else ()))
         environment = {
             **self.environment,

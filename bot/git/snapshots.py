@@ -515,6 +515,9 @@ def baseline_of(manifest: TreeManifest, stamps: Mapping[str, Stamp], commit: Bas
 class TreeReader:
     """One reading of a job's files.
 
+    Directories are opened by descriptor and never through a symbolic link. Unlike `baseline.differences`, this includes
+    directories named `.git` and files that git ignores.
+
     Args:
         packs: take the content of what is new.
         known: what an earlier snapshot read, by path.
@@ -718,6 +721,9 @@ def _too_much(what: str) -> WorkspaceError:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vault:
     """The blobs of one job.
+
+    Each is encrypted and bound to its job and its name. With write access to the store, an attacker can remove a blob
+    or replace it by an older one of the same name, and nothing else.
 
     Attributes:
         blobs: the store.

@@ -38,6 +38,8 @@ async def save_log(
 ) -> None:
     """Write what is at an address into a file; of what is too long, the beginning and the end.
 
+    https://docs.github.com/rest/actions/workflow-jobs#download-job-logs-for-a-workflow-run
+
     Args:
         address: from GitHub's API, where a token was needed to be told it.
         file: where to; it is made.

@@ -293,6 +293,8 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
 class Receipt:
     """Says of a job, before it is stored, whether anything could follow from it.
 
+    No request goes to GitHub: in a storm of labels or pushes, each event costs a few queries to the database.
+
     Args:
         queue: the jobs that there are.
         ledger: the labels that are kept, and what repositories ask for, as far as any process has looked lately.

@@ -791,6 +791,9 @@ def shown(text: str) -> list[str]:
 def may_be_fetched(address: str, server_url: str, *, redirected: bool = False) -> bool:
     """Whether an address is one of an attachment at GitHub, or at the server that the bot works for.
 
+    Pictures are fetched from nowhere else.
+    https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/attaching-files
+
     Args:
         address: whole; nothing in it is repaired.
         server_url: the configured server's.

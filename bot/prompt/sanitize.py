@@ -116,6 +116,10 @@ _MARKED = re.compile(_MARK.format("([0-9]+)"))
 def without_hidden(text: str) -> tuple[str, Counter[str]]:
     """The text as a page shows it, without a forged frame, and how many of which hiding places were emptied.
 
+    A CommonMark parser finds the lines that are code, HTML or definitions. Code stays to the letter, since its reader
+    sees all of it. The rest is searched again until nothing hidden is found, with patterns that take linear time.
+    Where this and GitHub read a text differently, this removes too much rather than too little.
+
     Args:
         text: Markdown, its lines ended by line feeds.
     """

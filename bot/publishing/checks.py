@@ -435,7 +435,10 @@ class Checking:
 
 @lru_cache(maxsize=2_000)
 def checking(command: str, *, declared: bool) -> Checking | None:
-    """What a command line checks; None where its exit code proves nothing.
+    """Return the check that a command line makes; None where its exit code proves nothing.
+
+    No protection depends on this: exit codes come from the sandbox, where hostile code can forge them (decision 15),
+    and readers of the comment see every command.
 
     Args:
         command: as it was given to bash.

@@ -509,7 +509,12 @@ class Node(NamedTuple):
 
 
 def parse(text: str) -> list[Node]:
-    """The parts of a text in their order; what holds others is met twice, the second time when it is left."""
+    """The parts of a text in their order; what holds others is met twice, the second time when it is left.
+
+    The tree is read, not the HTML, in which raw HTML cannot be told from the parser's own. `cmarkgfm` brings the
+    library, but its functions never free a tree (a few megabytes a comment), so the library is called without them. The
+    parser takes time and memory in proportion to the text.
+    """
     library = _library()
     found: list[Node] = []
     depth = 0

@@ -206,7 +206,7 @@ _HOW = "Apply the patch yourself, or request smaller changes."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChange:
-    """What a change does to some of its files.
+    """The diff of some files of a change, for the person who approves it; approval needs all of it.
 
     Attributes:
         diff: all of it; empty where it cannot be shown.

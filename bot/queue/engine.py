@@ -455,6 +455,9 @@ class Arrival:
 def accept_together(tx: Transaction, arrivals: Sequence[Arrival]) -> list[bool | None]:
     """Store jobs, and have them run when it is their turn.
 
+    The statements are few, however many the jobs: a receiver under load spends most of its time on statements, not on
+    the disk. Of two jobs that could conflict, one is left to `jobs.accept`.
+
     Returns:
         For each whether it is new, as `jobs.accept` says it; None for one that has to be accepted by itself.
     """

@@ -420,7 +420,11 @@ def share_of(lane: Lane, installation: int | None, actor_id: int) -> str:
 
 
 def is_bounded(known: Transaction | JobStore, lane: Lane) -> bool:
-    """Return whether the number of jobs of a repository that run at once is bounded in a lane."""
+    """Return whether the number of jobs of a repository that run at once is bounded in a lane.
+
+    DBOS bounds only the partitions of a queue, which are installations. So the jobs beyond a repository's bound stay in
+    the table, where no other job waits for them.
+    """
     return lane == "work" and known.jobs_of_repository is not None
 
 
