@@ -49,6 +49,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "type": (str, dict),
     "tree": (list, str),  # of a commit it is an id, of a tree its entries
 }
+"""Types of fields by name, at every address; `name[]` is an entry of a list, `name.inner` a field of an object."""
 _NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
 
 

@@ -1,7 +1,9 @@
 """GitHub's rule for workflow files: without the permission `workflows`, an App's token adds or changes none.
 
 A `pre-receive` hook in each bare repository looks at the commits of a push; writes through the API run the same hook
-(`demand_for_commit`) or compare a path (`demand_for_path`).
+(`demand_for_commit`) or compare a path (`demand_for_path`). A file that is on another branch with the same content may
+be pushed, see the scope `workflow`:
+https://docs.github.com/en/apps/oauth-apps/building-oauth-apps/scopes-for-oauth-apps#available-scopes
 """
 
 from __future__ import annotations

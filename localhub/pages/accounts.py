@@ -2,6 +2,7 @@
 
 Anyone may sign in as any of the hub's people; there are no passwords. An App's site signs a person in as on GitHub:
 https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-user-access-token-for-a-github-app
+Registering by a manifest: https://docs.github.com/apps/sharing-github-apps/registering-a-github-app-from-a-manifest
 """
 
 from __future__ import annotations

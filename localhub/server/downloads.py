@@ -64,7 +64,12 @@ def _signed_address(site: Site, upload: Upload) -> str:
 
 
 class Attachments:
-    """Serves them."""
+    """Serves attachments, as GitHub does: an API token opens none.
+
+    A client requests a text in the media type `full+json`, and finds signed addresses in its `body_html`. The address
+    of an attachment in a public repository redirects to a signed one.
+    https://docs.github.com/get-started/writing-on-github/working-with-advanced-formatting/attaching-files
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -89,7 +94,7 @@ _ODD = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 
 class WorkflowFiles:
-    """Serve logs and artifacts."""
+    """Serve logs and artifacts, on another host as GitHub's are: a request with a token is refused."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

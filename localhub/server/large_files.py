@@ -1,4 +1,8 @@
-"""Git LFS: the batch API, uploads and downloads, and their verification."""
+"""Git LFS: the batch API, uploads and downloads, and their verification.
+
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/basic-transfers.md
+"""
 
 from __future__ import annotations
 
