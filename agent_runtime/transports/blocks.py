@@ -21,7 +21,8 @@ from agent_runtime import prompts
 from agent_runtime.core.errors import FormatError, LimitError, ResumeCode, ResumeError, ToolError
 from agent_runtime.core.events import Replied, Streamed
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest, ToolResult
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
+from agent_runtime.interpreter.interpreter import Interpreter, require_readable
+from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 from agent_runtime.policy.policy import CallFacts, RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
 from agent_runtime.tools.files import CHANGED_MEANWHILE, contents_of_call

@@ -28,7 +28,8 @@ from agent_runtime.core.errors import (
 )
 from agent_runtime.core.events import Replied, Streamed
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
+from agent_runtime.interpreter.interpreter import Interpreter, require_readable
+from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, StopReason, TextChunk, ToolSchema
 from agent_runtime.providers.recording import decode_answer, whole_calls

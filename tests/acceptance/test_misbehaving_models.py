@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.interpreter import InterpreterLimits
+from agent_runtime.interpreter.source import InterpreterLimits
 from agent_runtime.providers.protocol import StopReason
 from agent_runtime.providers.scripted import ScriptedReply
 from agent_runtime.transports import blocks

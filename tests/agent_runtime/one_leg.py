@@ -15,7 +15,8 @@ from typing import Any
 
 from agent_runtime.core.errors import Suspend
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 
 STUBS = "def ask(question: str) -> str: ..."
 

@@ -12,9 +12,8 @@ from pydantic_monty import AsyncSnapshot
 
 from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter
 from agent_runtime.interpreter import interpreter as interpreter_module
-from agent_runtime.interpreter.interpreter import InterpreterWorker
+from agent_runtime.interpreter.interpreter import Interpreter, InterpreterWorker
 from tests.security.control_attacks import ATTACKS, CONTAINED, HARMLESS, NOT_PLAIN, unique
 
 STUBS = "def read_file(path: str) -> str: ...\ndef anything(*values: Any, **more: Any) -> Any: ..."

@@ -16,7 +16,8 @@ import pytest
 
 from agent_runtime.core.errors import LimitError, SandboxError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import InterpreterLimits
 from agent_runtime.sandbox.bubblewrap import enclosed
 from tests.waiting import eventually
 
@@ -153,7 +154,8 @@ def killed_host_had() -> list[Path]:
     """The processes under a host that was killed while a block ran without end."""
     script = """
         import asyncio, time
-        from agent_runtime.interpreter import Interpreter, InterpreterLimits
+        from agent_runtime.interpreter.interpreter import Interpreter
+        from agent_runtime.interpreter.source import InterpreterLimits
         from agent_runtime.sandbox.bubblewrap import enclosed
 
         async def call(*_, **__):

@@ -12,7 +12,8 @@ import pytest
 
 from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import InterpreterLimits
 
 STUBS = "from typing import Any\ndef anything(*values: Any) -> Any: ..."
 LIMITS = InterpreterLimits(seconds=0.5, memory_bytes=64 * 1024**2, calls=50, printed_chars=10_000)

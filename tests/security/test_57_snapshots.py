@@ -25,7 +25,7 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.core.errors import ResumeCode
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.interpreter.source import InterpreterState
 from agent_runtime.run.checkpoint import digest_of, seal, unseal
 from tests.codes import coded

@@ -7,7 +7,8 @@ import pytest
 
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ToolError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import InterpreterLimits
 
 STUBS = """
 from typing import TypedDict

@@ -12,7 +12,8 @@ import pytest
 
 from agent_runtime.core.errors import ControlError, FormatError, Suspend, ToolError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, Suspended
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import Suspended
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools

@@ -17,7 +17,8 @@ from pydantic_monty import AsyncMonty
 
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeCode, ResumeError, Suspend, ToolError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
+from agent_runtime.interpreter.interpreter import Interpreter
+from agent_runtime.interpreter.source import InterpreterLimits, InterpreterState, Suspended
 from tests.agent_runtime.one_leg import STUBS, leg
 from tests.codes import coded
 from tests.sandboxes import children

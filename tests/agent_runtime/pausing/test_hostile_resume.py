@@ -36,7 +36,7 @@ from agent_runtime import (
     on_permission_request,
 )
 from agent_runtime.core.errors import ResumeCode
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.run.run import Run
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 from tests.codes import coded

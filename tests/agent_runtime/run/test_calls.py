@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Event, ToolReturned
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.policy.policy import Policy, RunLimits
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.calls import Calls, clipped, shortened

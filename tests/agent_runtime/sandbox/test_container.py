@@ -14,7 +14,7 @@ import pytest
 from agent_runtime import Agent, AsyncRuntime, Network, ScriptedProvider, SettingsError, Task
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.core.values import Plain
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter.interpreter import Interpreter
 from agent_runtime.sandbox import container
 from agent_runtime.sandbox.container import ContainerJob, Docker, Engine, engine_of, is_dead, owner
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxLimits, SandboxSettings
