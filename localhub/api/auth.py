@@ -1,4 +1,8 @@
-"""Authenticate a request, and decide what it may do with a repository."""
+"""GitHub's error answers, the authentication of a request, and the permissions of its viewer in a repository.
+
+`viewer_of` reads a user's token, an App's JWT or an installation's token; `demand` lets the viewer do something or
+raises the error with which GitHub refuses it.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +115,7 @@ CLOCK_DRIFT = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Who a request speaks for: a user, an App (by JWT), an installation, or nobody.
+    """The caller of a request: a user, an App (by JWT), an installation, or an anonymous one.
 
     Attributes:
         user: the account that comments and commits will carry; None for nobody.
@@ -130,7 +134,7 @@ class Viewer:
     permissions: Permissions = field(default_factory=dict)
 
 
-NOBODY = Viewer(key="nobody")
+ANONYMOUS = Viewer(key="nobody")
 
 
 def viewer_of(site: Site, headers: Mapping[str, str]) -> Viewer:
@@ -141,13 +145,13 @@ def viewer_of(site: Site, headers: Mapping[str, str]) -> Viewer:
     """
     header = headers.get("Authorization", "")
     if not header:
-        return NOBODY
+        return ANONYMOUS
     scheme, _, credentials = header.partition(" ")
     match scheme.lower():
         case "bearer" | "token":
-            return _by_token(site, credentials.strip())
+            return _viewer_of_token(site, credentials.strip())
         case "basic":
-            return _by_token(site, _password(credentials))
+            return _viewer_of_token(site, _password(credentials))
         case _:
             raise bad_credentials()
 
@@ -159,7 +163,7 @@ def _password(credentials: str) -> str:
         raise bad_credentials() from error
 
 
-def _by_token(site: Site, token: str) -> Viewer:
+def _viewer_of_token(site: Site, token: str) -> Viewer:
     for user in site.store.users:
         if user.token and user.token == token:
             return Viewer(key=f"user {user.id}", user=user)
@@ -186,11 +190,11 @@ def _by_token(site: Site, token: str) -> Viewer:
             permissions=granted.permissions,
         )
     if token.count(".") == 2:  # noqa: PLR2004 - a JWT has three parts
-        return _by_jwt(site, token)
+        return _viewer_of_jwt(site, token)
     raise bad_credentials()
 
 
-def _by_jwt(site: Site, token: str) -> Viewer:
+def _viewer_of_jwt(site: Site, token: str) -> Viewer:
     """An App's own JWT: RS256, `exp` at most ten minutes ahead, `iat` not in the future (docs: "Generating a JWT")."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
@@ -223,7 +227,7 @@ def client_id(app: App) -> str:
 
 
 def role_of(site: Site, repo: Repo, user: User | None) -> Role:
-    """What a user may do: owner, collaborator, or what a public repository lets everybody do."""
+    """The role of a user: the owner's, a collaborator's, or `read` in a public repository."""
     if user is not None:
         if user.login.lower() == repo.owner.lower():
             return "admin"

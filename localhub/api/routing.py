@@ -1,4 +1,7 @@
-"""One request to the API, one answer, and the table of who answers what."""
+"""The API's `Call` and `Response`, the table of `Routes`, pages of lists, and the checks of a request's body.
+
+A route demands its permission before its handler runs; `demand_types` refuses a body whose fields have wrong types.
+"""
 
 from __future__ import annotations
 
@@ -14,75 +17,7 @@ from localhub.api.auth import HubError, Viewer, demand, invalid, not_found, or_4
 from localhub.state.model import Issue, Repo, Role, User
 from localhub.state.store import HasId, Site, Table
 
-_OBJECTS = "actions[] author comments[] committer output output.annotations[] output.images[] permissions tree[]"
-_LISTS = (
-    "actions assignees comments issue_field_values labels output.annotations output.images parents repositories "
-    "repository_ids reviewers team_reviewers"
-)
-_TEXTS = (
-    "actions[].description actions[].identifier actions[].label assignee assignees[] author.date author.email "
-    "author.name base base_tree body color comments[].body comments[].path comments[].side comments[].start_side "
-    "commit_id commit_message commit_title committer.date committer.email committer.name completed_at conclusion "
-    "content context description details_url encoding event external_id head head_repo head_sha lock_reason "
-    "merge_method message name new_name output.annotations[].annotation_level output.annotations[].message "
-    "output.annotations[].path output.annotations[].raw_details output.annotations[].title output.summary "
-    "output.text output.title parents[] path ref repositories[] reviewers[] sha side signature start_side "
-    "started_at state state_reason status subject_type target_url tree[].content tree[].mode tree[].path tree[].sha "
-    "tree[].type"
-)
-_FLAGS = "draft force maintainer_can_modify prerelease"
-_NUMBERS = (
-    "duplicate_issue_id in_reply_to issue line position start_line repository_ids[] comments[].line "
-    "comments[].position comments[].start_line output.annotations[].start_line output.annotations[].end_line "
-    "output.annotations[].start_column output.annotations[].end_column"
-)
-
-TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(_OBJECTS.split(), (dict,)),
-    **dict.fromkeys(_LISTS.split(), (list,)),
-    **dict.fromkeys(_TEXTS.split(), (str,)),
-    **dict.fromkeys(_FLAGS.split(), (bool,)),
-    **dict.fromkeys(_NUMBERS.split(), (int,)),
-    "labels[]": (str, dict),
-    "milestone": (str, int),
-    "title": (str, int),
-    "type": (str, dict),
-    "tree": (list, str),  # of a commit it is an id, of a tree its entries
-}
-"""Types of fields by name, at every address; `name[]` is an entry of a list, `name.inner` a field of an object."""
-_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
-
-
-def demand_types(body: Mapping[str, object]) -> None:
-    """Refuse a body with a field of a wrong type; null counts as left out.
-
-    Raises:
-        HubError: 422.
-    """
-    for name, value in body.items():
-        _demand(name, value)
-
-
-def _demand(name: str, value: object) -> None:
-    allowed = TYPES.get(name)
-    if value is None or allowed is None:
-        return
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-        wanted = " or ".join(_NAMES[each] for each in allowed)
-        raise HubError(422, f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not of type {wanted}.")
-    if isinstance(value, list):
-        for each in value:
-            _demand(f"{name}[]", each)
-    if isinstance(value, dict):
-        for inner, each in value.items():
-            _demand(f"{name}.{inner}", each)
-
-
-MAX_BODY = 65_536
-"""GitHub's limit for the text of an issue, a pull request or a comment, in characters."""
-MAX_TITLE = 256
 RAW, DIFF, PATCH = (f"application/vnd.github.{kind}" for kind in ("raw", "diff", "patch"))
-
 
 # https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
 _MEDIA = re.compile(r"application/vnd\.github(?:\.v3)?\.(\w+)")
@@ -90,7 +25,7 @@ _MEDIA = re.compile(r"application/vnd\.github(?:\.v3)?\.(\w+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What goes back: JSON, or text of another media type; `body` of None is an empty body."""
+    """An answer: JSON, or text of another media type; `body` of None is an empty body."""
 
     body: Any = None
     status: int = 200
@@ -228,36 +163,12 @@ class Call:
         return None if self.body.get(name) is None else self.text(name, resource)
 
 
-def check_length(value: str, resource: str, name: str) -> None:
-    """Refuse a body over GitHub's limit.
-
-    Raises:
-        HubError: 422.
-    """
-    most = {"body": MAX_BODY, "title": MAX_TITLE}.get(name)
-    if most is not None and len(value) > most:
-        raise invalid(resource, name, "custom", f"{name} is too long (maximum is {most} characters)")
-
-
-def moment_of(value: str, name: str) -> datetime:
-    """A time from the query; without a zone it is UTC.
-
-    Raises:
-        HubError: 422, it is no time in ISO 8601.
-    """
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise HubError(422, f"Invalid {name}: must be in ISO 8601, as in 2026-11-21T12:00:00Z") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 Handler: TypeAlias = Callable[[Call], Response]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who answers a method and path, and what the viewer needs for it (`permission` empty: the handler checks)."""
+    """The handler of a method and path, and the permission that it needs (empty: the handler checks)."""
 
     method: str
     template: str
@@ -268,7 +179,7 @@ class Route:
 
     @property
     def accepted(self) -> str:
-        """What an App would need, as `X-Accepted-GitHub-Permissions` says it: alternatives with a semicolon between."""
+        """`X-Accepted-GitHub-Permissions`: the permissions that an App needs, alternatives separated by semicolons."""
         return "; ".join(f"{name}={self.level}" for name in self.permission.split("|") if name)
 
     def answer(self, call: Call) -> Response:
@@ -318,11 +229,6 @@ class Routes:
         return register
 
 
-def page_size(call: Call) -> int:
-    """How many entries the caller wants on a page."""
-    return min(max(_whole(call.query.get("per_page"), 30), 1), 100)
-
-
 def page_of(call: Call, items: list[Any]) -> tuple[list[Any], dict[str, str]]:
     """One page of a list, and the `Link` header for the others."""
     size = page_size(call)
@@ -341,10 +247,6 @@ def page_of(call: Call, items: list[Any]) -> tuple[list[Any], dict[str, str]]:
     return items[(page - 1) * size : page * size], {"Link": ", ".join(spelt)} if spelt else {}
 
 
-def _whole(value: str | None, default: int) -> int:
-    return int(value) if value is not None and value.isdecimal() else default
-
-
 def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Response:
     """Answer one page of a list; only what is on it is rendered."""
     some, headers = page_of(call, items)
@@ -352,6 +254,108 @@ def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Response
 
 
 def wrapped(call: Call, name: str, items: list[Any], show: Callable[[Any], Any]) -> Response:
-    """The same for the lists that GitHub wraps with a `total_count`."""
+    """Answer one page of a list that GitHub wraps with a `total_count`."""
     some, headers = page_of(call, items)
     return Response(body={"total_count": len(items), name: [show(item) for item in some]}, headers=headers)
+
+
+def page_size(call: Call) -> int:
+    """The number of entries on a page that the request asks for."""
+    return min(max(_whole(call.query.get("per_page"), 30), 1), 100)
+
+
+def _whole(value: str | None, default: int) -> int:
+    return int(value) if value is not None and value.isdecimal() else default
+
+
+MAX_BODY = 65_536
+"""GitHub's limit for the text of an issue, a pull request or a comment, in characters."""
+MAX_TITLE = 256
+
+
+def check_length(value: str, resource: str, name: str) -> None:
+    """Refuse a body over GitHub's limit.
+
+    Raises:
+        HubError: 422.
+    """
+    most = {"body": MAX_BODY, "title": MAX_TITLE}.get(name)
+    if most is not None and len(value) > most:
+        raise invalid(resource, name, "custom", f"{name} is too long (maximum is {most} characters)")
+
+
+def moment_of(value: str, name: str) -> datetime:
+    """A time from the query; without a zone it is UTC.
+
+    Raises:
+        HubError: 422, it is no time in ISO 8601.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise HubError(422, f"Invalid {name}: must be in ISO 8601, as in 2026-11-21T12:00:00Z") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def demand_types(body: Mapping[str, object]) -> None:
+    """Refuse a body with a field of a wrong type; null counts as left out.
+
+    Raises:
+        HubError: 422.
+    """
+    for name, value in body.items():
+        _demand(name, value)
+
+
+def _demand(name: str, value: object) -> None:
+    allowed = TYPES.get(name)
+    if value is None or allowed is None:
+        return
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        wanted = " or ".join(_NAMES[each] for each in allowed)
+        raise HubError(422, f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not of type {wanted}.")
+    if isinstance(value, list):
+        for each in value:
+            _demand(f"{name}[]", each)
+    if isinstance(value, dict):
+        for inner, each in value.items():
+            _demand(f"{name}.{inner}", each)
+
+
+_OBJECTS = "actions[] author comments[] committer output output.annotations[] output.images[] permissions tree[]"
+_LISTS = (
+    "actions assignees comments issue_field_values labels output.annotations output.images parents repositories "
+    "repository_ids reviewers team_reviewers"
+)
+_TEXTS = (
+    "actions[].description actions[].identifier actions[].label assignee assignees[] author.date author.email "
+    "author.name base base_tree body color comments[].body comments[].path comments[].side comments[].start_side "
+    "commit_id commit_message commit_title committer.date committer.email committer.name completed_at conclusion "
+    "content context description details_url encoding event external_id head head_repo head_sha lock_reason "
+    "merge_method message name new_name output.annotations[].annotation_level output.annotations[].message "
+    "output.annotations[].path output.annotations[].raw_details output.annotations[].title output.summary "
+    "output.text output.title parents[] path ref repositories[] reviewers[] sha side signature start_side "
+    "started_at state state_reason status subject_type target_url tree[].content tree[].mode tree[].path tree[].sha "
+    "tree[].type"
+)
+_FLAGS = "draft force maintainer_can_modify prerelease"
+_NUMBERS = (
+    "duplicate_issue_id in_reply_to issue line position start_line repository_ids[] comments[].line "
+    "comments[].position comments[].start_line output.annotations[].start_line output.annotations[].end_line "
+    "output.annotations[].start_column output.annotations[].end_column"
+)
+
+TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(_OBJECTS.split(), (dict,)),
+    **dict.fromkeys(_LISTS.split(), (list,)),
+    **dict.fromkeys(_TEXTS.split(), (str,)),
+    **dict.fromkeys(_FLAGS.split(), (bool,)),
+    **dict.fromkeys(_NUMBERS.split(), (int,)),
+    "labels[]": (str, dict),
+    "milestone": (str, int),
+    "title": (str, int),
+    "type": (str, dict),
+    "tree": (list, str),  # of a commit it is an id, of a tree its entries
+}
+"""Types of fields by name, at every address; `name[]` is an entry of a list, `name.inner` a field of an object."""
+_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}

@@ -34,7 +34,11 @@ class FileDiff:
 
 def files(path: Path, base: str, head: str) -> list[FileDiff]:
     """The changed files, by path."""
-    raw = git.fixed(path, *_diff("--raw", "-z", "--abbrev=40"), base, head).decode(errors="surrogateescape").split("\0")
+    raw = (
+        git.run_cached(path, *_diff("--raw", "-z", "--abbrev=40"), base, head)
+        .decode(errors="surrogateescape")
+        .split("\0")
+    )
     counts, patches = _counts(path, base, head), _patches(path, base, head)
     found = []
     at = 0
@@ -63,7 +67,7 @@ def files(path: Path, base: str, head: str) -> list[FileDiff]:
 
 def names(path: Path, base: str, head: str) -> list[tuple[str, str]]:
     """Status and path of each changed file; of one that was renamed, the new path."""
-    parts = git.fixed(path, *_diff("--name-status", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    parts = git.run_cached(path, *_diff("--name-status", "-z"), base, head).decode(errors="surrogateescape").split("\0")
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(parts) and parts[at]:
@@ -75,7 +79,7 @@ def names(path: Path, base: str, head: str) -> list[tuple[str, str]]:
 
 def unified(path: Path, base: str, head: str) -> str:
     """The difference as `git diff` writes it, binary parts included."""
-    return git.fixed(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
+    return git.run_cached(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
 
 
 def mailbox(path: Path, *selection: str) -> str:
@@ -84,33 +88,33 @@ def mailbox(path: Path, *selection: str) -> str:
 
 
 def merge_base(path: Path, base: str, head: str) -> str | None:
-    """Where two commits parted, or None when their histories are unrelated."""
+    """The merge base of two commits, or None when their histories are unrelated."""
     try:
-        return git.fixed(path, "merge-base", base, head).decode().strip()
+        return git.run_cached(path, "merge-base", base, head).decode().strip()
     except git.HubGitError:
         return None
 
 
 def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
-    """How many commits `head` has that `base` lacks, and the other way round."""
-    behind, ahead = git.fixed(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
+    """Count the commits that `head` has and `base` lacks, and the other way round."""
+    behind, ahead = git.run_cached(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
     return int(ahead), int(behind)
 
 
-def parted(path: Path, pull: Pull) -> str:
+def pull_base(path: Path, pull: Pull) -> str:
     """The commit that a pull request's difference starts from: where its head left the base."""
     return merge_base(path, pull.base_sha, pull.head_sha) or EMPTY_TREE
 
 
-def of_pull(path: Path, pull: Pull) -> list[FileDiff]:
+def pull_files(path: Path, pull: Pull) -> list[FileDiff]:
     """The files that a pull request changes, by path."""
-    return files(path, parted(path, pull), pull.head_sha)
+    return files(path, pull_base(path, pull), pull.head_sha)
 
 
 def merge_tree(path: Path, base: str, head: str) -> str | None:
     """The tree of a clean merge, or None when there are conflicts."""
     try:
-        return git.fixed(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
+        return git.run_cached(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
     except git.HubGitError:
         return None
 
@@ -120,7 +124,7 @@ def _diff(*flags: str) -> list[str]:
 
 
 def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]]:
-    parts = git.fixed(path, *_diff("--numstat", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    parts = git.run_cached(path, *_diff("--numstat", "-z"), base, head).decode(errors="surrogateescape").split("\0")
     found: dict[str, tuple[int, int, bool]] = {}
     at = 0
     while at < len(parts) and parts[at]:
@@ -136,7 +140,7 @@ def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]
 
 def _patches(path: Path, base: str, head: str) -> Iterator[str]:
     """The hunks of each file, in git's order: GitHub leaves out the header lines and the last newline."""
-    whole = git.fixed(path, *_diff("-p"), base, head).decode(errors="replace")
+    whole = git.run_cached(path, *_diff("-p"), base, head).decode(errors="replace")
     for section in f"\n{whole}".split("\ndiff --git ")[1:]:  # every line of a hunk begins with another character
         start = section.find("\n@@")
         yield section[start + 1 :].removesuffix("\n") if start >= 0 else ""

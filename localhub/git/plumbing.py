@@ -41,7 +41,7 @@ _CONFIG = """\
 
 
 class HubGitError(Exception):
-    """git refused; the text is what it said."""
+    """A git command failed; the message is git's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +87,10 @@ class Ref:
 
 @cache
 def program() -> str:
-    """Where git is.
+    """The path of git.
 
     Raises:
-        GitError: it is not installed.
+        HubGitError: it is not installed.
     """
     found = shutil.which("git")
     if found is None:
@@ -112,10 +112,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-    """Run git in `path` and return what it wrote.
+    """Run git in `path` and return its output.
 
     Raises:
-        GitError: it failed.
+        HubGitError: it failed.
     """
     argv = [program(), "-c", "safe.directory=*", "-C", str(path), *args]
     done = subprocess.run(argv, input=stdin, capture_output=True, env=environment(env), check=False)
@@ -125,17 +125,17 @@ def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | Non
 
 
 @lru_cache(maxsize=4096)
-def fixed(path: Path, *args: str) -> bytes:
-    """Like `run`, once, for commands whose every revision is a full SHA: what they write never changes.
+def run_cached(path: Path, *args: str) -> bytes:
+    """Like `run`, once, for commands whose every revision is a full SHA: their output never changes.
 
     Raises:
-        GitError: it failed.
+        HubGitError: it failed.
     """
     return run(path, *args)
 
 
-def _ask(*revisions: str) -> Callable[..., bytes]:
-    return fixed if all(map(_SHAS.fullmatch, revisions)) else run
+def _runner_for(*revisions: str) -> Callable[..., bytes]:
+    return run_cached if all(map(_SHAS.fullmatch, revisions)) else run
 
 
 def text(path: Path, *args: str) -> str:
@@ -169,7 +169,7 @@ def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     name = named.sha if named else revision
     try:
         return (
-            _ask(name)(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
+            _runner_for(name)(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
             .decode()
             .strip()
         )
@@ -221,7 +221,7 @@ def is_ref_name(path: Path, name: str) -> bool:
 def is_ancestor(path: Path, old: str, new: str) -> bool:
     """Whether going from `old` to `new` is a fast-forward."""
     try:
-        fixed(path, "merge-base", "--is-ancestor", old, new)
+        run_cached(path, "merge-base", "--is-ancestor", old, new)
     except HubGitError:
         return False
     return True
@@ -232,7 +232,9 @@ def commits(path: Path, *selection: str, limit: int | None = None, of: str | Non
     form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
     count = [] if limit is None else [f"--max-count={limit}"]
     where = ["--"] if of is None else ["--", f":(top,literal){of}"]
-    out = _ask(*selection)(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
+    out = _runner_for(*selection)(path, "log", form, *count, "--end-of-options", *selection, *where).decode(
+        errors="replace"
+    )
     return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
 
 
@@ -264,7 +266,7 @@ def _moment(text: str) -> datetime:
 def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[TreeEntry]:
     """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
     flags = ["-r", "-t"] if recursive else []
-    return _entries(_ask(treeish)(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
+    return _entries(_runner_for(treeish)(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
 
 
 def _entries(listing: bytes) -> list[TreeEntry]:
@@ -277,16 +279,17 @@ def _entries(listing: bytes) -> list[TreeEntry]:
 
 
 def entry(path: Path, treeish: str, name: str) -> TreeEntry | None:
-    """What a tree has at a path, to the letter; None when nothing."""
-    ask = _ask(treeish)
-    out = ask(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
+    """The entry of a tree at a literal path, or None."""
+    out = _runner_for(treeish)(
+        path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name
+    )
     return next((found for found in _entries(out) if found.path == name), None)
 
 
 def kind_of(path: Path, sha: str) -> str | None:
     """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
     try:
-        return _ask(sha)(path, "cat-file", "-t", "--end-of-options", sha).decode().strip()
+        return _runner_for(sha)(path, "cat-file", "-t", "--end-of-options", sha).decode().strip()
     except HubGitError:
         return None
 
@@ -320,14 +323,14 @@ def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | 
     A sha of None deletes a file, or a folder with all that is in it. What is added takes the place of what was there,
     and a tree brings its files.
     """
-    there = _files_of(path, base) if base else []
+    there = _list_files(path, base) if base else []
     lines: list[str] = []
     for mode, sha, name in changes:
         beneath = there[bisect_left(there, f"{name}/") : bisect_left(there, f"{name}0")]  # "0" comes after "/"
         gone = [name, *beneath] if sha is None else beneath
         lines += [f"0 {NULL_SHA}\t{each}" for each in gone]
         if sha is not None:
-            lines += _lines_of(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
+            lines += _index_lines(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         if base:
@@ -337,15 +340,15 @@ def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | 
         return run(path, "write-tree", env=index).decode().strip()
 
 
-def _files_of(path: Path, tree_sha: str) -> list[str]:
+def _list_files(path: Path, tree_sha: str) -> list[str]:
     """The paths of all files, in the order of their characters."""
-    out = fixed(path, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree_sha)
+    out = run_cached(path, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree_sha)
     return sorted(out.decode(errors="surrogateescape").split("\0")[:-1])
 
 
-def _lines_of(path: Path, tree_sha: str, prefix: str) -> list[str]:
+def _index_lines(path: Path, tree_sha: str, prefix: str) -> list[str]:
     """The files of a tree, as an index takes them below `prefix`."""
-    out = fixed(path, "ls-tree", "-r", "-z", "--full-tree", tree_sha).decode(errors="surrogateescape")
+    out = run_cached(path, "ls-tree", "-r", "-z", "--full-tree", tree_sha).decode(errors="surrogateescape")
     parted = (line.partition("\t") for line in out.split("\0")[:-1])
     return [f"{meta.split(' ')[0]} {meta.split(' ')[2]}\t{prefix}/{name}" for meta, _, name in parted]
 

@@ -48,7 +48,7 @@ def schema() -> GraphQLSchema:
 
 # GitHub lets a query ask for the state of what may be an issue or a pull request, which are two types.
 _RULES = [rule for rule in specified_rules if rule is not OverlappingFieldsCanBeMergedRule]
-_TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
+_ERROR_TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
 
 
 def answer(call: Call) -> Response:
@@ -67,7 +67,7 @@ def answer(call: Call) -> Response:
 
 def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:
     try:
-        document, faults = _read(query)
+        document, faults = _parse(query)
     except GraphQLSyntaxError as error:
         return ExecutionResult(data=None, errors=[error])
     if faults:
@@ -82,7 +82,7 @@ def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionRe
 
 
 @lru_cache(maxsize=256)
-def _read(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
+def _parse(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
     """The query as a tree and what is wrong with it, which takes longer than to answer it."""
     document = parse(query)
     return document, validate(schema(), document, _RULES)
@@ -95,7 +95,7 @@ def _error(error: GraphQLError) -> Mapping[str, Any]:
     if isinstance(original, RefusedError):
         formatted["type"] = original.kind
     elif isinstance(original, HubError):
-        formatted["type"] = _TYPES.get(original.status, "FORBIDDEN")
+        formatted["type"] = _ERROR_TYPES.get(original.status, "FORBIDDEN")
         said = [each if isinstance(each, str) else each.get("message", "") for each in original.errors]
         formatted["message"] = "; ".join(filter(None, said)) or original.message
     return formatted
@@ -108,7 +108,7 @@ class Root:
     call: Call
 
     def viewer(self, _info: GraphQLResolveInfo[Any]) -> Json:
-        """Whose token it is."""
+        """The token's user."""
         return user(self.call, self.call.user)
 
     def node(self, _info: GraphQLResolveInfo[Any], *, id: str) -> Json:  # noqa: A002 - GraphQL's name
@@ -126,7 +126,7 @@ class Root:
         return shown | {"issueCount": len(found)}
 
     def rateLimit(self, _info: GraphQLResolveInfo[Any]) -> Json:  # noqa: N802 - GraphQL's name
-        """What is left in this hour."""
+        """The requests left in this hour."""
         return self.call.site.rates.left(self.call.viewer.key, self.call.site.now(), "graphql")
 
     def repository(self, _info: GraphQLResolveInfo[Any], *, owner: str, name: str) -> Json:
@@ -141,7 +141,7 @@ class Root:
         """Make a branch."""
         repo = _by_id(self.call, input["repositoryId"], "contents")
         made = branches.create_ref(self.call, repo, input["name"], input["oid"])
-        return {"clientMutationId": input.get("clientMutationId"), "ref": _ref(self.call, repo, made)}
+        return {"clientMutationId": input.get("clientMutationId"), "ref": threads.ref(self.call, repo, made)}
 
     def createPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
         """Open a pull request."""
@@ -212,7 +212,7 @@ def _repository(call: Call, repo: Repo) -> Json:
         for name in (qualifiedName, f"refs/heads/{qualifiedName}", f"refs/tags/{qualifiedName}"):
             found = git.ref(repo.path, name)
             if found is not None:
-                return _ref(call, repo, found)
+                return threads.ref(call, repo, found)
         return None
 
     site, parent = call.site, call.site.store.repos.get(repo.fork_of) if repo.fork_of else None
@@ -235,8 +235,9 @@ def _repository(call: Call, repo: Repo) -> Json:
         "issues": partial(_threads, call, repo, pulls=False),
         "pullRequests": partial(_threads, call, repo, pulls=True),
         "labels": partial(_labels, call, repo),
-        **threads.of(call, repo),
-        "defaultBranchRef": None if default is None else _ref(call, repo, default),
+        "release": partial(threads.release_of_tag, call, repo),
+        "releases": partial(threads.list_releases, call, repo),
+        "defaultBranchRef": None if default is None else threads.ref(call, repo, default),
         "ref": ref,
         "object": partial(_object, call, repo),
     }
@@ -301,7 +302,7 @@ def _threads(
         issue
         for issue in call.site.store.issues_of(repo)
         if (issue.pull is not None) == pulls
-        and threads.fits(call, issue, wanted)
+        and threads.matches_filter(call, issue, wanted)
         and (issue.pull is None or branches_wanted["headRefName"] in {None, issue.pull.head_ref})
         and (issue.pull is None or branches_wanted["baseRefName"] in {None, issue.pull.base_ref})
     ]
@@ -363,7 +364,7 @@ def thread_of(
     return repo, found
 
 
-def _answered(wanted: Wanted, **parts: object) -> Json:
+def _mutation_payload(wanted: Wanted, **parts: object) -> Json:
     return {"clientMutationId": wanted.get("clientMutationId"), **parts}
 
 
@@ -385,7 +386,7 @@ def open_pull(call: Call, repo: Repo, wanted: Wanted) -> Json:
         maintainer_can_modify=wanted.get("maintainerCanModify", True),
     )
     made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
-    return _answered(wanted, pullRequest=threads.thread(call, repo, made))
+    return _mutation_payload(wanted, pullRequest=threads.thread(call, repo, made))
 
 
 def open_issue(call: Call, repo: Repo, wanted: Wanted) -> Json:
@@ -403,7 +404,7 @@ def open_issue(call: Call, repo: Repo, wanted: Wanted) -> Json:
         labels=[labels[each] for each in wanted.get("labelIds") or () if each in labels],
         app_id=call.app_id,
     )
-    return _answered(wanted, issue=threads.thread(call, repo, made))
+    return _mutation_payload(wanted, issue=threads.thread(call, repo, made))
 
 
 def add_comment(call: Call, wanted: Wanted) -> Json:
@@ -415,7 +416,7 @@ def add_comment(call: Call, wanted: Wanted) -> Json:
     check_length(wanted["body"], "IssueComment", "body")
     made = threads_module.comment(call.site, issue, call.user, wanted["body"], app_id=call.app_id)
     edge = {"node": threads.comment(call, repo, made)}
-    return _answered(wanted, commentEdge=edge, subject=threads.thread(call, repo, issue))
+    return _mutation_payload(wanted, commentEdge=edge, subject=threads.thread(call, repo, issue))
 
 
 def add_review(call: Call, wanted: Wanted) -> Json:
@@ -425,7 +426,7 @@ def add_review(call: Call, wanted: Wanted) -> Json:
     if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
         raise HubError(422, "Body can't be blank")
     made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body)
-    return _answered(wanted, pullRequestReview=threads.review(call, repo, made))
+    return _mutation_payload(wanted, pullRequestReview=threads.review(call, repo, made))
 
 
 def set_state(
@@ -435,7 +436,7 @@ def set_state(
     repo, issue = thread_of(call, wanted[f"{kind}Id"])
     reason = wanted.get("stateReason")
     changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
-    return _answered(wanted, **{kind: threads.thread(call, repo, changed)})
+    return _mutation_payload(wanted, **{kind: threads.thread(call, repo, changed)})
 
 
 def merge(call: Call, wanted: Wanted) -> Json:
@@ -447,22 +448,7 @@ def merge(call: Call, wanted: Wanted) -> Json:
     message = "\n\n".join(filter(None, (wanted.get("commitHeadline"), wanted.get("commitBody"))))
     method = wanted.get("mergeMethod", "MERGE").lower()
     pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return _answered(wanted, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
-
-
-def ref_id(repo: Repo, name: str) -> str:
-    """The global id of a reference; as `branch.id` it names the branch to commit to."""
-    return node_id("Ref", f"{repo.id}:{name}")
-
-
-def _ref(call: Call, repo: Repo, value: git.Ref) -> Json:
-    prefix, _, name = value.name.removeprefix("refs/").partition("/")
-    return {
-        "id": ref_id(repo, value.name),
-        "name": name,
-        "prefix": f"refs/{prefix}/",
-        "target": threads.commit(call, repo, git.commit(repo.path, value.sha)),
-    }
+    return _mutation_payload(wanted, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
 
 
 def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
@@ -502,7 +488,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     return {
         "clientMutationId": wanted.get("clientMutationId"),
         "commit": threads.commit(call, repo, git.commit(repo.path, sha)),
-        "ref": _ref(call, repo, made),
+        "ref": threads.ref(call, repo, made),
     }
 
 
@@ -510,7 +496,7 @@ def _branch_of(call: Call, branch: Mapping[str, str]) -> tuple[Repo, str]:
     if branch.get("id"):
         for repo in call.site.store.repos:
             for ref in git.refs(repo.path):
-                if ref_id(repo, ref.name) == branch["id"]:
+                if threads.ref_id(repo, ref.name) == branch["id"]:
                     checked = _repo(call, repo.full_name, "contents", "write")
                     return checked, ref.name.removeprefix("refs/heads/")
         raise not_found()

@@ -34,7 +34,7 @@ from localhub.state.model import (
 from localhub.state.store import Json, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 from localhub.views import git as git_views
-from localhub.views import threads as reviews_views
+from localhub.views import threads as threads_views
 
 T = TypeVar("T")
 Lazy = Callable[..., Any]
@@ -99,19 +99,19 @@ def thread(call: Call, repo: Repo, value: Issue) -> Json:
         "closed": value.state == "closed",
         "closedAt": iso_or_none(value.closed_at),
         "locked": value.locked,
-        "url": reviews_views.thread_page(site, repo, value),
+        "url": threads_views.thread_page(site, repo, value),
         "milestone": None,
         "projectCards": connection(list, dict),
         "repository": lambda _info: repository(call, repo),
         "labels": connection(lambda: labels_of(call, repo, value), partial(label)),
         "assignees": connection(lambda: value.assignees, partial(person, call)),
         "comments": connection(lambda: site.store.comments_of(value), partial(comment, call, repo)),
-        **_said(call, repo, value),
+        **_authored_fields(call, repo, value),
     }
     return shown if value.pull is None else shown | _pull(call, repo, value, value.pull)
 
 
-def fits(call: Call, value: Issue, wanted: Mapping[str, Any]) -> bool:
+def matches_filter(call: Call, value: Issue, wanted: Mapping[str, Any]) -> bool:
     """Whether a thread is among those that are wanted: by state, labels, and people."""
     store = call.site.store
     merged = value.pull is not None and value.pull.merged_at is not None
@@ -129,7 +129,7 @@ def fits(call: Call, value: Issue, wanted: Mapping[str, Any]) -> bool:
 
 
 def repository(call: Call, repo: Repo) -> Json:
-    """What a thread or a fork shows of a repository."""
+    """The part of `Repository` that a thread or a fork shows."""
     return {
         "id": node_id("Repository", repo.id),
         "databaseId": repo.id,
@@ -157,8 +157,8 @@ def label(value: Label) -> Json:
     }
 
 
-def _said(call: Call, repo: Repo, value: Issue | Comment) -> Json:
-    """What threads and comments share."""
+def _authored_fields(call: Call, repo: Repo, value: Issue | Comment) -> Json:
+    """The fields that threads and comments share."""
     return {
         "author": person(call, value.author_id),
         "authorAssociation": account_views.association(call.site, repo, value.author_id),
@@ -173,10 +173,10 @@ def _said(call: Call, repo: Repo, value: Issue | Comment) -> Json:
 def _reactions(call: Call, subject: Issue | Comment | ReviewComment) -> list[Json]:
     given = [each.content for each in call.site.store.reactions_to(subject)]
     assert reaction_kind(subject)  # noqa: S101 - the type says so
-    return [{"content": name, "users": partial(_counted, given.count(content))} for content, name in _REACTIONS.items()]
+    return [{"content": name, "users": partial(_count, given.count(content))} for content, name in _REACTIONS.items()]
 
 
-def _counted(count: int, _info: GraphQLResolveInfo[Any], **_page: object) -> Json:
+def _count(count: int, _info: GraphQLResolveInfo[Any], **_page: object) -> Json:
     return {"totalCount": count}
 
 
@@ -186,11 +186,11 @@ def comment(call: Call, repo: Repo, value: Comment) -> Json:
         "__typename": "IssueComment",
         "id": node_id("IssueComment", value.id),
         "databaseId": value.id,
-        "url": reviews_views.comment(call.site, repo, value)["html_url"],
+        "url": threads_views.comment(call.site, repo, value)["html_url"],
         "includesCreatedEdit": value.updated_at != value.created_at,
         "isMinimized": False,
         "minimizedReason": None,
-        **_said(call, repo, value),
+        **_authored_fields(call, repo, value),
     }
 
 
@@ -206,7 +206,7 @@ def review(call: Call, repo: Repo, value: PullRequestReview) -> Json:
         "submittedAt": iso(value.submitted_at),
         "commit": lambda _info: commit(call, repo, git.commit(repo.path, value.commit_sha)),
         "reactionGroups": [],
-        "url": reviews_views.review(call.site, repo, value)["html_url"],
+        "url": threads_views.review(call.site, repo, value)["html_url"],
     }
 
 
@@ -224,7 +224,7 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "headRepositoryOwner": None if head_repo is None else actor(call, head_repo.owner),
         "isCrossRepository": pull.head_repo_id != repo.id,
         "maintainerCanModify": pull.maintainer_can_modify,
-        "baseRef": None if base is None else _ref(call, repo, base),
+        "baseRef": None if base is None else ref(call, repo, base),
         "baseRefName": pull.base_ref,
         "baseRefOid": pull.base_sha if base is None else base.sha,
         "merged": pull.merged_at is not None,
@@ -233,11 +233,11 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "mergeable": lambda _info: _mergeable(repo, value, pull),
         "mergeStateStatus": lambda _info: _MERGE_STATES[_mergeable(repo, value, pull)],
         "mergeCommit": lambda _info: _merge_commit(call, repo, pull),
-        "additions": lambda _info: sum(file.additions for file in git_diff.of_pull(repo.path, pull)),
-        "deletions": lambda _info: sum(file.deletions for file in git_diff.of_pull(repo.path, pull)),
-        "changedFiles": lambda _info: len(git_diff.of_pull(repo.path, pull)),
+        "additions": lambda _info: sum(file.additions for file in git_diff.pull_files(repo.path, pull)),
+        "deletions": lambda _info: sum(file.deletions for file in git_diff.pull_files(repo.path, pull)),
+        "changedFiles": lambda _info: len(git_diff.pull_files(repo.path, pull)),
         "commits": connection(
-            lambda: reviews_views.pull_commits(repo, value),
+            lambda: threads_views.pull_commits(repo, value),
             lambda each: {"commit": commit(call, repo, each)},
         ),
         "reviews": connection(lambda: site.store.reviews_of(value), partial(review, call, repo)),
@@ -246,12 +246,20 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
     }
 
 
-def _ref(call: Call, repo: Repo, value: git.Ref) -> Json:
+def ref(call: Call, repo: Repo, value: git.Ref) -> Json:
+    """`Ref`."""
+    prefix, _, name = value.name.removeprefix("refs/").partition("/")
     return {
-        "name": value.name.removeprefix("refs/heads/"),
-        "prefix": "refs/heads/",
+        "id": ref_id(repo, value.name),
+        "name": name,
+        "prefix": f"refs/{prefix}/",
         "target": lambda _info: commit(call, repo, git.commit(repo.path, value.sha)),
     }
+
+
+def ref_id(repo: Repo, name: str) -> str:
+    """The global id of a reference; as `branch.id` it names the branch to commit to."""
+    return node_id("Ref", f"{repo.id}:{name}")
 
 
 def _mergeable(repo: Repo, value: Issue, pull: Pull) -> str:
@@ -267,7 +275,7 @@ def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:
 
 
 def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
-    """What the newest word of each reviewer comes to; None as long as nobody must review."""
+    """`reviewDecision`, from the newest review of each reviewer; None while none asks for changes or approves."""
     newest = {each.author_id: each.state for each in reviews if each.state != "COMMENTED"}
     for state in ("CHANGES_REQUESTED", "APPROVED"):
         if state in newest.values():
@@ -322,7 +330,7 @@ def commit(call: Call, repo: Repo, value: git.Commit) -> Json:
         "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
         "committedDate": iso(value.committer.date),
         "signature": signature if value.sha in call.site.store.signed else None,
-        "statusCheckRollup": lambda _info: _rollup(call, repo, value.sha),
+        "statusCheckRollup": lambda _info: _status_rollup(call, repo, value.sha),
     }
 
 
@@ -332,7 +340,7 @@ def _git_actor(call: Call, person: git.Person) -> Json:
     return {"name": person.name, "email": person.email, "date": iso(person.date), "user": shown}
 
 
-def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
+def _status_rollup(call: Call, repo: Repo, sha: str) -> Json | None:
     """The newest check run of each name and the newest status of each context; None when there is neither."""
     store = call.site.store
     runs = {(run.app_id, run.name): run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)}
@@ -340,13 +348,13 @@ def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
     if not runs and not statuses:
         return None
     found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
-    words = {_word(each) for each in found}
+    words = {_status_word(each) for each in found}
     bad = "FAILURE" if words & _BAD else None
     state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
     return {"state": state, "contexts": connection(lambda: found, _context)}
 
 
-def _word(value: CheckRun | CommitStatus) -> str:
+def _status_word(value: CheckRun | CommitStatus) -> str:
     return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
 
 
@@ -380,23 +388,18 @@ def _never(_info: GraphQLResolveInfo[Any], **_pull: object) -> bool:
     return False
 
 
-def of(call: Call, repo: Repo) -> Json:
-    """The fields of `Repository` that are about releases."""
-    return {"release": partial(_one, call, repo), "releases": partial(_listed, call, repo)}
-
-
-def _known(call: Call, repo: Repo) -> list[Release]:
+def _visible_releases(call: Call, repo: Repo) -> list[Release]:
     demand(call.site, call.viewer, repo, permission="contents", level="read", role="read")
     return branches.releases_of(call.site, repo, drafts=can_write(call.site, call.viewer, repo))
 
 
-def _one(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, tagName: str) -> Json | None:  # noqa: N803 - GraphQL's name
+def release_of_tag(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, tagName: str) -> Json | None:  # noqa: N803 - GraphQL's name
     """The release of a tag."""
-    found = next((each for each in _known(call, repo) if each.tag == tagName), None)
+    found = next((each for each in _visible_releases(call, repo) if each.tag == tagName), None)
     return None if found is None else _release(call, repo, found)
 
 
-def _listed(
+def list_releases(
     call: Call,
     repo: Repo,
     info: GraphQLResolveInfo[Any],
@@ -405,7 +408,7 @@ def _listed(
     **page: Any,  # noqa: ANN401 - whatever pages have
 ) -> Json:
     """A repository's releases, newest first unless asked otherwise."""
-    found = _known(call, repo)
+    found = _visible_releases(call, repo)
     ascending = orderBy is not None and orderBy["direction"] == "ASC"
     shown: Json = connection(lambda: found[::-1] if ascending else found, partial(_release, call, repo))(info, **page)
     return shown

@@ -1,4 +1,4 @@
-"""Actions of account owners: repositories, collaborators, Apps and installations."""
+"""Actions of account owners, each by a login: repositories, collaborators, Apps and installations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from localhub.api.auth import client_id
-from localhub.operations import accounts, branches, checks, threads, webhooks
-from localhub.state.model import App, Permissions, Repo, Role, User, WorkflowRun
+from localhub.operations import accounts, branches, threads, webhooks
+from localhub.state.model import App, Permissions, Repo, Role, User
 from localhub.state.store import Site
 
 
@@ -204,7 +204,7 @@ class AccountActions:
             accounts.remove_repo(self._site, installation, self._now(repo), self._keeper(installation_id, by))
 
     def _keeper(self, installation_id: int, by: str | None) -> User:
-        """Who acts on an installation: by default the account it is on."""
+        """The account that acts on an installation: by default its own."""
         return self._user(by or self._site.store.installations[installation_id].account)
 
     def rename(self, repo: Repo, name: str, *, by: str | None = None) -> Repo:
@@ -238,51 +238,6 @@ class AccountActions:
         with self._site.lock:
             now = self._now(repo)
             return accounts.archive(self._site, now, self._user(by or now.owner), archived=False)
-
-    def workflow_run(
-        self,
-        repo: Repo,
-        *,
-        head_sha: str,
-        head_branch: str,
-        conclusion: str,
-        actor: str,
-        triggering_actor: str | None = None,
-        head_repository: Repo | None = None,
-        workflow: str = "CI",
-        path: str = ".github/workflows/ci.yml",
-        event: str = "push",
-        jobs: Sequence[checks.EndedJob] = (),
-    ) -> WorkflowRun:
-        """Say that a run of a GitHub Actions workflow has ended.
-
-        Args:
-            repo: where the workflow is.
-            head_sha: the commit it ran on.
-            head_branch: the branch it ran on.
-            conclusion: in GitHub's words, e.g. `success`, `failure`.
-            actor: the login of who caused it.
-            triggering_actor: who started it, by default the actor; the sender of the event.
-            head_repository: where the commit is; a fork for a fork's pull request.
-            workflow: its name.
-            path: its file.
-            event: what it ran for, e.g. `push`, `pull_request`.
-            jobs: its jobs, with their logs.
-        """
-        with self._site.lock:
-            ended = checks.EndedRun(
-                workflow=workflow,
-                path=path,
-                event=event,
-                head_branch=head_branch,
-                head_sha=head_sha,
-                head_repository=self._now(head_repository or repo),
-                conclusion=conclusion,
-                actor=self._user(actor),
-                triggering_actor=self._user(triggering_actor or actor),
-                jobs=jobs,
-            )
-            return checks.end_workflow_run(self._site, self._now(repo), ended)
 
     def branches(self, repo: Repo) -> dict[str, str]:
         """Branches and where they stand."""

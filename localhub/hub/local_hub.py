@@ -1,4 +1,7 @@
-"""`LocalHub`: the whole hub as one object."""
+"""`LocalHub`: the whole hub as one object, started on an event loop or in a thread.
+
+Its base classes are the actions of people, each named by login: `AccountActions`, `ThreadActions`, `AutomationActions`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,52 @@ from localhub.state.store import Site, Store
 
 
 class AutomationActions(ThreadActions):
-    """The part of `LocalHub` about CI; `workflow_run` says that a run has ended."""
+    """The part of `LocalHub` about CI: workflow runs, their artifacts, and check runs of other Apps."""
+
+    def workflow_run(
+        self,
+        repo: Repo,
+        *,
+        head_sha: str,
+        head_branch: str,
+        conclusion: str,
+        actor: str,
+        triggering_actor: str | None = None,
+        head_repository: Repo | None = None,
+        workflow: str = "CI",
+        path: str = ".github/workflows/ci.yml",
+        event: str = "push",
+        jobs: Sequence[checks.EndedJob] = (),
+    ) -> WorkflowRun:
+        """Say that a run of a GitHub Actions workflow has ended.
+
+        Args:
+            repo: where the workflow is.
+            head_sha: the commit it ran on.
+            head_branch: the branch it ran on.
+            conclusion: in GitHub's words, e.g. `success`, `failure`.
+            actor: the login of who caused it.
+            triggering_actor: who started it, by default the actor; the sender of the event.
+            head_repository: where the commit is; a fork for a fork's pull request.
+            workflow: its name.
+            path: its file.
+            event: what it ran for, e.g. `push`, `pull_request`.
+            jobs: its jobs, with their logs.
+        """
+        with self._site.lock:
+            ended = checks.EndedRun(
+                workflow=workflow,
+                path=path,
+                event=event,
+                head_branch=head_branch,
+                head_sha=head_sha,
+                head_repository=self._now(head_repository or repo),
+                conclusion=conclusion,
+                actor=self._user(actor),
+                triggering_actor=self._user(triggering_actor or actor),
+                jobs=jobs,
+            )
+            return checks.end_workflow_run(self._site, self._now(repo), ended)
 
     def run_again(self, run: WorkflowRun, *, by: str) -> WorkflowRun:
         """Ask for another attempt of a run, as a person does on its page."""
@@ -69,7 +117,7 @@ class AutomationActions(ThreadActions):
             return checks.keep_artifact(self._site, repo, name, files, run_id=run_id, life=life, head_repo_id=head.id)
 
     def artifacts(self, repo: Repo) -> list[Artifact]:
-        """What the runs of a repository's workflows kept, oldest first."""
+        """The artifacts of a repository's workflow runs, oldest first."""
         with self._site.lock:
             return [each for each in self._site.store.artifacts if each.repo_id == repo.id]
 
@@ -197,7 +245,7 @@ class LocalHub(AutomationActions):
 
     @property
     def graphql_url(self) -> str:
-        """Where GraphQL is."""
+        """The address of GraphQL."""
         return f"{self.url}/api/graphql"
 
     @property

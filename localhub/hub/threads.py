@@ -1,4 +1,4 @@
-"""Actions of people in threads, each named by login, and what everybody sees there."""
+"""Actions in threads, each by a login: open, comment, label, review, react; and the threads as they are now."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class ThreadActions(AccountActions):
             return downloads.attach(self._site, self._now(repo), self._user(author), content, media_type)
 
     def large_files(self, repo: Repo) -> dict[str, bytes]:
-        """What Git LFS keeps for a repository, by object id."""
+        """The objects that Git LFS keeps for a repository, by their ids."""
         with self._site.lock:
             return {oid: content for (repo_id, oid), content in self._site.store.large.items() if repo_id == repo.id}
 
@@ -156,7 +156,7 @@ class ThreadActions(AccountActions):
             return self._site.store.issues_of(repo)
 
     def history(self, repo: Repo, number: int) -> list[IssueEvent]:
-        """What was done to a thread besides talking, oldest first."""
+        """The events of a thread, without comments and reviews, oldest first."""
         with self._site.lock:
             return self._site.store.history_of(self.issue(repo, number))
 

@@ -48,7 +48,7 @@ APP_EVENTS = (
     "repository",
     "workflow_run",
 )
-"""What an App like ours asks for, unless told otherwise."""
+"""The events that an App like ours subscribes to by default."""
 
 
 def ensure_user(
@@ -118,7 +118,7 @@ def create_repo(site: Site, wanted: NewRepo) -> Repo:
 
 
 def _free_path(folder: Path, name: str) -> Path:
-    """Where to put a new repository: one that was renamed stays where it was made."""
+    """A path for a new repository: a renamed one keeps the path of its first name."""
     tried = (folder / (f"{name}.git" if again == 0 else f"{name}-{again}.git") for again in itertools.count())
     return next(path for path in tried if not path.exists())
 

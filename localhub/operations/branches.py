@@ -95,7 +95,7 @@ def update_pull_ref(site: Site, issue: Issue) -> None:
 
 
 def push_payload(site: Site, repo: Repo, pusher: User, *, branch: str, old: str, new: str) -> Json:
-    """What a `push` event says."""
+    """The payload of a `push` event."""
     created, deleted = old == git.NULL_SHA, new == git.NULL_SHA
     listed = [] if deleted else _new_commits(repo, branch, old, new)
     shown = [_push_commit(site, repo, value) for value in listed]

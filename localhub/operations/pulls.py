@@ -21,7 +21,7 @@ from localhub.views import threads as threads_views
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPull:
-    """What somebody wants to open. `head` is a branch, or `owner:branch` for a fork's."""
+    """A pull request to open. `head` is a branch, or `owner:branch` for a fork's."""
 
     head: str
     base: str
@@ -194,7 +194,7 @@ class UnplacedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewComment:
-    """What somebody wants to say about a line, or about the lines from `start_line` to `line`."""
+    """A comment to make on a line, or on the lines from `start_line` to `line`."""
 
     path: str
     body: str
@@ -360,7 +360,7 @@ def _place_comment(site: Site, issue: Issue, review: PullRequestReview, wanted: 
 
 
 def _patch_of(repo: Repo, issue: Issue, path: str) -> str:
-    changed = {} if issue.pull is None else {file.path: file for file in git_diff.of_pull(repo.path, issue.pull)}
+    changed = {} if issue.pull is None else {file.path: file for file in git_diff.pull_files(repo.path, issue.pull)}
     if path not in changed:
         raise UnplacedError("path")
     return changed[path].patch or ""

@@ -185,7 +185,7 @@ def _headers(app: App, event: str, guid: str, body: bytes) -> dict[str, str]:
 
 
 def unsent(delivery: WebhookDelivery) -> None:
-    """What `Site.send` is while the hub is not running.
+    """Refuse a delivery: `Site.send` while the hub is not running.
 
     Raises:
         RuntimeError: always.

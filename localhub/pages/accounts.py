@@ -48,7 +48,7 @@ def sign_out(visit: PageVisit) -> Page:
 
 
 def _local_path(path: str) -> str:
-    """Where to go afterwards: a page of the hub."""
+    """The path if it is a page of the hub, else the front page."""
     local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if local else "/"
 
@@ -255,7 +255,7 @@ def _manifest(visit: PageVisit) -> dict[str, Any]:
 
 
 def _manifest_problem(manifest: Any) -> str:  # noqa: ANN401 - parsed JSON
-    """What is wrong with a manifest; empty for nothing."""
+    """The first problem of a manifest; empty when it has none."""
     if not isinstance(manifest, dict):
         return "it is no object"
     hook, permissions, events = (

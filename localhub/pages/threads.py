@@ -104,7 +104,7 @@ def pull_commits(visit: PageVisit) -> Page:
 def pull_files(visit: PageVisit) -> Page:
     """The changed files of a pull request."""
     issue, pull = _pull_of(visit)
-    found = git_diff.of_pull(visit.repo.path, pull)
+    found = git_diff.pull_files(visit.repo.path, pull)
     said: dict[tuple[str, int], list[LineConversation]] = {}
     for each in conversations(visit.site.store, issue):
         if each.first.commit_sha == pull.head_sha:
@@ -117,7 +117,7 @@ def pull_files(visit: PageVisit) -> Page:
 def diff(visit: PageVisit) -> Page:
     """The difference as text."""
     _, pull = _pull_of(visit)
-    return plain(git_diff.unified(visit.repo.path, git_diff.parted(visit.repo.path, pull), pull.head_sha))
+    return plain(git_diff.unified(visit.repo.path, git_diff.pull_base(visit.repo.path, pull), pull.head_sha))
 
 
 def patch(visit: PageVisit) -> Page:

@@ -171,7 +171,7 @@ def plain(text: str | bytes) -> Page:
 
 
 def actor(visit: PageVisit, role: Role = "read") -> User:
-    """Who sends a form about a repository.
+    """The signed-in person who sends a form about a repository.
 
     Raises:
         HubError: 403, nobody is signed in, or their role in the repository is weaker than `role`.

@@ -34,7 +34,7 @@ R = TypeVar("R", Installation, WebhookDelivery)
 
 @routes.on("GET", "/user")
 def authenticated_user(call: Call) -> Response:
-    """Who the token belongs to; an installation is nobody here."""
+    """The token's user; an installation has none."""
     if call.viewer.installation is not None:
         raise not_accessible()
     return Response(body=account_views.private_user(call.site, call.user))
@@ -42,7 +42,7 @@ def authenticated_user(call: Call) -> Response:
 
 @routes.on("GET", "/users/{username}")
 def one_user(call: Call) -> Response:
-    """What everybody sees of an account."""
+    """The public part of an account."""
     user = or_404(call.site.store.user(call.params["username"]))
     return Response(body=account_views.public_user(call.site, user))
 
@@ -98,7 +98,7 @@ def user_by_id(call: Call) -> Response:
 
 @routes.on("GET", "/rate_limit")
 def rate_limit(call: Call) -> Response:
-    """What is left in this hour: the hub counts, but never refuses on its own."""
+    """The requests left in this hour: the hub counts them, but never refuses one on its own."""
     left = {
         name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
     }
@@ -143,7 +143,7 @@ _ROOT: Mapping[str, str] = {
 
 @routes.on("GET", "/")
 def root(call: Call) -> Response:
-    """Where things are; clients ask it to see whether their token is good."""
+    """The addresses of the API; clients request them to check their token."""
     return Response(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
 
 
@@ -184,7 +184,7 @@ def convert(call: Call) -> Response:
 
 @routes.on("GET", "/app/installations")
 def installations(call: Call) -> Response:
-    """Where the App is installed."""
+    """The App's installations."""
     app = _app_of_jwt(call)
     found = [i for i in call.site.store.installations if i.app_id == app.id]
     return listed(call, found, lambda value: account_views.installation(call.site, value))
@@ -291,7 +291,7 @@ def revoke_token(call: Call) -> Response:
 
 @routes.on("GET", "/app/hook/config")
 def hook_config(call: Call) -> Response:
-    """Where the App's webhook points."""
+    """The App's webhook address."""
     app = _app_of_jwt(call)
     secret = {"secret": "********"} if app.webhook_secret else {}
     return Response(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})

@@ -16,9 +16,8 @@ from localhub.api.routing import Call, Response, Routes, listed, wrapped
 from localhub.operations import checks
 from localhub.operations.checks import demand_within_limits
 from localhub.rest.commits import commit_named
-from localhub.state import store as store_module
 from localhub.state.model import App, Artifact, CheckRun, Workflow, WorkflowRun
-from localhub.state.store import Json
+from localhub.state.store import Json, storage_url
 from localhub.views import checks as checks_views
 
 routes = Routes()
@@ -129,7 +128,7 @@ def one_check_run(call: Call) -> Response:
 
 @routes.on("GET", REPO + "/check-runs/{check_run_id}/annotations", allow="checks:read")
 def list_annotations(call: Call) -> Response:
-    """What a check run says about lines."""
+    """The annotations of a check run, or of a workflow's job."""
     # A workflow's job is a check run, too.
     job = call.site.store.workflow_jobs.get(call.number("check_run_id"))
     if job is not None and job.repo_id == call.repo.id:
@@ -310,14 +309,14 @@ def _attempt(call: Call) -> int:
 
 @routes.on("GET", ACTIONS + "/runs/{run_id}/artifacts", allow="actions:read")
 def list_run_artifacts(call: Call) -> Response:
-    """What a run kept, newest first."""
+    """The artifacts of a run, newest first."""
     run = call.row(call.site.store.workflow_runs, "run_id")
     return _list_artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
 
 
 @routes.on("GET", ACTIONS + "/artifacts", allow="actions:read")
 def list_artifacts(call: Call) -> Response:
-    """What the repository's runs kept, newest first."""
+    """The artifacts of the repository's runs, newest first."""
     return _list_artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
 
 
@@ -343,13 +342,13 @@ def delete_artifact(call: Call) -> Response:
 
 @routes.on("GET", ACTIONS + "/artifacts/{artifact_id}/{archive_format}", allow="actions:read")
 def download_artifact(call: Call) -> Response:
-    """Where an artifact's zip file is."""
+    """Redirect to an artifact's zip file."""
     found = call.row(call.site.store.artifacts, "artifact_id")
     if call.params["archive_format"] != "zip":
         raise not_found()
     if found.expires_at <= call.site.now():
         raise HubError(410, "Artifact has expired")
-    return Response(status=302, body=b"", headers={"Location": store_module.archive_of(call.site, found)})
+    return Response(status=302, body=b"", headers={"Location": storage_url(call.site, f"/artifacts/{found.id}")})
 
 
 @routes.on("GET", ACTIONS + "/jobs/{job_id}", allow="actions:read")
@@ -360,23 +359,23 @@ def one_job(call: Call) -> Response:
 
 @routes.on("GET", ACTIONS + "/jobs/{job_id}/logs", allow="actions:read")
 def download_job_log(call: Call) -> Response:
-    """Where a job's log is."""
+    """Redirect to a job's log."""
     job = call.row(call.site.store.workflow_jobs, "job_id")
     if job.log is None:
         raise HubError(410, "Server Error")
-    return Response(status=302, body=b"", headers={"Location": store_module.log_of(call.site, job)})
+    return Response(status=302, body=b"", headers={"Location": storage_url(call.site, f"/logs/jobs/{job.id}")})
 
 
 @routes.on("GET", ACTIONS + "/runs/{run_id}/logs", allow="actions:read")
 def download_run_logs(call: Call) -> Response:
-    """Where the logs of a run's jobs are, as a zip file."""
+    """Redirect to the logs of a run's jobs, a zip file."""
     run = call.row(call.site.store.workflow_runs, "run_id")
     return _redirect_to_logs(call, run, run.attempt)
 
 
 @routes.on("GET", ACTIONS + "/runs/{run_id}/attempts/{attempt_number}/logs", allow="actions:read")
 def download_attempt_logs(call: Call) -> Response:
-    """The same of one attempt."""
+    """Redirect to the logs of one attempt's jobs."""
     return _redirect_to_logs(call, call.row(call.site.store.workflow_runs, "run_id"), _attempt(call))
 
 
@@ -384,4 +383,6 @@ def _redirect_to_logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
     jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
     if jobs and all(job.log is None for job in jobs):
         raise HubError(410, "Server Error")
-    return Response(status=302, body=b"", headers={"Location": store_module.logs_of(call.site, run, attempt)})
+    return Response(
+        status=302, body=b"", headers={"Location": storage_url(call.site, f"/logs/runs/{run.id}/{attempt}")}
+    )

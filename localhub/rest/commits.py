@@ -86,7 +86,7 @@ def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
 
 @routes.on("GET", REPO + "/compare/{basehead}", allow=READ)
 def compare(call: Call) -> Response:
-    """What `head` brings over `base`."""
+    """Compare `head` with `base`."""
     base, separator, head = call.params["basehead"].partition("...")
     revisions = [git.resolve(call.repo.path, name) for name in (base, head)]
     if not separator or None in revisions:

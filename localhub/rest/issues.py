@@ -311,14 +311,14 @@ def search_issues(call: Call) -> Response:
 
 @routes.on("GET", ISSUE + "/events", allow=READ)
 def events(call: Call) -> Response:
-    """What was done to a thread besides talking, oldest first."""
+    """The events of a thread, without comments and reviews, oldest first."""
     found = call.site.store.history_of(call.issue())
     return listed(call, found, lambda value: threads_views.event(call.site, call.repo, value))
 
 
 @routes.on("GET", ISSUE + "/timeline", allow=READ)
 def timeline(call: Call) -> Response:
-    """The same with the comments and reviews in between."""
+    """The events of a thread with its comments and reviews, oldest first."""
     issue, store = call.issue(), call.site.store
     found: list[threads_views.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
     found.sort(key=threads_views.moment)

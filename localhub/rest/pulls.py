@@ -90,7 +90,7 @@ def one_pull(call: Call) -> Response:
     """One pull request, or its difference or patch as text."""
     issue, inner = pull_of(call)
     if call.wants("diff"):
-        text = git_diff.unified(call.repo.path, git_diff.parted(call.repo.path, inner), inner.head_sha)
+        text = git_diff.unified(call.repo.path, git_diff.pull_base(call.repo.path, inner), inner.head_sha)
         return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
@@ -118,7 +118,7 @@ def edit_pull(call: Call) -> Response:
 def files(call: Call) -> Response:
     """The changed files."""
     _, inner = pull_of(call)
-    found = git_diff.of_pull(call.repo.path, inner)
+    found = git_diff.pull_files(call.repo.path, inner)
     return listed(call, found, lambda f: git_views.diff_entry(call.site, call.repo, f, inner.head_sha))
 
 
@@ -132,7 +132,7 @@ def commits(call: Call) -> Response:
 
 @routes.on("GET", PULL + "/requested_reviewers", allow=READ)
 def requested_reviewers(call: Call) -> Response:
-    """Who was asked for a review; there are no teams here."""
+    """The requested reviewers; there are no teams here."""
     _, inner = pull_of(call)
     return Response(
         body={"users": [account_views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []}

@@ -92,7 +92,7 @@ def is_collaborator(call: Call) -> Response:
 
 @routes.on("GET", REPO + "/collaborators/{username}/permission", allow="metadata:read", role="write")
 def permission(call: Call) -> Response:
-    """What somebody may do here; `role_name` tells maintain and triage apart."""
+    """A user's permission; `role_name` tells maintain and triage apart."""
     user = _collaborator(call)
     role = role_of(call.site, call.repo, user)
     person = account_views.simple_user(call.site, user) | {

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from localhub.api.auth import NOBODY, HubError, MovedError, Viewer, can_read, not_found, viewer_of
+from localhub.api.auth import ANONYMOUS, HubError, MovedError, Viewer, can_read, not_found, viewer_of
 from localhub.api.routing import Call, Response, Route
 from localhub.graphql import endpoint
 from localhub.rest import all_routes
@@ -74,7 +74,7 @@ class Server:
     def add_to(self, app: web.Application) -> None:
         """Add all addresses of the API."""
         app[_SERVER] = self
-        for resource in _addresses():
+        for resource in _resources():
             app.router.register_resource(resource)
 
     async def serve(self, request: web.Request, route: Route) -> web.StreamResponse:
@@ -105,14 +105,14 @@ class Server:
         self, request: web.Request, route: Route, raw: bytes, fault: Fault | None
     ) -> tuple[Response, dict[str, str]]:
         with self.site.lock:
-            viewer, key = NOBODY, NOBODY.key
+            viewer, key = ANONYMOUS, ANONYMOUS.key
             try:
                 viewer = viewer_of(self.site, request.headers)
                 key = viewer.key
                 if fault is not None and fault.trouble.startswith("graphql_"):
-                    return _graphql_trouble(fault), self.site.rates.headers(key, self.site.now(), "graphql")
+                    return _graphql_answer_of(fault), self.site.rates.headers(key, self.site.now(), "graphql")
                 if fault is not None and fault.trouble != "drop_answer":
-                    raise _trouble(fault, self.site)
+                    raise _refusal_of(fault, self.site)
                 answer = route.answer(self._call(request, route, raw, viewer))
                 if FULL in request.headers.get("Accept", ""):
                     answer = replace(answer, body=with_html(self.site, viewer, answer.body))
@@ -122,7 +122,7 @@ class Server:
             if _is_reading(request) and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
                 answer = Response(status=NOT_MODIFIED, body=b"")
             accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
-            resource = _resource(route)
+            resource = _rate_limit_of(route)
             if answer.status != NOT_MODIFIED and route.template != "/rate_limit":
                 self.site.rates.count(key, self.site.now(), resource)
             return answer, {
@@ -141,7 +141,7 @@ class Server:
             path=request.path.removeprefix("/api/v3"),
             params={"path": "", **params},
             query=dict(request.query),
-            body=_parsed(raw),
+            body=_parse_body(raw),
             accept=request.headers.get("Accept", ""),
             authorization=request.headers.get("Authorization", ""),
             target=self._target(request, params, viewer),
@@ -171,17 +171,17 @@ _SERVER = web.AppKey("server", Server)
 
 
 @cache
-def _addresses() -> Sequence[web.AbstractResource]:
-    """Those of the API: some five hundred, made once for all hubs of a process, whose tests start one after another."""
+def _resources() -> Sequence[web.AbstractResource]:
+    """The API's resources: some five hundred, made once for all hubs of a process, as tests start many of them."""
     router = web.UrlDispatcher()
     for route in all_routes():
-        for spelling in _spellings(route.template):
+        for spelling in _templates_of(route.template):
             handler, path = _handler(route), f"/api/v3{_pattern(spelling)}"
             router.add_route(route.method, path, handler)
             if route.method == "GET":
                 router.add_head(path, handler)
     router.add_post("/api/graphql", _handler(Route(method="POST", template="/graphql", handler=endpoint.answer)))
-    router.add_route("*", "/api/{rest:.*}", _handler(Route(method="*", template="", handler=_nothing)))
+    router.add_route("*", "/api/{rest:.*}", _handler(Route(method="*", template="", handler=_answer_not_found)))
     return tuple(router.resources())
 
 
@@ -196,13 +196,13 @@ def _is_reading(request: web.Request) -> bool:
     return request.method in {"GET", "HEAD"}
 
 
-def _resource(route: Route) -> str:
-    """Which of GitHub's allowances a request counts for."""
+def _rate_limit_of(route: Route) -> str:
+    """The rate limit that a request counts for."""
     name = route.template.split("/")[1] if route.template else ""
     return name if name in {"graphql", "search"} else "core"
 
 
-def _parsed(raw: bytes) -> Mapping[str, Any]:
+def _parse_body(raw: bytes) -> Mapping[str, Any]:
     if not raw.strip():
         return {}
     try:
@@ -216,8 +216,8 @@ def _parsed(raw: bytes) -> Mapping[str, Any]:
     return body
 
 
-def _spellings(template: str) -> list[str]:
-    """A repository answers by its number as well as by its name, and its root folder with and without a slash."""
+def _templates_of(template: str) -> list[str]:
+    """The template, also by a repository's number, and of a root folder with and without a slash."""
     found = [template]
     if template.endswith("/contents/{path}"):
         root = template.removesuffix("/{path}")
@@ -232,7 +232,7 @@ def _pattern(template: str) -> str:
     return template
 
 
-def _nothing(_call: Call) -> Response:
+def _answer_not_found(_call: Call) -> Response:
     raise not_found()
 
 
@@ -278,7 +278,7 @@ class Fault:
 
 
 class Faults:
-    """What is to go wrong, in the order in which it was asked for."""
+    """The faults that wait for a request, in the order of `add`."""
 
     def __init__(self) -> None:
         self._waiting: list[Fault] = []
@@ -313,7 +313,7 @@ class Faults:
         return len(self._waiting)
 
 
-def _trouble(fault: Fault, site: Site) -> HubError:
+def _refusal_of(fault: Fault, site: Site) -> HubError:
     match fault.trouble:
         case "rate_limited":
             reset = str(int(site.now().timestamp()) + fault.retry_after)
@@ -326,8 +326,8 @@ def _trouble(fault: Fault, site: Site) -> HubError:
             return HubError(int(fault.trouble), _MESSAGES.get(fault.trouble, "Server Error"))
 
 
-def _graphql_trouble(fault: Fault) -> Response:
-    """What GitHub sends with status 200."""
+def _graphql_answer_of(fault: Fault) -> Response:
+    """GraphQL's error answers, which GitHub sends with status 200."""
     if fault.trouble == "graphql_rate_limited":
         error = {"type": "RATE_LIMITED", "message": "API rate limit exceeded for installation ID 1."}
         return Response(body={"errors": [error]}, headers={"Retry-After": str(fault.retry_after)})

@@ -16,14 +16,14 @@ from aiohttp import web
 from localhub.api.auth import Viewer, can_read
 from localhub.pages.markup import markdown
 from localhub.state.model import Repo, Upload, User
-from localhub.state.store import Site, is_signed, on_other_host, signed
+from localhub.state.store import Site, is_signed, on_storage_host, signed_url
 
 FULL = "application/vnd.github.full+json"
 _PATH = "/user-attachments/assets"
 
 
 def attach(site: Site, repo: Repo, user: User, content: bytes, media_type: str) -> str:
-    """Keep a picture; its address, for a text."""
+    """Store a picture and return its address for a text."""
     made = Upload(
         id=site.store.new_id(),
         asset=str(uuid.uuid4()),
@@ -33,34 +33,34 @@ def attach(site: Site, repo: Repo, user: User, content: bytes, media_type: str) 
         content=content,
     )
     site.store.uploads.put(made)
-    return _address(site, made)
+    return _attachment_url(site, made)
 
 
 def with_html(site: Site, viewer: Viewer, body: Any) -> Any:  # noqa: ANN401 - parsed JSON
-    """An answer in the media type `full+json`: with each text as its page shows it to the viewer."""
+    """Add to each text its HTML as the viewer sees it: the answer in the media type `full+json`."""
     if isinstance(body, list):
         return [with_html(site, viewer, each) for each in body]
     if not isinstance(body, dict) or not isinstance(body.get("body"), str):
         return body
-    page = _signed(site, viewer, str(markdown(body["body"])))
+    page = _sign_attachments(site, viewer, str(markdown(body["body"])))
     return body | {"body_html": page, "body_text": re.sub(r"<[^>]*>", "", page).strip()}
 
 
-def _signed(site: Site, viewer: Viewer, page: str) -> str:
-    """With signed addresses of the attachments that the viewer may see."""
+def _sign_attachments(site: Site, viewer: Viewer, page: str) -> str:
+    """Sign the addresses of the attachments that the viewer may see."""
     for upload in site.store.uploads:
         if not can_read(site, viewer, site.store.repos[upload.repo_id]):
             continue
-        page = page.replace(f'src="{_address(site, upload)}"', f'src="{_signed_address(site, upload)}"')
+        page = page.replace(f'src="{_attachment_url(site, upload)}"', f'src="{_signed_attachment_url(site, upload)}"')
     return page
 
 
-def _address(site: Site, upload: Upload) -> str:
+def _attachment_url(site: Site, upload: Upload) -> str:
     return f"{site.url}{_PATH}/{upload.asset}"
 
 
-def _signed_address(site: Site, upload: Upload) -> str:
-    return signed(site, f"{_PATH}/{upload.asset}")
+def _signed_attachment_url(site: Site, upload: Upload) -> str:
+    return signed_url(site, f"{_PATH}/{upload.asset}")
 
 
 class Attachments:
@@ -87,10 +87,10 @@ class Attachments:
                 return web.Response(body=found.content, content_type=found.media_type)
             if "jwt" in request.query or self._site.store.repos[found.repo_id].private:
                 raise web.HTTPNotFound
-            raise web.HTTPFound(_signed_address(self._site, found))
+            raise web.HTTPFound(_signed_attachment_url(self._site, found))
 
 
-_ODD = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+_RESERVED_CHARACTERS = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 
 class WorkflowFiles:
@@ -101,13 +101,13 @@ class WorkflowFiles:
 
     def add_to(self, app: web.Application) -> None:
         """Add their addresses."""
-        app.router.add_get("/logs/jobs/{id}", self._job)
-        app.router.add_get("/logs/runs/{id}/{attempt}", self._run)
-        app.router.add_get("/artifacts/{id}", self._artifact)
+        app.router.add_get("/logs/jobs/{id}", self._serve_job_log)
+        app.router.add_get("/logs/runs/{id}/{attempt}", self._serve_run_logs)
+        app.router.add_get("/artifacts/{id}", self._serve_artifact)
 
-    async def _job(self, request: web.Request) -> web.Response:
+    async def _serve_job_log(self, request: web.Request) -> web.Response:
         with self._site.lock:
-            job = self._site.store.workflow_jobs.get(self._number(request))
+            job = self._site.store.workflow_jobs.get(self._signed_id(request))
         if job is None or job.log is None:
             raise web.HTTPNotFound
         content = job.log.encode()
@@ -120,8 +120,8 @@ class WorkflowFiles:
         cut, told = content[part], {"Content-Range": f"bytes {begin}-{end - 1}/{len(content)}"}
         return web.Response(status=206, body=cut, content_type="text/plain", charset="utf-8", headers=told)
 
-    async def _run(self, request: web.Request) -> web.Response:
-        number, attempt = self._number(request), int(request.match_info["attempt"])
+    async def _serve_run_logs(self, request: web.Request) -> web.Response:
+        number, attempt = self._signed_id(request), int(request.match_info["attempt"])
         with self._site.lock:
             jobs = [
                 job
@@ -131,7 +131,7 @@ class WorkflowFiles:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for place, job in enumerate(jobs):
-                name = _ODD.sub("", job.name)
+                name = _RESERVED_CHARACTERS.sub("", job.name)
                 log = job.log or ""
                 archive.writestr(f"{place}_{name}.txt", log)
                 # What was written is known of the whole job only; the step that failed, or the last one, has it.
@@ -140,20 +140,20 @@ class WorkflowFiles:
                 )
                 for number, step in enumerate(job.steps, 1):
                     content = log if number == failed else ""
-                    archive.writestr(f"{name}/{number}_{_ODD.sub('', step.name)}.txt", content)
+                    archive.writestr(f"{name}/{number}_{_RESERVED_CHARACTERS.sub('', step.name)}.txt", content)
         packed.seek(0)
         return web.Response(body=packed, content_type="application/zip")
 
-    async def _artifact(self, request: web.Request) -> web.Response:
+    async def _serve_artifact(self, request: web.Request) -> web.Response:
         with self._site.lock:
-            artifact = self._site.store.artifacts.get(self._number(request))
+            artifact = self._site.store.artifacts.get(self._signed_id(request))
         if artifact is None:
             raise web.HTTPNotFound
         return web.Response(body=io.BytesIO(artifact.content), content_type="application/zip")
 
-    def _number(self, request: web.Request) -> int:
+    def _signed_id(self, request: web.Request) -> int:
         # https://learn.microsoft.com/rest/api/storageservices/status-and-error-codes2: two ways to say who asks
-        if "Authorization" in request.headers and on_other_host(f"{self._site.url}/") != f"{self._site.url}/":
+        if "Authorization" in request.headers and on_storage_host(f"{self._site.url}/") != f"{self._site.url}/":
             raise web.HTTPBadRequest(text="InvalidAuthenticationInfo")
         with self._site.lock:
             good = is_signed(self._site, request.path, request.query.get("jwt", ""))

@@ -60,7 +60,7 @@ class GitHttp:
             with self._site.lock:
                 repo, viewer = self._admit(request, service)
         except HubError as error:
-            return _refusal(error, asked_by_nobody="Authorization" not in request.headers)
+            return _refusal(error, is_anonymous="Authorization" not in request.headers)
         response = await _run_backend(request, repo, path, viewer)
         if path == _PUSH:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._announce, repo, viewer)
@@ -71,15 +71,15 @@ class GitHttp:
         viewer = viewer_of(self._site, request.headers)
         repo = self._site.store.repo(f"{request.match_info['owner']}/{request.match_info['repo']}")
         if repo is None:
-            raise self._elsewhere(request, viewer)
+            raise self._missing_or_moved(request, viewer)
         level: Literal["write", "read"] = "write" if service == _PUSH else "read"
         demand(self._site, viewer, repo, permission="contents", level=level, role=level)
         if repo.archived and level == "write":
             raise HubError(403, "This repository was archived so it is read-only.")
         return repo, viewer
 
-    def _elsewhere(self, request: web.Request, viewer: Viewer) -> HubError:
-        """What to answer for a name that no repository has now."""
+    def _missing_or_moved(self, request: web.Request, viewer: Viewer) -> HubError:
+        """The refusal for a name that no repository has now, or the redirection to the renamed one."""
         name = f"{request.match_info['owner']}/{request.match_info['repo']}"
         moved = self._site.store.moved_repo(name)
         if moved is None or not can_read(self._site, viewer, moved):
@@ -94,14 +94,14 @@ class GitHttp:
             branches.sync(self._site, self._site.store.repos[repo.id], viewer.user)
 
 
-def _refusal(error: HubError, *, asked_by_nobody: bool) -> web.Response:
-    """Nobody is asked for a password first, also where there is nothing: who has none shall not learn the difference.
+def _refusal(error: HubError, *, is_anonymous: bool) -> web.Response:
+    """Ask for a password first, also where no repository is: without one, a client must not learn the difference.
 
-    git sends the credentials that it has only after being asked.
+    git sends its credentials only after it was asked for them.
     """
     if isinstance(error, MovedError):
         return web.Response(status=error.status, headers=error.headers)
-    if asked_by_nobody or error.status == 401:  # noqa: PLR2004 - Unauthorized
+    if is_anonymous or error.status == 401:  # noqa: PLR2004 - Unauthorized
         headers = {"WWW-Authenticate": 'Basic realm="GitHub"'}
         return web.Response(status=401, text="Repository not found.\n", headers=headers)
     text = "Repository not found." if error.status == 404 else error.message  # noqa: PLR2004 - Not Found
@@ -117,13 +117,15 @@ async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: View
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=git.environment(_cgi(request, repo.path, path, viewer.user) | workflow_files.hook_environment(viewer)),
+        env=git.environment(
+            _cgi_variables(request, repo.path, path, viewer.user) | workflow_files.hook_environment(viewer)
+        ),
     )
     assert process.stdin is not None  # noqa: S101 - asked for above
     assert process.stdout is not None  # noqa: S101 - asked for above
-    feeding = asyncio.create_task(_feed(request, process.stdin))
+    feeding = asyncio.create_task(_copy_request_body(request, process.stdin))
     try:
-        response = await _headers(process.stdout)
+        response = await _read_headers(process.stdout)
         await response.prepare(request)
         while chunk := await process.stdout.read(CHUNK):
             await response.write(chunk)
@@ -138,7 +140,7 @@ async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: View
     return response
 
 
-def _cgi(request: web.Request, repository: Path, path: str, user: User | None) -> dict[str, str]:
+def _cgi_variables(request: web.Request, repository: Path, path: str, user: User | None) -> dict[str, str]:
     """The variables of RFC 3875 that `git http-backend` reads."""
     variables = {
         "GIT_PROJECT_ROOT": str(repository),
@@ -157,7 +159,7 @@ def _cgi(request: web.Request, repository: Path, path: str, user: User | None) -
     return variables
 
 
-async def _feed(request: web.Request, stdin: asyncio.StreamWriter) -> None:
+async def _copy_request_body(request: web.Request, stdin: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError):  # git may answer before it has read everything
         async for chunk in request.content.iter_chunked(CHUNK):
             stdin.write(chunk)
@@ -167,7 +169,7 @@ async def _feed(request: web.Request, stdin: asyncio.StreamWriter) -> None:
         await stdin.wait_closed()
 
 
-async def _headers(stdout: asyncio.StreamReader) -> web.StreamResponse:
+async def _read_headers(stdout: asyncio.StreamReader) -> web.StreamResponse:
     status, headers = 200, {}
     while line := (await stdout.readline()).decode().strip():
         name, _, value = line.partition(": ")

@@ -33,56 +33,60 @@ class LargeFiles:
         self._faults = faults
 
     def add_to(self, app: web.Application) -> None:
-        """Add the addresses; those of objects are told by the batch API alone."""
+        """Add the addresses; those of objects are entry by the batch API alone."""
         for base in ("/{owner}/{repo}.git", "/{owner}/{repo}"):
-            app.router.add_post(f"{base}/info/lfs/objects/batch", self._troubled(self._batch))
+            app.router.add_post(f"{base}/info/lfs/objects/batch", self._with_faults(self._batch))
         storage = "/-/lfs/{repo_id:[0-9]+}/{oid:[0-9a-f]{64}}"
-        app.router.add_put(storage, self._troubled(self._put))
-        app.router.add_get(storage, self._troubled(self._get))
-        app.router.add_post(f"{storage}/verify", self._troubled(self._verify))
+        app.router.add_put(storage, self._with_faults(self._put))
+        app.router.add_get(storage, self._with_faults(self._get))
+        app.router.add_post(f"{storage}/verify", self._with_faults(self._verify))
 
-    def _troubled(self, handler: Handler) -> Handler:
+    def _with_faults(self, handler: Handler) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             fault = self._faults.take(request.method, request.path)
             if fault is not None:
                 status = int(fault.trouble) if fault.trouble.isdecimal() else 503
-                return hang_up(request) if fault.trouble.startswith("drop") else _said({"message": "Trouble"}, status)
+                return (
+                    hang_up(request)
+                    if fault.trouble.startswith("drop")
+                    else _json_response({"message": "Trouble"}, status)
+                )
             try:
                 return await handler(request)
             except HubError as error:
-                return _said({"message": error.message}, error.status)
+                return _json_response({"message": error.message}, error.status)
 
         return handle
 
     async def _batch(self, request: web.Request) -> web.StreamResponse:
-        asked = await _body(request)
+        asked = await _read_json(request)
         operation = asked.get("operation")
         if operation not in {"upload", "download"} or "basic" not in asked.get("transfers", ["basic"]):
             raise HubError(422, "Invalid operation or transfer")
         with self._site.lock:
             repo = self._repo(request, "write" if operation == "upload" else "read")
-            objects = [self._told(repo, operation, each) for each in asked.get("objects", [])]
-        return _said({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
+            objects = [self._object_entry(repo, operation, each) for each in asked.get("objects", [])]
+        return _json_response({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
-    def _told(self, repo: Repo, operation: str, asked: Json) -> Json:
+    def _object_entry(self, repo: Repo, operation: str, asked: Json) -> Json:
         oid, size = str(asked.get("oid")), asked.get("size")
-        told: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
+        entry: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
         if not _OID.fullmatch(oid) or not isinstance(size, int) or size < 0:
-            return {**told, "error": {"code": 422, "message": "Invalid object"}}
+            return {**entry, "error": {"code": 422, "message": "Invalid object"}}
         there = (repo.id, oid) in self._site.store.large
         if operation == "download" and not there:
-            return {**told, "error": {"code": 404, "message": "Object does not exist"}}
+            return {**entry, "error": {"code": 404, "message": "Object does not exist"}}
         if operation == "upload" and there:
-            return told
+            return entry
         href = f"{self._site.url}/-/lfs/{repo.id}/{oid}"
-        action = {"header": {"Authorization": self._pass(repo.id, oid)}, "expires_in": _LIFE_SECONDS}
+        action = {"header": {"Authorization": self._authorization(repo.id, oid)}, "expires_in": _LIFE_SECONDS}
         actions = {operation: {"href": href, **action}}
         if operation == "upload":
             actions["verify"] = {"href": f"{href}/verify", **action}
-        return {**told, "actions": actions}
+        return {**entry, "actions": actions}
 
     async def _put(self, request: web.Request) -> web.StreamResponse:
-        key = self._admitted(request)
+        key = self._check_authorization(request)
         if "Content-Length" not in request.headers:  # as the storage behind GitHub's wants it
             raise HubError(411, "You must provide the Content-Length HTTP header.")
         content = await request.read()
@@ -93,10 +97,10 @@ class LargeFiles:
         return web.Response()
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(body=self._object(self._admitted(request)))
+        return web.Response(body=self._object(self._check_authorization(request)))
 
     async def _verify(self, request: web.Request) -> web.StreamResponse:
-        key, asked = self._admitted(request), await _body(request)
+        key, asked = self._check_authorization(request), await _read_json(request)
         if asked.get("oid") != key[1] or asked.get("size") != len(self._object(key)):
             raise HubError(422, "The object is not the one that was announced")
         return web.Response()
@@ -110,18 +114,18 @@ class LargeFiles:
         demand(self._site, viewer, repo, permission="contents", level=level, role=level)
         return repo
 
-    def _admitted(self, request: web.Request) -> tuple[int, str]:
+    def _check_authorization(self, request: web.Request) -> tuple[int, str]:
         repo_id, oid = int(request.match_info["repo_id"]), request.match_info["oid"]
-        if not hmac.compare_digest(request.headers.get("Authorization", ""), self._pass(repo_id, oid)):
+        if not hmac.compare_digest(request.headers.get("Authorization", ""), self._authorization(repo_id, oid)):
             raise HubError(403, "Access denied")
         return repo_id, oid
 
-    def _pass(self, repo_id: int, oid: str) -> str:
+    def _authorization(self, repo_id: int, oid: str) -> str:
         key = self._site.store.signing_key.encode()
         return f"RemoteAuth {hmac.new(key, f'lfs {repo_id} {oid}'.encode(), 'sha256').hexdigest()}"
 
 
-async def _body(request: web.Request) -> Json:
+async def _read_json(request: web.Request) -> Json:
     try:
         body = json.loads(await request.read())
     except ValueError as error:
@@ -131,5 +135,5 @@ async def _body(request: web.Request) -> Json:
     return body
 
 
-def _said(body: Json, status: int = 200) -> web.Response:
+def _json_response(body: Json, status: int = 200) -> web.Response:
     return web.Response(status=status, text=json.dumps(body), content_type=_MEDIA_TYPE)

@@ -18,7 +18,7 @@ Side = Literal["LEFT", "RIGHT"]
 """The old file of a difference, or the new one."""
 
 ReactionKind = Literal["issue", "comment", "review_comment"]
-"""What can be reacted to."""
+"""The kinds of subjects that take reactions."""
 
 Permissions = Mapping[str, str]
 """Permission name to `read` or `write`, as on GitHub's App settings page."""
@@ -137,7 +137,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """What a pull request has beyond an issue. `base_sha` is the base branch's commit when it was last looked at."""
+    """The part of a pull request beyond an issue. `base_sha` is the base branch's commit at the last `sync`."""
 
     id: int
     head_repo_id: int
@@ -192,7 +192,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestReview:
-    """What somebody said of a pull request as a whole; each comment on a line belongs to one.
+    """A review of a pull request as a whole; each comment on a line belongs to one.
 
     Attributes:
         state: of a `PENDING` one and its comments only its author knows.
@@ -241,7 +241,7 @@ class ReviewComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueEvent:
-    """What somebody did to a thread besides talking, as its history keeps it.
+    """An event of a thread's history, such as a label or a change of state.
 
     Attributes:
         event: GitHub's word, e.g. `labeled`, `assigned`, `closed`, `renamed`, `locked`.
@@ -502,13 +502,13 @@ class RateCounter:
         self._used[place] = self._used.get(place, 0) + 1
 
     def left(self, key: str, now: datetime, resource: str) -> dict[str, int]:
-        """What is left: `rate-limit`."""
+        """The requests left in this hour: `rate-limit`."""
         window = _window(now)
         used = self._used.get((key, resource, window), 0)
         return {"limit": LIMIT, "used": used, "remaining": max(LIMIT - used, 0), "reset": (window + 1) * WINDOW}
 
     def headers(self, key: str, now: datetime, resource: str) -> dict[str, str]:
-        """The same as headers."""
+        """The `X-RateLimit-…` headers."""
         told = {f"X-RateLimit-{name.capitalize()}": str(value) for name, value in self.left(key, now, resource).items()}
         return told | {"X-RateLimit-Resource": resource}
 

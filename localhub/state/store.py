@@ -210,7 +210,7 @@ class Store:
         return [r for r in self.reactions if (r.kind, r.subject_id) == (kind, subject.id)]
 
     def history_of(self, issue: Issue) -> list[IssueEvent]:
-        """What was done to a thread, oldest first."""
+        """The events of a thread, oldest first."""
         return [e for e in self.history if e.repo_id == issue.repo_id and e.number == issue.number]
 
     def client_secret(self, app: App) -> str:
@@ -251,7 +251,7 @@ class Site:
 
     @property
     def api_url(self) -> str:
-        """Where REST begins, in the shape of GitHub Enterprise."""
+        """The root of REST, in the shape of GitHub Enterprise."""
         return f"{self.url}/api/v3"
 
     def api(self, *parts: str | int) -> str:
@@ -282,16 +282,16 @@ def iso(moment: datetime) -> str:
 
 
 def iso_or_none(moment: datetime | None) -> str | None:
-    """The same, for a time that may not have come yet."""
+    """A time as GitHub writes it, or None for a time that has not come yet."""
     return None if moment is None else iso(moment)
 
 
-LIFE = timedelta(minutes=5)
+SIGNED_URL_LIFE = timedelta(minutes=5)
 
 
-def signed(site: Site, path: str) -> str:
-    """The address of a path, signed."""
-    claims = {"path": path, "exp": int((site.now() + LIFE).timestamp())}
+def signed_url(site: Site, path: str) -> str:
+    """The address of a path with a signature that is good for five minutes."""
+    claims = {"path": path, "exp": int((site.now() + SIGNED_URL_LIFE).timestamp())}
     return f"{site.url}{path}?jwt={jwt.encode(claims, site.store.signing_key, algorithm='HS256')}"
 
 
@@ -304,21 +304,11 @@ def is_signed(site: Site, path: str, signature: str) -> bool:
     return bool(claims["path"] == path and claims["exp"] > site.now().timestamp())
 
 
-def log_of(site: Site, job: WorkflowJob) -> str:
-    """Where a job's log is given out, for a while."""
-    return on_other_host(signed(site, f"/logs/jobs/{job.id}"))
+def storage_url(site: Site, path: str) -> str:
+    """The signed address of a file, on the host that stands for GitHub's storage."""
+    return on_storage_host(signed_url(site, path))
 
 
-def logs_of(site: Site, run: WorkflowRun, attempt: int) -> str:
-    """Where the logs of all jobs of an attempt are given out, for a while."""
-    return on_other_host(signed(site, f"/logs/runs/{run.id}/{attempt}"))
-
-
-def archive_of(site: Site, artifact: Artifact) -> str:
-    """Where an artifact's zip file is given out, for a while."""
-    return on_other_host(signed(site, f"/artifacts/{artifact.id}"))
-
-
-def on_other_host(address: str) -> str:
-    """The same address under this machine's other name, for which a certificate of the hub's is none."""
+def on_storage_host(address: str) -> str:
+    """The address under this machine's other name, which a certificate of the hub's does not cover."""
     return address.replace("http://127.0.0.1:", "http://localhost:", 1)

@@ -156,7 +156,7 @@ def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
 
 
 def _conclusion(value: WorkflowRun, attempt: int) -> str | None:
-    """How an attempt ended; None while it is queued."""
+    """The conclusion of an attempt; None while it is queued."""
     return (*value.earlier, None if value.is_queued else value.conclusion)[attempt - 1]
 
 

@@ -119,7 +119,7 @@ def commit_with_files(site: Site, repo: Repo, value: git.Commit) -> Json:
 
 
 def first_parent(value: git.Commit) -> str:
-    """What a commit is compared with; the empty tree for a first one."""
+    """The parent that a commit is compared with; the empty tree for a first commit."""
     return value.parents[0] if value.parents else git_diff.EMPTY_TREE
 
 
@@ -134,7 +134,7 @@ def _account(site: Site, person: git.Person) -> Json:
 
 
 def commit_page(site: Site, repo: Repo, sha: str) -> str:
-    """Where a person reads a commit."""
+    """The address of a commit's page."""
     return site.repo_html(repo, "commit", sha)
 
 
@@ -188,7 +188,7 @@ def blob(site: Site, repo: Repo, sha: str, content: bytes) -> Json:
 
 
 def content(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json:
-    """What `content-file` and the entries of `content-directory` share."""
+    """The common part of `content-file` and the entries of `content-directory`."""
     where = quote(value.path)
     page = site.repo_html(repo)
     kind = {"blob": "file", "tree": "dir", "commit": "submodule"}[value.type]

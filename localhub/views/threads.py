@@ -82,7 +82,7 @@ def _pull_links(site: Site, repo: Repo, value: Issue, pull: Pull) -> Json:
 
 
 def thread_page(site: Site, repo: Repo, value: Issue) -> str:
-    """Where a person reads the thread."""
+    """The address of the thread's page."""
     return site.repo_html(repo, "pull" if value.pull else "issues", value.number)
 
 
@@ -152,7 +152,7 @@ _LINKED = ("commits", "review_comments", "review_comment", "comments", "statuses
 
 
 def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
-    """What `_links` names, by its names there."""
+    """The addresses in `_links`, by their names there."""
     api = site.repo_api(repo)
     url, issue_url = f"{api}/pulls/{value.number}", f"{api}/issues/{value.number}"
     return {
@@ -170,7 +170,7 @@ def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
 def pull(site: Site, repo: Repo, value: Issue) -> Json:
     """`pull-request`, with what only git can count."""
     inner = _pull(value)
-    changed = git_diff.of_pull(repo.path, inner)
+    changed = git_diff.pull_files(repo.path, inner)
     mergeable = None
     if value.state == "open":
         mergeable = git_diff.merge_tree(repo.path, inner.base_sha, inner.head_sha) is not None
@@ -269,7 +269,7 @@ def review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
 
 
 def review_payload(site: Site, repo: Repo, value: PullRequestReview) -> Json:
-    """The same as events tell it: the state in small letters, and no text where it is empty."""
+    """`pull-request-review` as events carry it: the state in small letters, and null for an empty text."""
     return review(site, repo, value) | {"state": value.state.lower(), "body": value.body or None}
 
 
@@ -310,7 +310,7 @@ def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
 
 
 Entry: TypeAlias = IssueEvent | Comment | PullRequestReview
-"""What a timeline is made of."""
+"""An entry of a timeline."""
 
 
 def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
@@ -340,7 +340,7 @@ def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
 
 
 def moment(value: Entry) -> tuple[datetime, int]:
-    """What a timeline is sorted by."""
+    """The sort key of a timeline."""
     return (value.submitted_at if isinstance(value, PullRequestReview) else value.created_at), value.id
 
 
